@@ -1,0 +1,159 @@
+"""Checkpoints: written beside, flushed, renamed; the newest that every host committed is where a run resumes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from isthmus.errors import IsthmusError
+from isthmus.run.folder import write_atomic
+from isthmus.train import Run
+from isthmus.wire.ledger import COLUMNS, SERVER, Kind
+
+_KEEP = 2  # a host may be killed after its commit and before another's, so the one before must still be there
+
+
+class Checkpoints:
+    """The checkpoints of one host in a run folder.
+
+    ``epoch-N/host-H.safetensors`` holds tensors; ``host-H.json``, written last, commits them. Ledger lines are appended to
+    one file a host and cut back on resume, like ``metrics.jsonl``.
+    """
+
+    def __init__(self, folder: Path, digest: str, host: int) -> None:
+        self.root, self.digest, self.host = folder / "checkpoint", digest, host
+        self.log = folder / "metrics.jsonl"
+        self.pages = self.root / f"ledger-host-{host}.bin"
+
+    def commit(self, run: Run) -> None:
+        """Write the state of this host after an epoch."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with open(self.pages, "ab") as file:
+            file.write(run.wire.ledger.turn_page().numpy().tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        here = self._place(run.epoch)
+        here.mkdir(exist_ok=True)
+        body = save(_tensors(run))
+        write_atomic(here / f"host-{self.host}.safetensors", body)
+        meta = {
+            "digest": self.digest,
+            "checksum": hashlib.blake2b(body).hexdigest(),
+            "epoch": run.epoch,
+            "step": run.step,
+            "waited": run.best.waited,
+            "seconds": run.seconds,
+            "events": run.wire.ledger.events,
+            "transport": run.wire.ledger.transport,
+            "ledger_bytes": self.pages.stat().st_size,
+            "log_bytes": self.log.stat().st_size if self.log.exists() else 0,
+        }
+        write_atomic(here / f"host-{self.host}.json", json.dumps(meta).encode())
+        for old in self.committed()[:-_KEEP]:
+            shutil.rmtree(self._place(old), ignore_errors=True)
+
+    def committed(self) -> list[int]:
+        """Epochs that this host has committed, oldest first."""
+        found = self.root.glob(f"epoch-*/host-{self.host}.json")
+        return sorted(int(path.parent.name.removeprefix("epoch-")) for path in found)
+
+    def resume(self, run: Run) -> int:
+        """Load the newest checkpoint that every host has; returns its epoch, 0 where there is none."""
+        epoch = self._newest_of_all(run)
+        if epoch == 0:
+            return 0
+        meta, tensors = self._read(epoch)
+        run.epoch, run.step, run.best.waited = meta["epoch"], meta["step"], meta["waited"]
+        run.seconds = meta["seconds"]
+        _restore(run, tensors)
+        self._cut_back(run, meta)
+        for later in [e for e in self.committed() if e > epoch]:
+            shutil.rmtree(self._place(later), ignore_errors=True)
+        return epoch
+
+    def _newest_of_all(self, run: Run) -> int:
+        mine = torch.tensor([0, *self.committed()])
+        got = run.wire.post(Kind.METRICS, {(silo, SERVER): mine for silo in run.wire.mine})
+        answer: dict[tuple[int, int], Tensor] = {}
+        if run.wire.serves:
+            common = set.intersection(*(set(x.tolist()) for x in got.values()))
+            answer = {(SERVER, silo): torch.tensor([max(common)]) for silo in range(run.wire.silos)}
+        return int(run.wire.post(Kind.METRICS, answer)[SERVER, run.wire.mine[0]])
+
+    def _read(self, epoch: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        here = self._place(epoch)
+        try:
+            meta = json.loads((here / f"host-{self.host}.json").read_text())
+            body = (here / f"host-{self.host}.safetensors").read_bytes()
+            whole = hashlib.blake2b(body).hexdigest() == meta["checksum"]
+        except (OSError, ValueError, KeyError):
+            whole = False
+        if not whole:
+            raise IsthmusError(
+                f"The checkpoint '{here}' is damaged. Delete that folder to continue from the one before, "
+                "or start again with --overwrite."
+            )
+        if meta["digest"] != self.digest:
+            raise IsthmusError(
+                f"The checkpoint '{here}' belongs to another configuration; resume with the options of "
+                f"'{self.root.parent / 'config.toml'}', or start again with --overwrite."
+            )
+        return meta, load(body)
+
+    def _cut_back(self, run: Run, meta: dict[str, Any]) -> None:
+        """Forget what was logged after the checkpoint, then read the ledger up to it."""
+        for path, size in ((self.pages, meta["ledger_bytes"]), (self.log, meta["log_bytes"])):
+            if path.exists() and (path != self.log or self.host == 0):
+                if path.stat().st_size < size:
+                    raise IsthmusError(f"'{path}' is shorter than its checkpoint says; start again with --overwrite.")
+                os.truncate(path, size)
+        lines = torch.from_numpy(np.fromfile(self.pages, dtype=np.int64))
+        ledger = run.wire.ledger
+        ledger.pages, ledger.events, ledger.transport = [], [], dict(meta["transport"])
+        ledger._open.clear()
+        ledger.adopt(lines.reshape(-1, len(COLUMNS)), meta["events"])
+        if self.log.exists():
+            run.history = [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def _place(self, epoch: int) -> Path:
+        return self.root / f"epoch-{epoch:06d}"
+
+
+def _tensors(run: Run) -> dict[str, Tensor]:
+    """Everything that the next epoch depends on. Randomness has no state: it is a function of seed and step."""
+    named: dict[str, Tensor] = {f"model/{name}": t for name, t in run.sets.everything().items()}
+    named |= {f"best/{name}": t for name, t in run.best.kept.items()}
+    named |= {"selection/score": run.best.score, "selection/epoch": run.best.epoch}
+    named |= {f"exchange/{name}": t for name, t in run.exchange.state.items()}
+    named |= {f"objective/{name}": t for name, t in run.objective.state.items()}
+    for index, state in run.optimiser.state_dict()["state"].items():
+        named |= {f"optimiser/{index}/{key}": value for key, value in state.items() if isinstance(value, Tensor)}
+    return {name: t.detach().cpu().contiguous().clone() for name, t in named.items()}
+
+
+def _restore(run: Run, tensors: dict[str, Tensor]) -> None:
+    groups: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        head, _, rest = name.partition("/")
+        groups.setdefault(head, {})[rest] = tensor.to(run.device) if head != "selection" else tensor
+    for name, live in run.sets.everything().items():
+        live.copy_(groups["model"][name])
+    run.best.kept = groups.get("best", {})
+    run.best.score, run.best.epoch = groups["selection"]["score"], groups["selection"]["epoch"]
+    run.exchange.state = groups.get("exchange", {})
+    run.objective.state = groups.get("objective", {})
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in groups.get("optimiser", {}).items():
+        index, key = name.split("/")
+        states.setdefault(int(index), {})[key] = tensor
+    blank = run.optimiser.state_dict()
+    run.optimiser.load_state_dict({"state": states, "param_groups": blank["param_groups"]})

@@ -1,0 +1,90 @@
+"""Scores of the current parameters on a split, silo by silo and for the federation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from isthmus.graph.graph import SPLIT_NAMES
+from isthmus.metrics import metric_names, score_silos, weighted_mean
+from isthmus.sample.order import draw_batches
+from isthmus.wire.ledger import SERVER, Kind
+
+if TYPE_CHECKING:
+    from isthmus.train import Run
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Metrics of one split: overall, and for every silo; ``weights`` are the scored seeds of each silo."""
+
+    names: tuple[str, ...]
+    overall: Tensor  # [metrics]
+    silos: Tensor  # [silos, metrics]
+    weights: Tensor  # [silos]
+    pooled: bool = False
+
+    def as_dict(self) -> dict[str, float | None]:
+        """Overall metrics by name; None where nothing could be scored."""
+        return _named(self.names, self.overall)
+
+    def per_silo(self) -> dict[str, dict[str, float | None]]:
+        """Metrics of each silo by name."""
+        return {f"silo-{i}": _named(self.names, row) for i, row in enumerate(self.silos)}
+
+
+def _named(names: tuple[str, ...], row: Tensor) -> dict[str, float | None]:
+    return {n: float(v) if bool(torch.isfinite(v)) else None for n, v in zip(names, row, strict=True)}
+
+
+@torch.no_grad()
+def predict(run: Run, split: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, labels and stack index of every seed of a split on this host, grouped by silo."""
+    from isthmus.train import forward
+
+    pool = run.pools[split]
+    logits, labels, index = [], [], []
+    drawn = draw_batches(pool, run.wire, run.batches, run.train.batch, run.seed, SPLIT_NAMES[split], 0)
+    for number, seeds in enumerate(drawn):
+        batch = run.make_batch(seeds, number, purpose=SPLIT_NAMES[split])
+        logits.append(forward(run, batch, training=False))
+        labels.append(batch.y)
+        index.append(seeds.index)
+    if not logits:
+        empty = torch.zeros(0, dtype=torch.int64)
+        return torch.zeros(0, len(run.schema.labels)), run.labels[:0], empty
+    order = torch.argsort(torch.cat(index), stable=True)
+    return torch.cat(logits)[order], torch.cat(labels)[order], torch.cat(index)[order]
+
+
+def evaluate(run: Run, split: int, pooled: bool = False) -> Scores:
+    """Each silo scores its own seeds and tells the server the result; pooled scores export scores and labels."""
+    logits, y, _ = predict(run, split)
+    names = metric_names(run.schema)
+    mine = score_silos(logits, y, run.pools[split].ptr, run.schema, run.minority)
+    silos = run.wire.share(Kind.METRICS, mine)
+    weights = run.pools[split].counts.double()
+    overall = _pool(run, split, logits, y) if pooled else weighted_mean(silos, weights)
+    return Scores(names, overall, silos, weights, pooled)
+
+
+def _pool(run: Run, split: int, logits: Tensor, y: Tensor) -> Tensor:
+    """Metrics over all silos' seeds together; every score and label goes to the server."""
+    ptr = run.pools[split].ptr
+    sent: dict[tuple[int, int], Tensor] = {}
+    for i, silo in enumerate(run.wire.mine):
+        part = slice(ptr[i], ptr[i + 1])
+        labels = y[part].reshape(ptr[i + 1] - ptr[i], -1).to(logits)
+        sent[silo, SERVER] = torch.cat([logits[part], labels], 1)
+    got = run.wire.post(Kind.SCORES, sent)
+    answer: dict[tuple[int, int], Tensor] = {}
+    if run.wire.serves:
+        rows = torch.cat([got[silo, SERVER] for silo in range(run.wire.silos)])
+        width = len(run.schema.labels)
+        labels = rows[:, width:].long().squeeze(1) if run.schema.task == "classes" else rows[:, width:].long()
+        overall = score_silos(rows[:, :width], labels, (0, len(rows)), run.schema, run.minority)
+        answer = {(SERVER, silo): overall for silo in range(run.wire.silos)}
+    return run.wire.post(Kind.METRICS, answer)[SERVER, run.wire.mine[0]][0]

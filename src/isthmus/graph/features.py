@@ -1,0 +1,105 @@
+"""Feature rows, dense or sparse, behind the few operations that training needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Rows of a sparse matrix in CSR form; bag-of-words features are about 1 % dense.
+
+    Row i holds ``value[ptr[i]:ptr[i + 1]]`` in the columns ``index[ptr[i]:ptr[i + 1]]``.
+    """
+
+    ptr: Tensor  # [n + 1] int64
+    index: Tensor  # [nnz] int64
+    value: Tensor  # [nnz]
+    width: int
+    cache: dict[object, Tensor] = field(default_factory=dict, repr=False, compare=False)  # made for products
+
+    def __len__(self) -> int:
+        return len(self.ptr) - 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self), self.width
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number format of the values."""
+        return self.value.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the values live."""
+        return self.value.device
+
+    @cached_property
+    def row(self) -> Tensor:
+        """Row number of each stored value."""
+        return torch.repeat_interleave(torch.arange(len(self), device=self.device), self.ptr.diff())
+
+    def take(self, rows: Tensor) -> SparseRows:
+        """The given rows, in the given order."""
+        length = self.ptr.diff()[rows]
+        ptr = torch.zeros(len(rows) + 1, dtype=torch.int64, device=self.device)
+        torch.cumsum(length, 0, out=ptr[1:])
+        at = torch.arange(int(ptr[-1]), device=self.device) + torch.repeat_interleave(
+            self.ptr[rows] - ptr[:-1], length
+        )
+        return SparseRows(ptr, self.index[at], self.value[at], self.width)
+
+    def to(self, target: torch.device | torch.dtype) -> SparseRows:
+        """The same rows on another device, or in another number format."""
+        if isinstance(target, torch.dtype):
+            return SparseRows(self.ptr, self.index, self.value.to(target), self.width)
+        return SparseRows(self.ptr.to(target), self.index.to(target), self.value.to(target), self.width)
+
+    def dense(self) -> Tensor:
+        """The same rows as an ordinary matrix."""
+        out = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        return out.index_put_((self.row, self.index), self.value, accumulate=True)
+
+    @staticmethod
+    def from_dense(x: Tensor) -> SparseRows:
+        """Keep the non-zero entries of a matrix."""
+        row, index = x.nonzero(as_tuple=True)
+        ptr = torch.zeros(len(x) + 1, dtype=torch.int64, device=x.device)
+        torch.cumsum(torch.bincount(row, minlength=len(x)), 0, out=ptr[1:])
+        return SparseRows(ptr, index, x[row, index], x.shape[1])
+
+
+Features = Tensor | SparseRows
+
+
+def take(x: Features, rows: Tensor) -> Features:
+    """The given rows of dense or sparse features."""
+    return x.take(rows) if isinstance(x, SparseRows) else x[rows]
+
+
+def values(x: Features) -> Tensor:
+    """Every stored number, for checks and moments."""
+    return x.value if isinstance(x, SparseRows) else x
+
+
+def concat(parts: list[Features]) -> Features:
+    """Rows of several parts under each other; all dense or all sparse."""
+    if all(isinstance(part, Tensor) for part in parts):
+        return torch.cat([part for part in parts if isinstance(part, Tensor)])
+    sparse = [part if isinstance(part, SparseRows) else SparseRows.from_dense(part) for part in parts]
+    shift, ptr = 0, [sparse[0].ptr[:1]]
+    for part in sparse:
+        ptr.append(part.ptr[1:] + shift)
+        shift += int(part.ptr[-1])
+    return SparseRows(
+        torch.cat(ptr),
+        torch.cat([part.index for part in sparse]),
+        torch.cat([part.value for part in sparse]),
+        sparse[0].width,
+    )

@@ -1,0 +1,122 @@
+"""The whole graph, as a simulation or a splitter sees it before anybody owns a part of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.errors import IsthmusError
+from isthmus.graph.features import Features, SparseRows, values
+
+UNUSED, TRAIN, VALID, TEST = 0, 1, 2, 3
+SPLIT_NAMES = ("", "train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What every silo must agree on before one model can serve them all.
+
+    ``task`` is ``classes`` (one of several labels) or ``tasks`` (several yes/no labels at once);
+    ``labels`` names the classes or the tasks; ``target`` says what carries the label: ``node`` or ``edge``.
+    """
+
+    features: int
+    labels: tuple[str, ...]
+    task: str = "classes"
+    target: str = "node"
+    edge_features: int = 0
+    timed: bool = False
+    feature_names: tuple[str, ...] = ()
+    edge_feature_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A directed multigraph with public ids; an undirected edge is stored as two directed ones.
+
+    Shapes: n nodes, m edges, T tasks. ``y`` is [n] (class number, -1 unknown) or [n, T] (0, 1, -1 unknown).
+    """
+
+    ids: np.ndarray  # [n] public ids, int64 or str
+    x: Features  # [n, features]
+    edge_index: Tensor  # [2, m] source and target rows
+    schema: Schema
+    y: Tensor | None = None
+    split: Tensor | None = None  # [n] int8: UNUSED, TRAIN, VALID, TEST
+    edge_attr: Tensor | None = None  # [m, edge_features]
+    edge_time: Tensor | None = None  # [m] int64
+    edge_y: Tensor | None = None  # [m] class number of an edge, -1 unknown
+    edge_split: Tensor | None = None  # [m] int8
+    columns: dict[str, np.ndarray] = field(default_factory=dict)  # node attributes to split by, never features
+    component: Tensor | None = None  # [n] independent graphs in one (train, valid, test): split one by one
+    name: str = "graph"
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return len(self.ids)
+
+    @property
+    def m(self) -> int:
+        """Number of directed edges."""
+        return int(self.edge_index.shape[1])
+
+    def with_split(self, split: Tensor) -> Graph:
+        """The same graph with other training, validation and test nodes."""
+        return replace(self, split=split.to(torch.int8))
+
+    def check(self) -> Graph:
+        """Raise a clear error for anything that training could not bear; return self."""
+        _check_ids(self.ids)
+        _check_edges(self)
+        for what, x in (("node feature", self.x), ("edge feature", self.edge_attr)):
+            _check_finite(what, x, self.ids if what == "node feature" else None)
+        _check_labels("node", self.y, self.n, self.schema)
+        _check_labels("edge", self.edge_y, self.m, self.schema)
+        return self
+
+
+def _check_ids(ids: np.ndarray) -> None:
+    known, count = np.unique(ids, return_counts=True)
+    if len(known) < len(ids):
+        twice = known[count > 1]
+        raise IsthmusError(
+            f"{len(twice)} node ids appear more than once, for example {twice[0]!r}. "
+            "A node has one row; remove the others."
+        )
+
+
+def _check_edges(graph: Graph) -> None:
+    if len(graph.x) != graph.n:
+        raise IsthmusError(f"{graph.n} node ids but {len(graph.x)} feature rows; give one row for each node.")
+    if graph.m and (int(graph.edge_index.min()) < 0 or int(graph.edge_index.max()) >= graph.n):
+        bad = ((graph.edge_index < 0) | (graph.edge_index >= graph.n)).any(0).nonzero()[0]
+        source, target = graph.edge_index[:, bad].flatten().tolist()
+        raise IsthmusError(
+            f"Edge {int(bad)} ({source} -> {target}) ends at an unknown node; nodes are numbered 0 to {graph.n - 1}."
+        )
+
+
+def _check_finite(what: str, x: Features | None, ids: np.ndarray | None) -> None:
+    if x is None or bool(torch.isfinite(values(x)).all()):
+        return
+    at = (~torch.isfinite(values(x))).nonzero()[0]
+    row = int(x.row[at[0]]) if isinstance(x, SparseRows) else int(at[0])
+    name = repr(ids[row].item()) if ids is not None else f"row {row}"
+    raise IsthmusError(f"A {what} of {name} is NaN or infinite; fill or remove such values before training.")
+
+
+def _check_labels(what: str, y: Tensor | None, rows: int, schema: Schema) -> None:
+    if y is None or not len(y):
+        return
+    if len(y) != rows:
+        raise IsthmusError(f"{len(y)} {what} labels for {rows} {what}s; give one for each (-1 where unknown).")
+    top = len(schema.labels) if schema.task == "classes" else 2
+    low, high = int(y.min()), int(y.max())
+    if low < -1 or high >= top:
+        raise IsthmusError(
+            f"{what.capitalize()} labels lie in {low}..{high}; allowed are 0..{top - 1}, and -1 for unknown."
+        )

@@ -1,0 +1,219 @@
+"""The handshake: what silos settle with each other before training, over the wire and without a global table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.errors import IsthmusError
+from isthmus.graph.graph import Schema
+from isthmus.graph.silo import Silo
+from isthmus.sample.random import draw, stream
+from isthmus.wire.base import Wire
+from isthmus.wire.ledger import SERVER, Kind
+
+
+@dataclass(frozen=True)
+class HaloPlan:
+    """For each (silo of mine, peer): which owned rows to send, and which halo rows the peer's rows fill.
+
+    The lists mirror: ``send[i, j]`` on i's side and ``fill[j, i]`` on j's side name the same nodes in the same order.
+    """
+
+    send: dict[tuple[int, int], Tensor]  # (mine, peer) -> owned rows of mine that lie in the peer's halo
+    fill: dict[tuple[int, int], Tensor]  # (mine, peer) -> halo rows of mine that the peer owns
+
+
+def agree_schema(wire: Wire, silos: Sequence[Silo]) -> list[Silo]:
+    """One schema for all, or an error that names the silos that differ; class names become the union of all."""
+    sent = {(silo.number, SERVER): _encode(_describe(silo)) for silo in silos}
+    got = wire.post(Kind.SCHEMA, sent)
+    answer: dict[tuple[int, int], Tensor] = {}
+    if wire.serves:
+        verdict = _encode(_judge([json.loads(_decode(got[i, SERVER])) for i in range(wire.silos)]))
+        answer = {(SERVER, i): verdict for i in range(wire.silos)}
+    verdict = json.loads(_decode(wire.post(Kind.SCHEMA, answer)[SERVER, wire.mine[0]]))
+    if verdict["error"]:
+        raise IsthmusError(verdict["error"])
+    labels = tuple(verdict["labels"])
+    return [_relabel(silo, labels) for silo in silos]
+
+
+def _describe(silo: Silo) -> dict[str, object]:
+    ids = "integer" if np.issubdtype(silo.ids.dtype, np.integer) else "text"
+    return {"name": silo.name, "ids": ids if silo.n else "", **asdict(silo.schema)}
+
+
+def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
+    """Compare every silo's schema with the first's; unlabelled and empty silos agree with any labels."""
+    names = [str(s["name"]) for s in schemas]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        return {"error": f"Two silos are called '{twice}'; silo names must differ.", "labels": []}
+    first = schemas[0]
+    for schema in schemas[1:]:
+        for key in ("features", "feature_names", "edge_features", "edge_feature_names", "task", "target", "timed"):
+            if schema[key] != first[key]:
+                return {"error": _differ(key, first, schema), "labels": []}
+        if schema["ids"] and first["ids"] and schema["ids"] != first["ids"]:
+            return {"error": _differ("ids", first, schema), "labels": []}
+    labels: list[str] = []
+    for schema in schemas:
+        given = list(schema["labels"])  # type: ignore[call-overload]
+        if first["task"] == "tasks" and labels and given and given != labels:
+            return {"error": _differ("labels", first, schema), "labels": []}
+        labels = labels if set(given) <= set(labels) else sorted({*labels, *given}, key=natural) if labels else given
+    if not labels:
+        return {"error": "No silo has a label, so there is nothing to learn; add a label column.", "labels": []}
+    return {"error": "", "labels": labels}
+
+
+def natural(label: str) -> tuple[int, float, str]:
+    """Sort key that puts numbers in numeric order, before text."""
+    try:
+        return (0, float(label), label)
+    except ValueError:
+        return (1, 0.0, label)
+
+
+def _differ(key: str, a: dict[str, object], b: dict[str, object]) -> str:
+    return (
+        f"Silos disagree on {key.replace('_', ' ')}: {a['name']} has {_short(a[key])}, {b['name']} has {_short(b[key])}. "
+        "One model needs one schema; make the columns equal."
+    )
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _relabel(silo: Silo, labels: tuple[str, ...]) -> Silo:
+    schema: Schema = replace(silo.schema, labels=labels)
+    if silo.schema.task != "classes" or silo.schema.labels == labels or not silo.schema.labels:
+        return replace(silo, schema=schema)
+    place = torch.tensor([labels.index(name) for name in silo.schema.labels] + [-1])  # -1 stays unknown
+    edge_y = None if silo.edge_y is None else place[silo.edge_y.long()]
+    return replace(silo, schema=schema, y=place[silo.y.long()], edge_y=edge_y)
+
+
+def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
+    """Every node has one owner: silos send keyed hashes of their ids to the server, which looks for repeats."""
+    key = stream(seed, "ownership")
+    got = wire.post(Kind.IDS, {(s.number, SERVER): draw(key, s.keys[: s.n]) for s in silos})
+    answer: dict[tuple[int, int], Tensor] = {}
+    if wire.serves:
+        hashes = torch.cat([got[i, SERVER] for i in range(wire.silos)])
+        holder = torch.repeat_interleave(torch.arange(wire.silos), torch.tensor([len(got[i, SERVER]) for i in range(wire.silos)]))
+        order = torch.argsort(hashes, stable=True)
+        same = (hashes[order][1:] == hashes[order][:-1]).nonzero().flatten()
+        clash = torch.stack([hashes[order][same], holder[order][same], holder[order][same + 1]], 1)
+        answer = {(SERVER, i): clash for i in range(wire.silos)}
+    clash = wire.post(Kind.IDS, answer)[SERVER, wire.mine[0]]
+    if len(clash):
+        hashed, a, b = clash[0].tolist()
+        name = next((repr(s.ids[at].item()) for s in silos if (at := _where(draw(key, s.keys[: s.n]), hashed)) >= 0), "a node")
+        raise IsthmusError(
+            f"{len(clash)} nodes have two owners: silo-{a} and silo-{b} both own {name}. "
+            "Keep the node in one silo; the other lists it only as the far end of its edges."
+        )
+
+
+def _where(values: Tensor, wanted: int) -> int:
+    hit = (values == wanted).nonzero()
+    return int(hit[0]) if len(hit) else -1
+
+
+def plan_halo(wire: Wire, silos: Sequence[Silo]) -> HaloPlan:
+    """Each silo asks the owners for the ids it refers to; an id that its owner denies is an error."""
+    fill = {(s.number, peer): rows for s in silos for peer, rows in _halo_by_owner(s, wire.silos).items()}
+    by_number = {s.number: s for s in silos}
+    asked = wire.post(Kind.IDS, {(i, j): by_number[i].keys[rows] for (i, j), rows in fill.items()})
+    send: dict[tuple[int, int], Tensor] = {}
+    denied: dict[tuple[int, int], Tensor] = {}
+    for (peer, mine), keys in asked.items():
+        owned = by_number[mine].keys[: by_number[mine].n]
+        order = torch.argsort(owned)
+        place = torch.searchsorted(owned[order], keys).clamp_(max=max(len(owned) - 1, 0))
+        known = owned[order][place] == keys if len(owned) else torch.zeros(len(keys), dtype=torch.bool)
+        send[mine, peer] = order[place][known] if len(owned) else place[:0]
+        denied[mine, peer] = (~known).nonzero().flatten()
+    replies = wire.post(Kind.IDS, denied)
+    problem = ""
+    for (owner, mine), wrong in replies.items():
+        if len(wrong) and not problem:
+            silo = by_number[mine]
+            name = silo.halo_ids[int(fill[mine, owner][wrong[0]]) - silo.n]
+            problem = f"{silo.name} has edges to {len(wrong)} nodes of silo-{owner} that it does not own, for example {name!r}."
+    _raise_together(wire, problem, "Correct the owner of the far end, or drop the edge.")
+    return HaloPlan(send, fill)
+
+
+def _halo_by_owner(silo: Silo, silos: int) -> dict[int, Tensor]:
+    if len(silo.halo_owner) and not 0 <= int(silo.halo_owner.min()) <= int(silo.halo_owner.max()) < silos:
+        raise IsthmusError(f"{silo.name} names an owner outside 0..{silos - 1} for a far end; there are {silos} silos.")
+    return {
+        int(peer): (silo.halo_owner == peer).nonzero().flatten() + silo.n
+        for peer in torch.unique(silo.halo_owner).tolist()
+    }
+
+
+def _raise_together(wire: Wire, problem: str, advice: str) -> None:
+    """Every host raises when one has a problem, so that nobody waits for a host that has stopped."""
+    sent = {(i, SERVER): _encode_text(problem) for i in wire.mine}
+    got = wire.post(Kind.SCHEMA, sent)
+    answer: dict[tuple[int, int], Tensor] = {}
+    if wire.serves:
+        first = next((got[i, SERVER] for i in range(wire.silos) if len(got[i, SERVER])), _encode_text(""))
+        answer = {(SERVER, i): first for i in range(wire.silos)}
+    verdict = _decode(wire.post(Kind.SCHEMA, answer)[SERVER, wire.mine[0]])
+    if verdict:
+        raise IsthmusError(f"{verdict} {advice}")
+
+
+def compare_edges(wire: Wire, silos: Sequence[Silo]) -> list[str]:
+    """Cross edges that only one of the two silos lists, as sentences with counts and an example."""
+    by_number = {s.number: s for s in silos}
+    mine = {(s.number, peer): edges for s in silos for peer, edges in _cross_by_peer(s).items()}
+    got = wire.post(Kind.IDS, {(i, j): by_number[i].edge_keys[edges] for (i, j), edges in mine.items()})
+    notes = []
+    for i, j in sorted(set(mine) | {(b, a) for a, b in got}):
+        silo, edges = by_number[i], mine.get((i, j), torch.zeros(0, dtype=torch.int64))
+        theirs = got.get((j, i), torch.zeros(0, dtype=torch.int64))
+        alone = edges[~torch.isin(silo.edge_keys[edges], theirs)]
+        unheard = int((~torch.isin(theirs, silo.edge_keys[edges])).sum())
+        if len(alone):
+            notes.append(f"{silo.name} lists {len(alone)} edges that silo-{j} does not list, e.g. {_edge(silo, int(alone[0]))}.")
+        if unheard and j not in by_number:
+            notes.append(f"silo-{j} lists {unheard} edges that {silo.name} does not list.")
+    return notes
+
+
+def _cross_by_peer(silo: Silo) -> dict[int, Tensor]:
+    edges = silo.crosses.nonzero().flatten()
+    far = silo.edge_index[:, edges].max(0).values - silo.n
+    owner = silo.halo_owner[far]
+    return {int(peer): edges[owner == peer] for peer in torch.unique(owner).tolist()}
+
+
+def _edge(silo: Silo, edge: int) -> str:
+    ids = np.concatenate([silo.ids, silo.halo_ids])
+    source, target = silo.edge_index[:, edge].tolist()
+    return f"{ids[source]} -> {ids[target]}"
+
+
+def _encode(value: dict[str, object]) -> Tensor:
+    return _encode_text(json.dumps(value))
+
+
+def _encode_text(text: str) -> Tensor:
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
+def _decode(payload: Tensor) -> str:
+    return bytes(payload.tolist()).decode()

@@ -1,0 +1,181 @@
+"""What one silo holds: the nodes it owns and every edge that touches them; far ends only as id and owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.errors import IsthmusError
+from isthmus.graph.features import Features, concat, take
+from isthmus.graph.graph import UNUSED, Graph, Schema
+from isthmus.graph.ports import ports
+from isthmus.sample.random import combine, keys_of
+
+
+@dataclass(frozen=True)
+class Silo:
+    """One party's part. Rows 0..n-1 are its **owned** nodes, rows n..n+h-1 its **halo**: known to exist, no content."""
+
+    number: int
+    name: str
+    schema: Schema
+    ids: np.ndarray  # [n] public ids of owned nodes
+    x: Features  # [n, features]
+    y: Tensor  # [n] or [n, T]; -1 unknown
+    split: Tensor  # [n] int8
+    halo_ids: np.ndarray  # [h]
+    halo_owner: Tensor  # [h] silo numbers
+    edge_index: Tensor  # [2, m] rows
+    edge_attr: Tensor | None = None
+    edge_time: Tensor | None = None
+    edge_y: Tensor | None = None
+    edge_split: Tensor | None = None
+
+    @property
+    def n(self) -> int:
+        """Owned nodes."""
+        return len(self.ids)
+
+    @property
+    def h(self) -> int:
+        """Halo nodes."""
+        return len(self.halo_ids)
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """Public keys of all rows, owned then halo: [n + h]."""
+        return torch.cat([keys_of(self.ids), keys_of(self.halo_ids)])
+
+    @cached_property
+    def edge_keys(self) -> Tensor:
+        """A public key for each edge, the same at both ends: [m]."""
+        source, target = self.keys[self.edge_index]
+        pair = combine(source, target)
+        return combine(pair, parallel_rank(pair, self.edge_time, self.edge_attr))
+
+    @cached_property
+    def ports(self) -> Tensor:
+        """In-port at the target and out-port at the source of each edge, from the edges this silo knows: [m, 2]."""
+        source, target = self.keys[self.edge_index]
+        return torch.stack(ports(source, target, self.edge_time), 1)
+
+    @cached_property
+    def crosses(self) -> Tensor:
+        """Which edges have their far end in another silo: [m] bool."""
+        return (self.edge_index >= self.n).any(0)
+
+
+def parallel_rank(pair: Tensor, time: Tensor | None, attr: Tensor | None) -> Tensor:
+    """Number the edges between the same two nodes by (time, attributes, place in the list): [m].
+
+    Both ends list the same edges but perhaps in another order; edges equal in time and attributes are interchangeable.
+    """
+    order = torch.argsort(pair, stable=True)
+    ordered = pair[order]
+    again = torch.zeros(len(pair), dtype=torch.bool)
+    again[1:] = ordered[1:] == ordered[:-1]
+    rank = torch.zeros(len(pair), dtype=torch.int64)
+    if not bool(again.any()):
+        return rank
+    member = again.clone()
+    member[:-1] |= again[1:]
+    edges = order[member].numpy()
+    columns = [] if attr is None else [attr[edges, j].numpy() for j in reversed(range(attr.shape[1]))]
+    columns += [] if time is None else [time[edges].numpy()]
+    edges = edges[np.lexsort((edges, *columns, pair[edges].numpy()))]
+    group = pair[edges].numpy()
+    first = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
+    length = np.diff(np.append(first, len(group)))
+    rank[edges] = torch.from_numpy(np.arange(len(group)) - np.repeat(first, length))
+    return rank
+
+
+def split_graph(graph: Graph, owner: Tensor, silos: int, names: Sequence[str] | None = None) -> list[Silo]:
+    """Cut a whole graph into silos; an edge between two silos goes to both."""
+    if len(owner) != graph.n:
+        raise IsthmusError(f"The owner vector has {len(owner)} entries for {graph.n} nodes; give one for each node.")
+    if graph.n and (int(owner.min()) < 0 or int(owner.max()) >= silos):
+        raise IsthmusError(f"Owners lie in {int(owner.min())}..{int(owner.max())}; allowed are 0..{silos - 1}.")
+    names = names or [f"silo-{i}" for i in range(silos)]
+    nodes = _by_value(owner, silos)
+    source, target = owner[graph.edge_index]
+    touching = [
+        torch.cat([a, b[target[b] != source[b]]]).sort().values
+        for a, b in zip(_by_value(target, silos), _by_value(source, silos), strict=True)
+    ]
+    return [_cut(graph, owner, i, names[i], nodes[i], touching[i]) for i in range(silos)]
+
+
+def _by_value(value: Tensor, count: int) -> list[Tensor]:
+    """Positions of 0, of 1, ... in ``value``, each list ascending."""
+    order = torch.argsort(value, stable=True)
+    return list(order.split(torch.bincount(value, minlength=count).tolist()))
+
+
+def _cut(graph: Graph, owner: Tensor, number: int, name: str, nodes: Tensor, edges: Tensor) -> Silo:
+    ends = graph.edge_index[:, edges]
+    halo = torch.unique(ends[owner[ends] != number])
+    row = torch.full((graph.n,), -1)
+    row[nodes] = torch.arange(len(nodes))
+    row[halo] = torch.arange(len(halo)) + len(nodes)
+    y = graph.y if graph.y is not None else torch.full((graph.n,), -1)
+    split = graph.split if graph.split is not None else torch.full((graph.n,), UNUSED, dtype=torch.int8)
+    return Silo(
+        number=number,
+        name=name,
+        schema=graph.schema,
+        ids=graph.ids[nodes.numpy()],
+        x=take(graph.x, nodes),
+        y=y[nodes],
+        split=split[nodes],
+        halo_ids=graph.ids[halo.numpy()],
+        halo_owner=owner[halo],
+        edge_index=row[ends],
+        **{
+            field: None if getattr(graph, field) is None else getattr(graph, field)[edges]
+            for field in ("edge_attr", "edge_time", "edge_y", "edge_split")
+        },
+    )
+
+
+def merge(silos: Sequence[Silo]) -> Silo:
+    """One silo that owns everything: what a centralised run trains on (a simulation only).
+
+    An edge is taken from the owner of its target, which lists it in any case.
+    """
+    ids = np.concatenate([silo.ids for silo in silos])
+    keys = torch.cat([silo.keys[: silo.n] for silo in silos])
+    order = torch.argsort(keys)
+    ends, kept = [], []
+    for silo in silos:
+        keep = silo.edge_index[1] < silo.n
+        kept.append(keep)
+        place = torch.searchsorted(keys[order], silo.keys).clamp_(max=len(keys) - 1)
+        missing = keys[order][place] != silo.keys
+        if bool(missing.any()):
+            far = silo.halo_ids[int(missing.nonzero()[0]) - silo.n]
+            raise IsthmusError(f"{silo.name} refers to node {far!r}, which no silo owns; add the node or drop the edge.")
+        ends.append(order[place][silo.edge_index[:, keep]])
+    fields: dict[str, Tensor | None] = {}
+    for field in ("edge_attr", "edge_time", "edge_y", "edge_split"):
+        parts = [getattr(silo, field) for silo in silos]
+        whole = all(part is not None for part in parts)
+        fields[field] = torch.cat([p[k] for p, k in zip(parts, kept, strict=True)]) if whole else None
+    return replace(
+        silos[0],
+        number=0,
+        name="all",
+        ids=ids,
+        x=concat([silo.x for silo in silos]),
+        y=torch.cat([silo.y for silo in silos]),
+        split=torch.cat([silo.split for silo in silos]),
+        halo_ids=ids[:0],
+        halo_owner=torch.zeros(0, dtype=torch.int64),
+        edge_index=torch.cat(ends, 1),
+        **fields,
+    )

@@ -1,0 +1,149 @@
+"""The silos of one host as one block-diagonal graph, so that one kernel call serves them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.graph.features import Features, SparseRows, concat
+from isthmus.graph.graph import UNUSED
+from isthmus.graph.silo import Silo
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """The edges of each row in CSR form: row v has the neighbours ``near[ptr[v]:ptr[v + 1]]``."""
+
+    ptr: Tensor  # [rows + 1]
+    near: Tensor  # [m] the row at the other end
+    edge: Tensor  # [m] edge number
+
+    @staticmethod
+    def build(at: Tensor, near: Tensor, rows: int) -> Adjacency:
+        """Group edges by the row ``at``; neighbours keep the order of the edge list."""
+        order = torch.argsort(at, stable=True)
+        ptr = torch.zeros(rows + 1, dtype=torch.int64, device=at.device)
+        torch.cumsum(torch.bincount(at, minlength=rows), 0, out=ptr[1:])
+        return Adjacency(ptr, near[order], order)
+
+    @property
+    def degree(self) -> Tensor:
+        """Edges of each row."""
+        return self.ptr.diff()
+
+    def to(self, device: torch.device) -> Adjacency:
+        """The same on another device."""
+        return Adjacency(self.ptr.to(device), self.near.to(device), self.edge.to(device))
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Rows of my silos under each other (each: owned, then halo where the view keeps it) and their edges.
+
+    ``feature_row`` maps a row to its row of ``x``: all placeholders of a silo share one feature row, the mean of its own.
+    """
+
+    silos: tuple[int, ...]
+    ptr: tuple[int, ...]  # [silos + 1] first row of each silo
+    keys: Tensor  # [rows]
+    owned: Tensor  # [rows] bool
+    x: Features
+    x_ptr: tuple[int, ...]  # first row of x of each silo
+    feature_row: Tensor | None  # [rows], None: row i of x
+    y: Tensor  # [rows] or [rows, T]
+    split: Tensor  # [rows] int8
+    ends: Tensor  # [2, m]
+    incoming: Adjacency
+    outgoing: Adjacency
+    edge_keys: Tensor  # [m]
+    edge_attr: Tensor | None
+    edge_y: Tensor | None
+    edge_split: Tensor | None
+    ports: Tensor  # [m, 2] in-port at the target, out-port at the source
+
+    @property
+    def rows(self) -> int:
+        """All rows of this host."""
+        return self.ptr[-1]
+
+    def segments(self, rows: Tensor) -> tuple[int, ...]:
+        """Pointers of ascending ``rows`` by silo."""
+        edges = torch.tensor(self.ptr, device=rows.device)
+        return tuple(torch.searchsorted(rows, edges).tolist())
+
+    def to(self, device: torch.device) -> Stack:
+        """The same on another device."""
+        moved = {
+            name: value.to(device)
+            for name, value in self.__dict__.items()
+            if isinstance(value, Tensor | Adjacency | SparseRows)
+        }
+        return Stack(**{**self.__dict__, **moved})
+
+
+def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype) -> Stack:
+    """Lay silos under each other in the view ``halo``: ``drop`` (owned rows, inner edges) or with far ends kept."""
+    keep = halo != "drop"
+    sizes = [silo.n + (silo.h if keep else 0) for silo in silos]
+    ptr = torch.tensor([0, *sizes]).cumsum(0)
+    kept = [torch.ones(silo.edge_index.shape[1], dtype=torch.bool) if keep else ~silo.crosses for silo in silos]
+    ends = torch.cat([s.edge_index[:, k] + ptr[i] for i, (s, k) in enumerate(zip(silos, kept, strict=True))], 1)
+    x, x_ptr, feature_row = _features(silos, keep, dtype)
+    return Stack(
+        silos=tuple(silo.number for silo in silos),
+        ptr=tuple(ptr.tolist()),
+        keys=torch.cat([silo.keys[:size] for silo, size in zip(silos, sizes, strict=True)]),
+        owned=torch.cat([torch.arange(size) < s.n for s, size in zip(silos, sizes, strict=True)]),
+        x=x,
+        x_ptr=x_ptr,
+        feature_row=feature_row,
+        y=torch.cat([_padded(s.y, size, -1) for s, size in zip(silos, sizes, strict=True)]),
+        split=torch.cat([_padded(s.split, size, UNUSED) for s, size in zip(silos, sizes, strict=True)]),
+        ends=ends,
+        incoming=Adjacency.build(ends[1], ends[0], int(ptr[-1])),
+        outgoing=Adjacency.build(ends[0], ends[1], int(ptr[-1])),
+        edge_keys=torch.cat([s.edge_keys[k] for s, k in zip(silos, kept, strict=True)]),
+        edge_attr=_edges(silos, kept, "edge_attr", dtype),
+        edge_y=_edges(silos, kept, "edge_y", torch.int64),
+        edge_split=_edges(silos, kept, "edge_split", torch.int8),
+        ports=torch.cat([s.ports[k] for s, k in zip(silos, kept, strict=True)]),
+    )
+
+
+def _padded(values: Tensor, size: int, fill: int) -> Tensor:
+    """Owned values, then ``fill`` for the halo rows."""
+    pad = torch.full((size - len(values), *values.shape[1:]), fill, dtype=values.dtype)
+    return torch.cat([values, pad])
+
+
+def _edges(silos: Sequence[Silo], kept: list[Tensor], field: str, dtype: torch.dtype) -> Tensor | None:
+    parts = [getattr(silo, field) for silo in silos]
+    if any(part is None for part in parts):
+        return None
+    return torch.cat([part[k] for part, k in zip(parts, kept, strict=True)]).to(dtype)
+
+
+def _features(silos: Sequence[Silo], keep: bool, dtype: torch.dtype) -> tuple[Features, tuple[int, ...], Tensor | None]:
+    """Feature rows, and which one each row uses; a placeholder looks like the average node of the silo that sees it."""
+    own = [silo.x.to(dtype) for silo in silos]
+    if not keep or not any(silo.h for silo in silos):
+        return concat(own), tuple(torch.tensor([0, *map(len, own)]).cumsum(0).tolist()), None
+    parts: list[Features] = []
+    row, start, ptr = [], 0, [0]
+    for silo, x in zip(silos, own, strict=True):
+        parts += [x, _mean_row(x)]
+        row += [torch.arange(silo.n) + start, torch.full((silo.h,), start + silo.n)]
+        start += silo.n + 1
+        ptr.append(start)
+    return concat(parts), tuple(ptr), torch.cat(row)
+
+
+def _mean_row(x: Features) -> Features:
+    count = max(len(x), 1)
+    if isinstance(x, SparseRows):
+        mean = torch.zeros(x.width, dtype=x.dtype).index_add_(0, x.index, x.value) / count
+        return SparseRows.from_dense(mean[None])
+    return x.sum(0, keepdim=True) / count

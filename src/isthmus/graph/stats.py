@@ -1,0 +1,135 @@
+"""How a split looks: sizes, edges kept and cut, and how far each silo's labels are from everybody's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from isthmus.graph.graph import TRAIN, Graph
+from isthmus.graph.partition import check_owner
+
+
+@dataclass(frozen=True)
+class SiloStats:
+    """One silo. An edge is inner if the silo owns both ends, cross if it owns one.
+
+    ``inner`` and ``cross`` count directed edges as stored; ``inner_pairs`` and ``cross_pairs`` count connected pairs of
+    different nodes, whatever the direction and however many parallel edges, as published tables do.
+    ``label_distance`` is the total variation distance between the silo's label distribution and the global one (0 equal,
+    1 disjoint), or with several yes/no tasks the mean difference of their positive rates.
+    """
+
+    silo: int
+    nodes: int
+    training: int  # training nodes; training edges that touch the silo where edges carry the labels
+    inner: int
+    cross: int
+    inner_pairs: int
+    cross_pairs: int
+    label_distance: float
+
+
+@dataclass(frozen=True)
+class SplitStats:
+    """All silos and the totals; a cross edge touches two silos and counts once here."""
+
+    silos: tuple[SiloStats, ...]
+    nodes: int
+    training: int
+    edges: int
+    cross: int
+    pairs: int
+    cross_pairs: int
+    label_distance: float  # mean over silos
+
+    @property
+    def cut(self) -> float:
+        """Share of the connected pairs that the split cuts ("missing links" over edges)."""
+        return self.cross_pairs / max(self.pairs, 1)
+
+
+def split_statistics(graph: Graph, owner: Tensor, silos: int) -> SplitStats:
+    """Count what each silo owns, keeps and loses."""
+    check_owner(graph, owner, silos)
+    pairs = simple_pairs(graph.edge_index, graph.n)
+    inner, cross = _edge_counts(owner, graph.edge_index, silos)
+    inner_pairs, cross_pairs = _edge_counts(owner, pairs, silos)
+    training, distance = _training(graph, owner, silos), _label_distance(graph, owner, silos)
+    counts = (torch.bincount(owner, minlength=silos), training, inner, cross, inner_pairs, cross_pairs)
+    rows = zip(*(count.tolist() for count in (*counts, distance)), strict=True)
+    return SplitStats(
+        silos=tuple(SiloStats(silo, *row) for silo, row in enumerate(rows)),
+        nodes=graph.n,
+        training=_total_training(graph),
+        edges=graph.m,
+        cross=int(cross.sum()) // 2,
+        pairs=int(pairs.shape[1]),
+        cross_pairs=int(cross_pairs.sum()) // 2,
+        label_distance=float(distance.mean()),
+    )
+
+
+def simple_pairs(edge_index: Tensor, n: int) -> Tensor:
+    """Connected pairs of different nodes, each once, the smaller row first: [2, pairs]."""
+    low, high = edge_index.min(0).values, edge_index.max(0).values
+    code = torch.unique((low * n + high)[low != high])
+    return torch.stack([code // n, code % n]) if n else edge_index
+
+
+def _edge_counts(owner: Tensor, edges: Tensor, silos: int) -> tuple[Tensor, Tensor]:
+    """Inner and cross edges of each silo."""
+    a, b = owner[edges]
+    same = a == b
+    inner = torch.bincount(a[same], minlength=silos)
+    return inner, torch.bincount(torch.cat([a[~same], b[~same]]), minlength=silos)
+
+
+def _training(graph: Graph, owner: Tensor, silos: int) -> Tensor:
+    split, holder = _labelled(graph, owner)[1:]
+    if split is None:
+        return torch.zeros(silos, dtype=torch.int64)
+    return sum((_bincount(h[split == TRAIN], silos) for h in holder), torch.zeros(silos, dtype=torch.int64))
+
+
+def _bincount(silo: Tensor, silos: int) -> Tensor:
+    """Count per silo; -1 stands for nobody."""
+    return torch.bincount(silo[silo >= 0], minlength=silos)
+
+
+def _labelled(graph: Graph, owner: Tensor) -> tuple[Tensor | None, Tensor | None, tuple[Tensor, ...]]:
+    """Labels, split, and the silos that know each label: a node's owner; both ends' owners of an edge."""
+    if graph.schema.target == "node":
+        return graph.y, graph.split, (owner,)
+    source, target = owner[graph.edge_index]
+    return graph.edge_y, graph.edge_split, (source, torch.where(source == target, -1, target))
+
+
+def _total_training(graph: Graph) -> int:
+    split = graph.split if graph.schema.target == "node" else graph.edge_split
+    return 0 if split is None else int((split == TRAIN).sum())
+
+
+def _label_distance(graph: Graph, owner: Tensor, silos: int) -> Tensor:
+    """Distance of each silo's labels from all labels: [silos]; 0 where there is nothing to compare."""
+    y, _, holder = _labelled(graph, owner)
+    if y is None or not len(y):
+        return torch.zeros(silos, dtype=torch.float64)
+    known, hits = _hits(y, len(graph.schema.labels))
+    counts, totals = torch.zeros(2, silos, hits.shape[1], dtype=torch.float64)
+    for silo in holder:
+        rows = silo >= 0
+        counts.index_add_(0, silo[rows], hits[rows])
+        totals.index_add_(0, silo[rows], known[rows])
+    gap = (counts / totals - hits.sum(0) / known.sum(0)).abs().nan_to_num(0.0)
+    return gap.mean(1) if y.dim() == 2 else gap.sum(1) / 2
+
+
+def _hits(y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Which labels are known, and which of them are positive: both [rows, classes or tasks], as numbers."""
+    if y.dim() == 2:
+        return (y >= 0).double(), (y == 1).double()
+    known = (y >= 0).double()[:, None].expand(-1, classes)
+    return known, one_hot(y.long().clamp(min=0), classes).double() * known

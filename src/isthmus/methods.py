@@ -1,0 +1,144 @@
+"""The catalogue: every published method as one composition of parts.
+
+A method answers four questions: what crosses the boundary (exchange), how parameters agree (sync), what is done to a
+payload before it leaves (protect), and what a silo minimises (objective). Local-only is all nothings.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from isthmus.errors import IsthmusError, unknown
+from isthmus.exchange.base import Exchange
+from isthmus.objective.base import Objective, Proximal
+from isthmus.protect.base import Protect
+from isthmus.sync.average import FedAvg
+from isthmus.sync.base import Sync
+from isthmus.sync.gradients import SyncSGD
+
+AXES = ("exchange", "sync", "protect", "objective")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named composition.
+
+    ``batches``: ``local`` (each silo its own) or ``joint`` (one global batch by ranks). ``statistics``: whether degree
+    constants, normalisation moments and class weights are each silo's ``own`` or ``agreed`` by all.
+    ``merged``: one silo owns all. ``model``: the model that the method prescribes.
+    """
+
+    name: str
+    summary: str
+    paper: str = ""
+    exchange: Exchange = field(default_factory=Exchange)
+    sync: Sync = field(default_factory=Sync)
+    protect: Protect = field(default_factory=Protect)
+    objective: Objective = field(default_factory=Objective)
+    batches: str = "local"
+    statistics: str = "own"
+    merged: bool = False
+    model: str = ""
+
+
+_CATALOGUE: dict[str, Callable[[], Method]] = {}
+
+
+def method(make: Callable[[], Method]) -> Callable[[], Method]:
+    """Add a method to the catalogue under its own name."""
+    _CATALOGUE[make().name] = make
+    return make
+
+
+@method
+def local() -> Method:
+    """Every axis is nothing: each silo trains alone on what it owns."""
+    return Method("local", "each silo trains alone")
+
+
+@method
+def local_mlp() -> Method:
+    """Each silo alone, and without edges: what features are worth by themselves."""
+    return replace(local(), name="local-mlp", summary="each silo trains alone, without edges", model="mlp")
+
+
+@method
+def fedavg() -> Method:
+    """Local epochs, then the mean of the parameters, weighted by training nodes (its Algorithm 1)."""
+    return Method("fedavg", "local training, then the mean of parameters", "McMahan et al. 2017", sync=FedAvg())
+
+
+@method
+def fedprox() -> Method:
+    """FedAvg whose silos also minimise (mu / 2) ||w - w_round||^2 (its equation 2)."""
+    return Method("fedprox", "FedAvg with a proximal term", "Li et al. 2020", sync=FedAvg(), objective=Proximal())
+
+
+@method
+def fedper() -> Method:
+    """FedAvg of the base layers; the head stays at home (its personalisation layers)."""
+    home = FedAvg(private=("head",))
+    return Method("fedper", "FedAvg with a private head for each silo", "Arivazhagan et al. 2019", sync=home)
+
+
+@method
+def sync_sgd() -> Method:
+    """The gradient sum of all silos at every step, one optimiser state, joint batches, agreed statistics."""
+    summary = "the gradient sum of all silos at every step"
+    return Method("sync-sgd", summary, sync=SyncSGD(), batches="joint", statistics="agreed")
+
+
+@method
+def centralised() -> Method:
+    """One silo owns everything and trains alone, on the same joint batches: the upper end of the space."""
+    summary = "one silo owns all nodes (simulation only)"
+    return Method("centralised", summary, batches="joint", statistics="agreed", merged=True)
+
+
+def names() -> list[str]:
+    """Every method of the catalogue, in its order."""
+    return list(_CATALOGUE)
+
+
+def get(name: str) -> Method:
+    """A fresh copy of the named method."""
+    if name not in _CATALOGUE:
+        raise unknown("method", name, _CATALOGUE)
+    return copy.deepcopy(_CATALOGUE[name]())
+
+
+def adjust(method: Method, overrides: Mapping[str, Mapping[str, Any]]) -> Method:
+    """Replace options of a method's parts: ``{"sync": {"local_epochs": 3}}``; every key must be read by a part."""
+    for axis, options in overrides.items():
+        part = getattr(method, axis)
+        for key, value in options.items():
+            if key not in part_options(part):
+                raise _no_such_option(method, axis, key)
+            part = replace(part, **{key: _coerce(axis, key, value, part)})
+        method = replace(method, **{axis: part})
+    return method
+
+
+def part_options(part: Any) -> dict[str, Any]:
+    """The options of a part and their values."""
+    return {f.name: getattr(part, f.name) for f in fields(part) if f.init}
+
+
+def _coerce(axis: str, key: str, value: Any, part: object) -> Any:
+    now = getattr(part, key)
+    if isinstance(now, tuple):
+        return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+    if isinstance(now, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, type(now)):
+        raise IsthmusError(f"{axis}.{key} is {value!r}; it must be of type {type(now).__name__}, like {now!r}.")
+    return value
+
+
+def _no_such_option(method: Method, axis: str, key: str) -> IsthmusError:
+    known = [f"{axis}.{k}" for k in part_options(getattr(method, axis))]
+    offer = f"it has {', '.join(known)}" if known else "it has none"
+    return IsthmusError(f"Method '{method.name}' has no option {axis}.{key}; on the axis {axis} {offer}.")

@@ -1,0 +1,67 @@
+"""Scores of each silo's predictions; ranking scores by scikit-learn, counts by one pass over all silos."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from sklearn.metrics import average_precision_score
+from torch import Tensor
+
+from isthmus.graph.graph import Schema
+
+
+def metric_names(schema: Schema) -> tuple[str, ...]:
+    """What is measured for a task; the first is the one that models are selected by."""
+    if schema.task == "tasks":
+        return ("macro_pr_auc", *(f"pr_auc/{label}" for label in schema.labels))
+    if len(schema.labels) == 2:
+        return ("pr_auc", "f1_minority", "macro_f1", "accuracy")
+    return ("accuracy", "macro_f1")
+
+
+def score_silos(logits: Tensor, y: Tensor, ptr: tuple[int, ...], schema: Schema, minority: Tensor) -> Tensor:
+    """[silos, metrics]; nan where a silo has nothing to score. ``minority`` is the rare class (of each task)."""
+    logits, y, minority = logits.detach().cpu().double(), y.cpu(), minority.cpu()
+    rank = _score_tasks if schema.task == "tasks" else _score_classes
+    rows = [
+        rank(logits[a:b], y[a:b].long(), schema, minority) if b > a else [float("nan")] * len(metric_names(schema))
+        for a, b in zip(ptr, ptr[1:], strict=False)
+    ]
+    return torch.tensor(rows, dtype=torch.float64).reshape(len(ptr) - 1, -1)
+
+
+def _score_classes(logits: Tensor, y: Tensor, schema: Schema, minority: Tensor) -> list[float]:
+    classes = len(schema.labels)
+    counts = torch.bincount(y * classes + logits.argmax(1), minlength=classes * classes).reshape(classes, classes)
+    hit, truth, said = counts.diagonal().double(), counts.sum(1).double(), counts.sum(0).double()
+    seen = (truth + said) > 0  # scikit-learn leaves out classes that are neither there nor predicted
+    f1 = 2 * hit / (truth + said).clamp(min=1)
+    accuracy, macro = float(hit.sum() / truth.sum()), float(f1[seen].mean())
+    if classes != 2:
+        return [accuracy, macro]
+    rare = int(minority)
+    pr_auc = average_precision(y == rare, logits.softmax(1)[:, rare])
+    return [pr_auc, float(f1[rare]), macro, accuracy]
+
+
+def _score_tasks(logits: Tensor, y: Tensor, schema: Schema, minority: Tensor) -> list[float]:
+    each = []
+    for task in range(len(schema.labels)):
+        known, sign = y[:, task] >= 0, 1 if int(minority[task]) == 1 else -1
+        each.append(average_precision((y[:, task] == minority[task])[known], sign * logits[:, task][known]))
+    return [float(np.nanmean(each)) if np.isfinite(each).any() else float("nan"), *each]
+
+
+def average_precision(truth: Tensor, score: Tensor) -> float:
+    """PR-AUC; nan where there is only one class, since no ranking can be judged there."""
+    if not bool(truth.any()) or bool(truth.all()):
+        return float("nan")
+    return float(average_precision_score(truth.numpy(), score.numpy()))
+
+
+def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Mean over silos [silos, metrics] -> [metrics]; silos without a value do not count."""
+    known = torch.isfinite(values)
+    weight = weights[:, None] * known
+    total = (values.nan_to_num() * weight).sum(0)
+    return torch.where(weight.sum(0) > 0, total / weight.sum(0).clamp(min=1e-12), torch.nan)

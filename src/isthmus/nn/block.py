@@ -1,0 +1,84 @@
+"""What a layer computes on: source rows, target rows, and the edges between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of several silos under each other; silo i holds the rows ``ptr[i]`` to ``ptr[i + 1]``.
+
+    With one parameter set for all silos the pointers do not matter; with one set each they say which set a
+    row uses.
+    """
+
+    ptr: tuple[int, ...]
+    keys: Tensor  # [n] public keys, for dropout
+    owned: Tensor | None = (
+        None  # [n] bool: rows of owned nodes (None: all); placeholders are not counted in moments
+    )
+
+    def __len__(self) -> int:
+        return self.ptr[-1]
+
+    def counts(self) -> Tensor:
+        """Rows of each silo."""
+        return torch.tensor(self.ptr, device=self.keys.device).diff()
+
+    def silo(self) -> Tensor:
+        """The silo (position on this host) of each row."""
+        counts = self.counts()
+        return torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+
+
+@dataclass
+class Block:
+    """Edges into the rows that one layer computes, sorted by target.
+
+    E edges; ``src`` counts in ``sources``, ``dst`` in ``targets``. ``own`` says where each target stands
+    among the sources (None: targets and sources are the same rows). Degrees are those of the whole graph as
+    the owner knows it, not of the sample.
+    """
+
+    src: Tensor  # [E] int64
+    dst: Tensor  # [E] int64, ascending
+    sources: Rows
+    targets: Rows
+    own: Tensor | None = None  # [targets] int64
+    attr: Tensor | None = None  # [E, edge features]
+    ports: Tensor | None = None  # [E, 2] int64: port at the target's end, port at the source's end
+    src_degree: Tensor | None = None  # [sources]
+    dst_degree: Tensor | None = None  # [targets]
+    reverse: Block | None = None  # the same layer over outgoing edges, for directed models
+    cache: dict[str, Any] = field(default_factory=dict, repr=False)  # whatever follows from the edges alone
+
+    def of_targets(self, h: Tensor) -> Tensor:
+        """The targets' own rows among the source rows."""
+        return h if self.own is None else h.index_select(0, self.own)
+
+    @property
+    def dst_ptr(self) -> Tensor:
+        """Where each target's edges begin: [targets + 1]."""
+        if "dst_ptr" not in self.cache:
+            grid = torch.arange(len(self.targets) + 1, device=self.dst.device)
+            self.cache["dst_ptr"] = torch.searchsorted(self.dst, grid)
+        ptr: Tensor = self.cache["dst_ptr"]
+        return ptr
+
+    @cached_property
+    def edges(self) -> Rows:
+        """The edges as rows: an edge belongs to the silo of its target."""
+        ends = self.targets.ptr
+        at = (0, len(self.dst)) if len(ends) == 2 else tuple(self.dst_ptr[list(ends)].tolist())
+        return Rows(at, self.dst)
+
+    @property
+    def count(self) -> Tensor:
+        """Sampled edges of each target, as whole numbers."""
+        return self.dst_ptr.diff()

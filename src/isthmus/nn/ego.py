@@ -1,0 +1,35 @@
+"""Ego ids: which seed of the batch a row is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from isthmus.errors import IsthmusError
+from isthmus.nn.block import Rows
+from isthmus.nn.sets import Stackable, check_sets
+
+
+class Ego(Stackable):
+    """h_i + T[slot of i] for the seeds of a batch: a one-hot of the slot beside the features, mapped."""
+
+    def __init__(self, batch: int, width: int) -> None:
+        super().__init__()
+        self.batch = batch
+        self.table = self.fresh("table", batch, width)  # [sets, batch, width]
+
+    def forward(self, h: Tensor, ego: Tensor | None, rows: Rows) -> Tensor:
+        """Add the slot's row to each seed; ``ego`` [n] holds slots, and -1 for rows that are no seeds."""
+        if ego is None:
+            raise IsthmusError(
+                "The model reads ego ids, so it needs batches of seeds; switch ego off for full batches."
+            )
+        at = (ego >= 0).nonzero().flatten()
+        slot = ego[at]
+        if len(slot) and int(slot.max()) >= self.batch:
+            raise IsthmusError(f"Ego slot {int(slot.max())} in a model for batches of {self.batch} seeds.")
+        if len(self.table) > 1:
+            check_sets(len(self.table), rows)
+            slot = slot + rows.silo()[at] * self.batch
+        return torch.index_add(h, 0, at, functional.embedding(slot, self.table.flatten(0, 1)))

@@ -1,0 +1,96 @@
+"""The shape of every layer: message -> monoid -> update, on one graph; silos are none of its business."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from isthmus.errors import IsthmusError
+from isthmus.graph.features import Features, SparseRows
+from isthmus.nn.block import Block
+from isthmus.nn.linear import Linear
+from isthmus.nn.monoid import Message, Monoid, State
+from isthmus.nn.sets import Stackable
+
+
+class Layer(Stackable):
+    """y_v = update(h_v, merge of message(h_u, e) over the edges e = (u, v)).
+
+    A layer is built by ``(inputs, outputs, edge, bias, **options)``: ``edge`` is the width of the edge
+    encodings, and ``bias=False`` leaves out what a following batch normalisation would take away again.
+    Keyword-only arguments are its options. To add one, write ``message`` and ``update``, put it into
+    ``isthmus.nn.LAYERS``, and subclass ``isthmus.testing.LayerContract``.
+    """
+
+    monoid: Monoid | None = None
+    uses_edges: ClassVar[bool] = False
+    final: ClassVar[dict[str, Any]] = {}  # options that differ where the layer's output is the logits
+    unmergeable: ClassVar[str] = "it has no aggregate that merges"  # why, where monoid is None
+
+    def __init__(self, inputs: int, outputs: int, edge: int = 0, bias: bool = True) -> None:
+        super().__init__()
+        if edge and not self.uses_edges:
+            raise IsthmusError(f"{type(self).__name__} does not read edge features; build it with edge=0.")
+        self.inputs, self.outputs, self.edge = inputs, outputs, edge
+
+    def prepare(self, h: Features, block: Block) -> Features:
+        """What message and update both need of each source row, computed once; by default the row itself."""
+        return h
+
+    def message(self, h: Features, block: Block, edge: Tensor | None) -> Message:
+        """What travels along each edge, from prepared source rows and edge encodings [E, edge]."""
+        raise NotImplementedError
+
+    def update(self, h: Features, state: State, block: Block) -> Tensor:
+        """The new rows of the targets, from prepared source rows and the aggregate: [targets, outputs]."""
+        raise NotImplementedError
+
+    def partial(self, h: Features, block: Block, edge: Tensor | None = None) -> State:
+        """The aggregate of these edges alone, to be merged where the rest of the edges is."""
+        if self.monoid is None:
+            raise self.refusal()
+        return self.monoid.reduce(self.message(self.prepare(h, block), block, edge), block)
+
+    def forward(
+        self, h: Features, block: Block, edge: Tensor | None = None, beyond: State | None = None
+    ) -> Tensor:
+        """Source rows to target rows [targets, outputs]; ``beyond`` holds what others aggregated."""
+        if self.monoid is None:
+            raise self.refusal()
+        h = self.prepare(h, block)
+        state = self.monoid.reduce(self.message(h, block, edge), block)
+        if beyond is not None:
+            state = self.monoid.merge(state, beyond)
+        return self.update(h, state, block)
+
+    def set_degree(self, inward: Tensor, outward: Tensor | None = None) -> None:
+        """Take each silo's mean of log(degree + 1): [silos]; only PNA has use for it."""
+
+    def refusal(self) -> IsthmusError:
+        """The error for partial aggregates where they cannot be."""
+        return IsthmusError(
+            f"{type(self).__name__} cannot take partial aggregates from beyond the boundary: "
+            f"{self.unmergeable}. Exchange rows instead, or choose gcn, sage, gin or pna."
+        )
+
+    def encoded(self, edge: Tensor | None) -> Tensor:
+        """The edge encodings, which a layer built with ``edge`` > 0 cannot do without."""
+        if edge is None:
+            raise IsthmusError(
+                f"{type(self).__name__} was built for edge encodings of width {self.edge}; none came."
+            )
+        return edge
+
+
+def at_targets(linear: Linear, h: Features, block: Block) -> Tensor:
+    """The linear map of the targets' own rows; sparse rows are multiplied first, for gathering is dearer."""
+    if isinstance(h, SparseRows):
+        return block.of_targets(linear(h, block.sources))
+    out: Tensor = linear(block.of_targets(h), block.targets)
+    return out
+
+
+def dense(h: Features) -> Tensor:
+    """Rows as an ordinary matrix, for a layer that must gather them before any product."""
+    return h.dense() if isinstance(h, SparseRows) else h

@@ -1,0 +1,141 @@
+"""What stands between layers: normalisation and dropout, neither of which may depend on who owns a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from isthmus.nn.block import Rows
+from isthmus.nn.sets import Stackable, per_row, row_sums
+from isthmus.sample.random import keep_mask, stream
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass through a model.
+
+    ``total`` takes per-silo sums [silos on this host, d] to the sum over all silos of the federation [d],
+    with gradients; None means that every silo keeps to its own moments.
+    """
+
+    training: bool
+    seed: int = 0
+    step: int = 0
+    total: Callable[[Tensor], Tensor] | None = None
+
+
+class Norm(Stackable):
+    """A normalisation of rows [n, width]."""
+
+    centres: ClassVar[bool] = False  # takes away any constant that was added to all rows before it
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, h: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
+        """The normalised rows."""
+        raise NotImplementedError
+
+
+class Identity(Norm):
+    """No normalisation."""
+
+    def forward(self, h: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
+        """The rows as they are."""
+        return h
+
+
+class _Affine(Norm):
+    """A normalisation with a trained scale, from 1, and shift, from 0."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.scale = self.fresh("scale", width)
+        self.shift = self.fresh("shift", width)
+
+    def start(self, name: str, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+        """Scale 1, shift 0."""
+        return torch.full(shape, float(name == "scale"), dtype=torch.float64)
+
+
+class LayerNorm(_Affine):
+    """y = scale (h - mean(h)) / sqrt(var(h) + eps) + shift, over the entries of each row."""
+
+    def forward(self, h: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
+        """Normalise each row by itself."""
+        out = functional.layer_norm(h, (h.shape[1],))
+        return out * per_row(self.scale, rows) + per_row(self.shift, rows)
+
+
+class BatchNorm(_Affine):
+    """y = scale (h - m) / sqrt(v + eps) + shift, with moments over the owned rows of a silo, or of all silos.
+
+    The mean comes first and the variance from centred squares: squares of large numbers would cancel in
+    float32. Evaluation uses running moments (the variance unbiased, momentum 0.1), as torch does.
+    """
+
+    centres = True
+    eps, momentum = 1e-5, 0.1
+    mean: Tensor  # [silos, width]
+    var: Tensor  # [silos, width]
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.register_buffer("mean", torch.zeros(1, width))
+        self.register_buffer("var", torch.ones(1, width))
+
+    def forward(self, h: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
+        """Normalise by the moments of this pass, or in evaluation by the running ones."""
+        if not this_pass.training:
+            centred, var = h - per_row(self.mean, rows), self.var
+        else:
+            owned = h.new_ones(len(h), 1) if rows.owned is None else rows.owned[:, None].to(h.dtype)
+            total = this_pass.total
+            count, mean = _mean(h, owned, rows, total)
+            centred = h - per_row(mean, rows)
+            var = _total(row_sums(owned * centred.square(), rows), total) / count.clamp(min=1)
+            self._remember(count, mean.detach(), var.detach())
+        scale = self.scale * (var + self.eps).rsqrt()
+        return centred * per_row(scale, rows) + per_row(self.shift, rows)
+
+    @torch.no_grad()
+    def _remember(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
+        """Move the running moments, except those of a silo that had no row."""
+        pace = self.momentum * (count > 0).to(mean.dtype)
+        self.mean += pace * (mean - self.mean)
+        self.var += pace * (var * count / (count - 1).clamp(min=1) - self.var)
+
+
+def _mean(
+    h: Tensor, owned: Tensor, rows: Rows, total: Callable[[Tensor], Tensor] | None
+) -> tuple[Tensor, Tensor]:
+    """Number of owned rows [silos or 1, 1] and their mean [silos or 1, d], from one sum."""
+    sums = _total(row_sums(torch.cat((owned * h, owned), 1), rows), total)
+    count = sums[:, -1:].detach()
+    return count, sums[:, :-1] / count.clamp(min=1)
+
+
+def _total(sums: Tensor, total: Callable[[Tensor], Tensor] | None) -> Tensor:
+    return sums if total is None else total(sums)[None]
+
+
+NORMS: dict[str, type[Norm]] = {"none": Identity, "layer": LayerNorm, "batch": BatchNorm}
+
+
+def dropout(h: Tensor, rows: Rows, p: float, layer: int, this_pass: Pass) -> Tensor:
+    """Zero each entry with probability p, scale the others; the mask follows from the row's public key."""
+    if not this_pass.training or p == 0:
+        return h
+    key = stream(this_pass.seed, "dropout", this_pass.step, layer)
+    kept = 1 - rounded(p)
+    return h * (keep_mask(key, rows.keys, h.shape[1], p).to(h.dtype) / kept)
+
+
+def rounded(p: float) -> float:
+    """The probability that masks of 16 bits can have."""
+    return round(p * 65536) / 65536

@@ -1,0 +1,42 @@
+"""GraphSAGE of Hamilton, Ying and Leskovec, 2017."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from isthmus.errors import unknown
+from isthmus.graph.features import Features, SparseRows
+from isthmus.nn.block import Block
+from isthmus.nn.layer import Layer, at_targets, dense
+from isthmus.nn.linear import Linear
+from isthmus.nn.monoid import MAX, MEAN, Message, Monoid, State
+
+AGGREGATES: dict[str, Monoid] = {"mean": MEAN, "max": MAX}
+
+
+class SAGE(Layer):
+    """y_v = W_near aggregate_u(h_u) + W_own h_v + b, where the aggregate is the mean or the maximum."""
+
+    def __init__(
+        self, inputs: int, outputs: int, edge: int = 0, bias: bool = True, *, aggregate: str = "mean"
+    ) -> None:
+        super().__init__(inputs, outputs, edge, bias)
+        if aggregate not in AGGREGATES:
+            raise unknown("aggregate", aggregate, AGGREGATES)
+        self.monoid: Monoid = AGGREGATES[aggregate]
+        self.near = Linear(inputs, outputs, bias=False)
+        self.own = Linear(inputs, outputs, bias)
+
+    def message(self, h: Features, block: Block, edge: Tensor | None) -> Message:
+        """h_u, or W_near h_u."""
+        return Message(rows=self.near(h, block.sources) if self._early(h) else dense(h))
+
+    def update(self, h: Features, state: State, block: Block) -> Tensor:
+        """W_near aggregate + W_own h_v + b."""
+        near = self.monoid.finish(state)
+        near = near if self._early(h) else self.near(near, block.targets)
+        return near + at_targets(self.own, h, block)
+
+    def _early(self, h: Features) -> bool:
+        """Map before the mean where rows get narrower by it; a maximum does not commute with W."""
+        return self.monoid is MEAN and (isinstance(h, SparseRows) or self.inputs > self.outputs)

@@ -1,0 +1,235 @@
+"""A run as data: recipes, overrides, and the resolved configuration that repeats the run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+
+from isthmus import methods
+from isthmus.errors import IsthmusError, unknown
+from isthmus.methods import Method
+from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
+from isthmus.settings import TrainConfig
+
+_T = TypeVar("_T")
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which graph, and how it is split; ``options`` are the data set's own (``data.nodes``, ...)."""
+
+    name: str = "blocks"
+    folder: str = ""
+    silos: int = 5
+    split: str = "louvain"
+    resolution: float = 0.0
+    communities: int = 0
+    scale: str = "none"
+    seed: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SystemConfig:
+    """What affects speed and place, never results."""
+
+    device: str = "cpu"
+    hosts: int = 1
+    timeout: float = 60.0
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything about a run."""
+
+    method: Method
+    data: DataConfig
+    model: ModelConfig
+    train: TrainConfig
+    system: SystemConfig
+    seed: int = 0
+    dtype: str = "float32"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration as a recipe that repeats the run."""
+        data = asdict(self.data)
+        data |= data.pop("options")
+        recipe: dict[str, Any] = {"method": self.method.name, "seed": self.seed, "dtype": self.dtype}
+        recipe |= {"data": data, "model": asdict(self.model), "train": asdict(self.train), "system": asdict(self.system)}
+        for axis in methods.AXES:
+            options = methods.part_options(getattr(self.method, axis))
+            if options:
+                recipe[axis] = options
+        plain: dict[str, Any] = json.loads(json.dumps(recipe))
+        return plain
+
+    def toml(self) -> str:
+        """The text of ``config.toml``."""
+        return tomli_w.dumps(self.as_dict())
+
+    def digest(self) -> str:
+        """A short hash of all that affects results; a checkpoint belongs to one digest."""
+        recipe = self.as_dict()
+        hosts = recipe.pop("system")["hosts"]
+        for free in ("epochs", "steps", "checkpoint_every"):  # a run may be continued for longer
+            recipe["train"].pop(free)
+        return hashlib.blake2b(json.dumps([recipe, hosts], sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def recipe_names() -> list[str]:
+    """Recipes that ship with the package."""
+    return sorted(f.name[:-5] for f in resources.files("isthmus.run.recipes").iterdir() if f.name.endswith(".toml"))
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """A shipped recipe by name, or a TOML file by path."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.exists():
+        if not path.is_file():
+            raise IsthmusError(f"There is no recipe file '{name}'. Shipped recipes: {', '.join(recipe_names())}.")
+        text = path.read_text()
+    elif name in recipe_names():
+        text = resources.files("isthmus.run.recipes").joinpath(f"{name}.toml").read_text()
+    else:
+        raise unknown("recipe", name, recipe_names())
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise IsthmusError(f"Recipe '{name}' is not valid TOML: {error}.") from error
+
+
+def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
+    """``["train.lr=0.1", "data.nodes=500"]`` as a nested dictionary."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, text = pair.partition("=")
+        if not sign or not key:
+            raise IsthmusError(f"--set takes key=value, like --set train.lr=0.01; got '{pair}'.")
+        merge_into(out, _nest(key.split("."), _value(text)))
+    return out
+
+
+def _nest(path: Sequence[str], value: Any) -> dict[str, Any]:
+    return {path[0]: _nest(path[1:], value) if len(path) > 1 else value}
+
+
+def _value(text: str) -> Any:
+    """Numbers, booleans and lists as TOML writes them (also 10,5 for a list); anything else is text."""
+    for attempt in (text, f"[{text}]" if "," in text else text):
+        try:
+            return tomllib.loads(f"v = {attempt}")["v"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return text
+
+
+def merge_into(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Write ``extra`` over ``base``, table by table."""
+    for key, value in extra.items():
+        if isinstance(value, Mapping):
+            inner = base.setdefault(key, {})
+            if not isinstance(inner, dict):
+                raise IsthmusError(f"'{key}' is both a value and a table of values in this configuration.")
+            merge_into(inner, value)
+        else:
+            base[key] = value
+    return base
+
+
+def resolve(recipe: Mapping[str, Any]) -> RunConfig:
+    """Check every key and value of a recipe and fill in the rest."""
+    allowed = {"method", "seed", "dtype", "data", "model", "train", "system", *methods.AXES}
+    for key in recipe:
+        if key not in allowed:
+            raise unknown("key", key, allowed)
+    tables = {key: _table(recipe, key) for key in ("data", "model", "train", "system", *methods.AXES)}
+    method = methods.get(str(recipe.get("method", "fedavg")))
+    method = methods.adjust(method, {axis: tables[axis] for axis in methods.AXES if tables[axis]})
+    data = _data(tables["data"])
+    dtype = str(recipe.get("dtype", "float32"))
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    system = fill(SystemConfig(), tables["system"], "system")
+    if system.device not in ("cpu", "cuda"):
+        raise unknown("device", system.device, ("cpu", "cuda"))
+    train = fill(TrainConfig(), tables["train"], "train")
+    model = _model(tables["model"], method, data.name)
+    train.check(model.layers)
+    return RunConfig(method, data, model, train, system, _whole("seed", recipe.get("seed", 0)), dtype)
+
+
+def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = recipe.get(key, {})
+    if not isinstance(value, Mapping):
+        raise IsthmusError(f"'{key}' is a table of values; set one of its keys, like {key}.… = …, not '{key}' itself.")
+    return dict(value)
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise IsthmusError(f"{name} is {value!r}; it must be a whole number, 0 or more.")
+    return value
+
+
+def _data(table: dict[str, Any]) -> DataConfig:
+    own = {f.name for f in fields(DataConfig)} - {"options"}
+    data = fill(DataConfig(), {k: v for k, v in table.items() if k in own}, "data")
+    if data.silos < 1:
+        raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
+    return replace(data, options={k: v for k, v in table.items() if k not in own})
+
+
+def _model(table: dict[str, Any], method: Method, data: str) -> ModelConfig:
+    """The named preset with overrides; the method may prescribe the model, else the data set suggests one."""
+    from isthmus.data import DATASETS
+
+    suggested = DATASETS[data].default_model if data in DATASETS else "sage"
+    name = method.model or str(table.get("name", suggested))
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    preset = MODELS[name]
+    options = dict(table.pop("options", {}))
+    for key in [key for key in table if key in options_of(LAYERS[preset.name])]:
+        options[key] = table.pop(key)
+    table.pop("name", None)
+    for key in table:
+        if not hasattr(preset, key):
+            keys = [f.name for f in fields(ModelConfig)] + options_of(LAYERS[preset.name])
+            raise unknown("key in [model]", key, keys)
+    return replace(fill(preset, table, "model"), options={**preset.options, **options}).check()
+
+
+def fill(config: _T, values: Mapping[str, Any], table: str) -> _T:
+    """Overwrite fields of a frozen dataclass; unknown keys and wrong types are errors."""
+    known = {f.name: getattr(config, f.name) for f in fields(config)}  # type: ignore[arg-type]
+    changed = {}
+    for key, value in values.items():
+        if key not in known:
+            raise unknown(f"key in [{table}]", key, known)
+        changed[key] = _as_type(f"{table}.{key}", value, known[key])
+    return replace(config, **changed)  # type: ignore[type-var]
+
+
+def _as_type(name: str, value: Any, example: Any) -> Any:
+    if isinstance(example, tuple):
+        items = value if isinstance(value, list | tuple) else [value]
+        if any(not isinstance(item, type(example[0]) if example else int) for item in items):
+            raise IsthmusError(f"{name} is {value!r}; it must be a list like {list(example)}.")
+        return tuple(items)
+    if isinstance(example, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(example, str) and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, bool) != isinstance(example, bool) or not isinstance(value, type(example)):
+        raise IsthmusError(f"{name} is {value!r}; it must be of type {type(example).__name__}, like {example!r}.")
+    return value

@@ -1,0 +1,31 @@
+"""The demonstration: one model, one graph over five silos, trained alone, averaged and centralised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+
+from isthmus.run.compare import comparison, comparison_table, write_comparison
+from isthmus.run.config import merge_into, read_recipe, resolve
+from isthmus.run.folder import RunFolder
+from isthmus.run.main import run_one
+from isthmus.run.report import write_report
+
+METHODS = ("local", "fedavg", "sync-sgd", "centralised")
+
+
+def run_demo(out: Path) -> tuple[Table, Path]:
+    """Run the recipe ``demo`` with each method; ``report.html`` in ``out`` compares them."""
+    root = RunFolder.create(out, resume=False, overwrite=True) if out.exists() else RunFolder.create(out, False, False)
+    folders = []
+    for method in METHODS:
+        config = resolve(merge_into(read_recipe("demo"), {"method": method}))
+        folder = RunFolder.create(root.path / method, resume=False, overwrite=False)
+        run_one(config, folder, resume=False)
+        folders.append(RunFolder.open(folder.path))
+    for folder in folders[1:3]:
+        write_report(folder, alone=folders[0])
+    page = write_comparison(folders, out)
+    page = page.rename(out / "report.html")
+    return comparison_table(comparison(folders)), page

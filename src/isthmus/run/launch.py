@@ -1,0 +1,142 @@
+"""Starting hosts: in this process, as processes of this machine, or as one process of a ``torchrun`` job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from isthmus.errors import IsthmusError
+from isthmus.graph.parts import is_parts, write_parts
+from isthmus.run.config import RunConfig, resolve
+from isthmus.run.folder import RunFolder, write_atomic
+from isthmus.run.host import host_main, load_silos, prepare
+from isthmus.train import Watcher
+
+LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user must mend something
+
+
+def execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+    """Run a configuration in a run folder; returns the final metrics on the server's host."""
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return _as_member(config, folder, resume, watcher)
+    config = prepare(config)
+    if config.system.hosts == 1:
+        write_atomic(folder.path / "config.toml", config.toml().encode())
+        return host_main(config, folder, resume, watcher)
+    config = _with_parts(config, folder)
+    write_atomic(folder.path / "config.toml", config.toml().encode())
+    _start_hosts(config, folder, resume)
+    return RunFolder.open(folder.path).metrics
+
+
+def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+    """One process of a job that ``torchrun`` (or :func:`_start_hosts`) started; it reads only its own parts."""
+    hosts, host = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    config = prepare(replace(config, system=replace(config.system, hosts=hosts)))
+    if not is_parts(config.data.name):
+        raise IsthmusError(
+            f"Several hosts read parts, but '{config.data.name}' is a whole graph; first write parts with "
+            f"'isthmus split {config.data.name} --silos {config.data.silos} --out PARTS', then use --data PARTS."
+        )
+    if host == 0:
+        write_atomic(folder.path / "config.toml", config.toml().encode())
+    return host_main(config, folder, resume, watcher)
+
+
+def _with_parts(config: RunConfig, folder: RunFolder) -> RunConfig:
+    """Hosts read their own parts from disk; a whole graph is therefore split first."""
+    if is_parts(config.data.name):
+        return config
+    parts = folder.path / "parts"
+    if not is_parts(str(parts)):
+        write_parts(load_silos(config.data, merged=False), parts)
+    return replace(config, data=replace(config.data, name=str(parts), options={}, split="as given"))
+
+
+def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
+    """Start one process for each host, watch them, and tell which one failed and why."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=config.system.timeout), wait_for_workers=False)
+    logs = folder.path / "hosts"
+    logs.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "isthmus.run.launch", str(folder.path), "resume" if resume else "start"]
+    processes = []
+    for host in range(config.system.hosts):
+        environment = os.environ | {
+            "RANK": str(host),
+            "WORLD_SIZE": str(config.system.hosts),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(store.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(config.system.threads or 1)),
+        }
+        with open(logs / f"host-{host}.log", "w") as log:
+            out = None if host == 0 else log
+            processes.append(subprocess.Popen(command, env=environment, stdout=out, stderr=log))
+    try:
+        codes = _watch(processes, config.system.timeout)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+    if any(codes):
+        raise IsthmusError(_explain(codes, logs))
+
+
+def _watch(processes: list[subprocess.Popen[bytes]], timeout: float) -> list[int]:
+    """Wait for all; once one has failed the others get the timeout to notice, then they are stopped."""
+    failed_at: float | None = None
+    while any(process.poll() is None for process in processes):
+        if failed_at is None and any(process.poll() not in (None, 0) for process in processes):
+            failed_at = time.monotonic()
+        if failed_at is not None and time.monotonic() - failed_at > timeout + 5:
+            break
+        time.sleep(0.05)
+    return [process.poll() if process.poll() is not None else -signal.SIGSTOP for process in processes]  # type: ignore[misc]
+
+
+def _explain(codes: list[int], logs: Path) -> str:
+    """The cause before its consequences: a killed host, then an error of a host, then the loss others saw."""
+    for host, code in enumerate(codes):
+        if code < 0 and code != -signal.SIGSTOP:
+            return f"Host {host} was killed ({signal.Signals(-code).name}); the last checkpoint is intact, continue with --resume."
+    for wanted in (REFUSED, 1, LOST):
+        for host, code in enumerate(codes):
+            if code == wanted:
+                lines = (logs / f"host-{host}.log").read_text().strip().splitlines() or ["no message"]
+                return lines[-1] if wanted != 1 else f"Host {host} failed: {lines[-1]} (see {logs / f'host-{host}.log'})"
+    return f"Hosts ended with {codes}; see {logs}."
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point of a host process: the run folder, and whether to resume."""
+    from isthmus.run.progress import watcher_for
+    from isthmus.wire.distributed import HostLost
+
+    folder = RunFolder(Path(arguments[0]))
+    try:
+        config = resolve(folder.config)
+        execute(config, folder, arguments[1] == "resume", watcher_for(config, quiet=os.environ["RANK"] != "0"))
+    except HostLost as error:
+        print(error, file=sys.stderr, flush=True)
+        return LOST
+    except IsthmusError as error:
+        print(error, file=sys.stderr, flush=True)
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    # Without this, a failed host would wait for its peers in the destructor of the process group.
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code) if code else sys.exit(0)

@@ -1,0 +1,76 @@
+"""Neighbour sampling that gives the same sample wherever a node lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.graph.stack import Adjacency, Stack
+from isthmus.sample.random import draw, stream
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sampled graph: rows in ascending order, how many hops each lies from a seed, and the edges by direction."""
+
+    rows: Tensor  # [r] stack rows
+    depth: Tensor  # [r]
+    incoming: Tensor  # positions in stack.incoming, ascending (so by target)
+    outgoing: Tensor  # positions in stack.outgoing, ascending
+
+
+class Sampler:
+    """Expands seeds hop by hop: of v's neighbours the ``fanout`` with the smallest hash of (seed, step, hop, edge)."""
+
+    def __init__(self, stack: Stack, fanout: Sequence[int], seed: int, directed: bool) -> None:
+        self.stack, self.fanout, self.seed, self.directed = stack, tuple(fanout), seed, directed
+
+    def sample(self, roots: Tensor, step: int, purpose: str = "train") -> Sample:
+        """The sampled neighbourhood of ``roots``; every row is expanded once, at its smallest depth."""
+        depth = torch.full((self.stack.rows,), len(self.fanout) + 1, dtype=torch.int8, device=roots.device)
+        frontier = torch.unique(roots)
+        depth[frontier] = 0
+        reached, picked = [frontier], ([], [])  # type: tuple[list[Tensor], tuple[list[Tensor], list[Tensor]]]
+        sides = (self.stack.incoming, self.stack.outgoing)[: 1 + self.directed]
+        for hop, fanout in enumerate(self.fanout):
+            near = []
+            for side, adjacency in enumerate(sides):
+                key = stream(self.seed, f"neighbours/{purpose}", step, hop, side)
+                at = pick(adjacency, frontier, fanout, key, self.stack.edge_keys)
+                picked[side].append(at)
+                near.append(adjacency.near[at])
+            found = torch.unique(torch.cat(near))
+            frontier = found[depth[found] > len(self.fanout)]
+            depth[frontier] = hop + 1
+            reached.append(frontier)
+        rows = torch.cat(reached).sort().values
+        empty = roots[:0]
+        incoming = torch.cat(picked[0]).sort().values if picked[0] else empty
+        outgoing = torch.cat(picked[1]).sort().values if picked[1] else empty
+        return Sample(rows, depth[rows].long(), incoming, outgoing)
+
+
+def pick(adjacency: Adjacency, rows: Tensor, fanout: int, key: int, edge_keys: Tensor) -> Tensor:
+    """Positions in the adjacency of at most ``fanout`` edges of each row (-1: all), without replacement."""
+    degree = adjacency.degree[rows]
+    few = torch.ones_like(degree, dtype=torch.bool) if fanout < 0 else degree <= fanout
+    whole = spread(adjacency.ptr[rows[few]], degree[few])
+    many, size = rows[~few], degree[~few]
+    if not len(many):
+        return whole
+    at = spread(adjacency.ptr[many], size)
+    by_hash = torch.argsort(draw(key, edge_keys[adjacency.edge[at]]))
+    row = torch.repeat_interleave(torch.arange(len(many), device=rows.device), size)
+    order = by_hash[torch.argsort(row[by_hash], stable=True)]
+    rank = torch.arange(len(at), device=rows.device) - torch.repeat_interleave(size.cumsum(0) - size, size)
+    return torch.cat([whole, at[order[rank < fanout]]])
+
+
+def spread(start: Tensor, length: Tensor) -> Tensor:
+    """The integers start[i] .. start[i] + length[i] - 1 for every i, one after the other."""
+    first = length.cumsum(0) - length
+    total = int(length.sum())
+    return torch.arange(total, device=start.device) + torch.repeat_interleave(start - first, length)

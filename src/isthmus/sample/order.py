@@ -1,0 +1,99 @@
+"""Who learns from which node at which step: every training node gets a rank, and the rank gives batch and slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.errors import IsthmusError
+from isthmus.sample.batches import Seeds
+from isthmus.sample.random import draw, order, stream
+from isthmus.wire.base import Wire
+from isthmus.wire.ledger import SERVER, Kind
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The seeds of one purpose on this host, grouped by silo, and how many every silo of the federation has."""
+
+    index: Tensor  # [s] stack rows or edges
+    keys: Tensor  # [s] public keys
+    ptr: tuple[int, ...]
+    counts: Tensor  # [all silos]
+
+    def all(self) -> Seeds:
+        """Everything in one batch."""
+        return Seeds(self.index, torch.arange(len(self.index)), self.ptr, int(self.counts.sum()))
+
+
+class Local:
+    """Each silo shuffles and cuts its own seeds; a silo with fewer batches sits the last steps out."""
+
+    def ranks(self, pool: Pool, wire: Wire, key: int) -> Tensor:
+        """The place of each seed in its silo's shuffle."""
+        rank = torch.empty_like(pool.index)
+        for first, last in zip(pool.ptr, pool.ptr[1:], strict=False):
+            shuffled = order(key, pool.keys[first:last])
+            rank[first:last][shuffled] = torch.arange(last - first, device=rank.device)
+        return rank
+
+    def seeds_per_step(self, pool: Pool, size: int) -> list[int]:
+        """Seeds of the whole federation at each step."""
+        steps = -(-int(pool.counts.max()) // size)
+        return [int((pool.counts - t * size).clamp(0, size).sum()) for t in range(steps)]
+
+
+class Joint:
+    """One global shuffle: silos send keyed hashes of their seeds, the server returns to each the ranks of its own."""
+
+    def ranks(self, pool: Pool, wire: Wire, key: int) -> Tensor:
+        """The place of each seed in the shuffle of all silos' seeds."""
+        hashes = draw(key, pool.keys).cpu()
+        parts = hashes.split(torch.tensor(pool.ptr).diff().tolist())
+        got = wire.post(Kind.ORDER, {(silo, SERVER): part for silo, part in zip(wire.mine, parts, strict=True)})
+        answer: dict[tuple[int, int], Tensor] = {}
+        if wire.serves:
+            sizes = [len(got[silo, SERVER]) for silo in range(wire.silos)]
+            ranks = _rank(torch.cat([got[silo, SERVER] for silo in range(wire.silos)]))
+            answer = {(SERVER, silo): part for silo, part in enumerate(ranks.split(sizes))}
+        back = wire.post(Kind.ORDER, answer)
+        return torch.cat([back[SERVER, silo] for silo in wire.mine]).to(pool.index.device)
+
+    def seeds_per_step(self, pool: Pool, size: int) -> list[int]:
+        """Seeds of the whole federation at each step."""
+        total = int(pool.counts.sum())
+        return [min(size, total - first) for first in range(0, total, size)]
+
+
+def _rank(hashes: Tensor) -> Tensor:
+    shuffled = torch.argsort(hashes)
+    ordered = hashes[shuffled]
+    if bool((ordered[1:] == ordered[:-1]).any()):
+        raise IsthmusError("Two silos sent the same training node; a node has one owner. Check the parts for repeated ids.")
+    rank = torch.empty_like(hashes)
+    rank[shuffled] = torch.arange(len(hashes))
+    return rank
+
+
+ORDERS: dict[str, Local | Joint] = {"local": Local(), "joint": Joint()}
+
+
+def draw_batches(pool: Pool, wire: Wire, how: str, size: int, seed: int, purpose: str, epoch: int) -> Iterator[Seeds]:
+    """The seeds of each step of an epoch; ``size`` 0 means all of them in one step."""
+    if size == 0:
+        yield pool.all()
+        return
+    rule = ORDERS[how]
+    rank = rule.ranks(pool, wire, stream(seed, f"shuffle/{purpose}", epoch))
+    silo = torch.repeat_interleave(torch.arange(len(pool.ptr) - 1), torch.tensor(pool.ptr).diff()).to(rank.device)
+    step = rank // size
+    by_step = torch.argsort(step, stable=True)
+    counts = rule.seeds_per_step(pool, size)
+    parts = by_step.split(torch.bincount(step, minlength=len(counts)).tolist())
+    for part, count in zip(parts, counts, strict=True):
+        held = torch.bincount(silo[part], minlength=len(pool.ptr) - 1)
+        ptr = (0, *held.cumsum(0).tolist())
+        yield Seeds(pool.index[part], rank[part] % size, ptr, count)

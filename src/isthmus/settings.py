@@ -1,0 +1,61 @@
+"""How to train: the choices that affect results, apart from data, model and method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isthmus.errors import IsthmusError, unknown
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """``batch`` 0 is full batch; ``fanout`` one number for all layers or one a layer (-1: all neighbours).
+
+    ``batches`` (joint, local) and ``statistics`` (own, agreed) override what the method prescribes.
+    ``patience`` counts evaluations without a better score before training stops (0: never).
+    """
+
+    epochs: int = 100
+    steps: int = 0
+    batch: int = 0
+    fanout: tuple[int, ...] = (10,)
+    lr: float = 0.01
+    weight_decay: float = 5e-4
+    optimiser: str = "adam"
+    batches: str = ""
+    statistics: str = ""
+    evaluate_every: int = 1
+    patience: int = 0
+    pooled: bool = False
+    checkpoint_every: int = 1
+
+    def check(self, layers: int) -> None:
+        """Refuse values that cannot be trained with."""
+        for name, choices in (
+            ("optimiser", ("adam", "sgd")),
+            ("batches", ("", "joint", "local")),
+            ("statistics", ("", "own", "agreed")),
+        ):
+            if getattr(self, name) not in choices:
+                raise unknown(f"train.{name}", getattr(self, name), [c for c in choices if c])
+        for name, least in (("epochs", 0), ("steps", 0), ("batch", 0), ("evaluate_every", 1), ("patience", 0)):
+            if getattr(self, name) < least:
+                raise IsthmusError(f"train.{name} is {getattr(self, name)}; it must be at least {least}.")
+        if self.checkpoint_every < 1:
+            raise IsthmusError(f"train.checkpoint_every is {self.checkpoint_every}; it must be at least 1.")
+        if self.lr <= 0 or self.weight_decay < 0:
+            raise IsthmusError(f"train.lr is {self.lr} and train.weight_decay {self.weight_decay}; lr must be positive.")
+        self.fanouts(layers)
+
+    def fanouts(self, layers: int) -> tuple[int, ...]:
+        """The fanout of each hop, first hop first."""
+        if any(f == 0 or f < -1 for f in self.fanout) or len(self.fanout) not in (1, layers):
+            raise IsthmusError(
+                f"train.fanout is {list(self.fanout)}; give one number, or one for each of the {layers} layers "
+                "(positive, or -1 for all neighbours)."
+            )
+        return self.fanout * layers if len(self.fanout) == 1 else self.fanout
+
+    def total_epochs(self, steps_per_epoch: int) -> int:
+        """Epochs to run: as given, or as many as the steps need."""
+        return -(-self.steps // max(steps_per_epoch, 1)) if self.steps else self.epochs

@@ -1,0 +1,29 @@
+"""Synchronous gradient descent: one parameter set, one optimiser state, the gradient sum of all silos every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from isthmus.sync.base import Sync
+from isthmus.wire.ledger import Kind
+
+if TYPE_CHECKING:
+    from isthmus.train import Run
+
+
+@dataclass(frozen=True)
+class SyncSGD(Sync):
+    """g <- sum_i grad of (sum of silo i's seed losses) / (seeds of all silos); every silo takes the same step."""
+
+    lockstep: ClassVar[bool] = True
+    alone: ClassVar[bool] = False
+
+    def gradients(self, run: Run) -> None:
+        """Replace the gradients of this host by those of the federation."""
+        flat = run.sets.flat_gradients()
+        if len(flat) == 1:
+            total = run.wire.total_of_hosts(Kind.GRADIENTS, flat[0])
+        else:
+            total = run.wire.total(Kind.GRADIENTS, flat)
+        run.sets.load_gradients(total)

@@ -1,0 +1,76 @@
+"""Parameter sets: one for all silos of a host, or one each, stored under each other so that all compute at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.nn.sets import stack_sets
+
+
+class ParameterSets:
+    """The parameters [sets, ...] of a model, seen as a whole by autograd and set by set by the optimiser.
+
+    The optimiser steps on views of each set, so that every silo has its own step count and moments, and a silo without
+    a batch does not move.
+    """
+
+    def __init__(self, model: nn.Module, sets: int, silos: int) -> None:
+        stack_sets(model, sets, silos)
+        self.model, self.count = model, sets
+        self.parameters = dict(model.named_parameters())
+        self.views = {name: [nn.Parameter(p.data[i]) for i in range(sets)] for name, p in self.parameters.items()}
+        self.running = {name: b for name, b in model.named_buffers() if name.startswith("norms.")}
+
+    def names(self) -> list[str]:
+        """Parameters and running moments, in a fixed order."""
+        return [*self.parameters, *self.running]
+
+    def everything(self) -> dict[str, Tensor]:
+        """Parameters and all buffers by name, as live tensors."""
+        return {**{name: p.data for name, p in self.parameters.items()}, **dict(self.model.named_buffers())}
+
+    def for_optimiser(self) -> list[nn.Parameter]:
+        """The views to step on."""
+        return [view for views in self.views.values() for view in views]
+
+    def hand_out_gradients(self, active: Sequence[bool]) -> None:
+        """Give each set's optimiser views their gradient; a set that saw no seed gets none."""
+        for name, parameter in self.parameters.items():
+            for i, view in enumerate(self.views[name]):
+                seen = parameter.grad is not None and active[i]
+                view.grad = parameter.grad[i] if seen and parameter.grad is not None else None
+
+    def zero_gradients(self) -> None:
+        """Forget the gradients of the last step."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def flat(self, names: Sequence[str]) -> Tensor:
+        """The named tensors of each silo (or of the one shared set) as rows: [sets, numbers]."""
+        live = self.everything()
+        return torch.cat([live[name].reshape(len(live[name]), -1) for name in names], 1)
+
+    def load(self, names: Sequence[str], values: Tensor) -> None:
+        """Write one row of numbers into every set."""
+        live, at = self.everything(), 0
+        for name in names:
+            size = live[name][0].numel()
+            live[name].copy_(values[at : at + size].reshape(live[name].shape[1:]))
+            at += size
+
+    def flat_gradients(self) -> Tensor:
+        """The gradients of each set as rows, zero where a parameter was not used: [sets, numbers]."""
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters.values()]
+        return torch.cat([grad.reshape(self.count, -1) for grad in grads], 1)
+
+    def load_gradients(self, values: Tensor) -> None:
+        """Write one row of gradients into every set."""
+        at = 0
+        for parameter in self.parameters.values():
+            size = parameter[0].numel()
+            grad = values[at : at + size].reshape(parameter.shape[1:])
+            parameter.grad = grad.expand_as(parameter).contiguous()
+            at += size

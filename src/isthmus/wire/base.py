@@ -1,0 +1,145 @@
+"""The one door: everything that leaves a silo is copied, protected, counted, recorded and delivered here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.protect.base import Protect
+from isthmus.wire.ledger import SERVER, Kind, Ledger
+
+Parcels = Mapping[tuple[int, int], Tensor]  # (sender, receiver) -> payload
+
+
+class Wire(ABC):
+    """Delivers between the silos of a federation; this process hosts the silos ``mine``.
+
+    The server is a party of its own (number ``SERVER``) and lives on host 0. Every host makes the same calls in the
+    same order, also when it has nothing to send.
+    """
+
+    def __init__(self, silos: int, mine: Sequence[int], protect: Protect | None = None) -> None:
+        self.silos = silos
+        self.mine = tuple(mine)
+        self.protect = protect or Protect()
+        self.ledger = Ledger()
+        self._token: Tensor | None = None
+
+    host: int = 0
+    hosts: int = 1
+
+    @property
+    def serves(self) -> bool:
+        """Whether the server lives in this process."""
+        return self.host == 0
+
+    @property
+    def parties(self) -> tuple[int, ...]:
+        """Everyone who lives in this process."""
+        return (SERVER, *self.mine) if self.serves else self.mine
+
+    def post(self, kind: Kind, parcels: Parcels) -> dict[tuple[int, int], Tensor]:
+        """Send tensors from my parties to others; return what others sent to mine, in order of sender."""
+        sealed: dict[tuple[int, int], Tensor] = {}
+        for (sender, receiver), payload in sorted(parcels.items()):
+            copy = payload.detach().clone()
+            senders = torch.full((len(copy),), sender)
+            copy, event = self.protect.seal(kind, senders, copy)
+            self.ledger.record(kind, str(event), sender, receiver, len(copy), _size(copy))
+            sealed[sender, receiver] = copy
+        return dict(sorted(self._deliver(kind, sealed).items()))
+
+    def share(self, kind: Kind, x: Tensor) -> Tensor:
+        """Every silo's row of ``x`` [mine, ...], made known to all through the server: [silos, ...]."""
+        up = self.post(kind, {(silo, SERVER): x[i : i + 1] for i, silo in enumerate(self.mine)})
+        rows = torch.cat([up[silo, SERVER] for silo in range(self.silos)]) if self.serves else None
+        down = self.post(kind, {(SERVER, silo): rows for silo in range(self.silos)} if rows is not None else {})
+        return down[SERVER, self.mine[0]]
+
+    def total(self, kind: Kind, x: Tensor) -> Tensor:
+        """Sum of ``x`` [mine, ...] over all silos, in silo order, through the server; differentiable."""
+        if x.requires_grad:
+            if self._token is None:
+                self._token = torch.zeros((), dtype=x.dtype, device=x.device, requires_grad=True)
+            y, self._token = _Total.apply(x, self._token, self, kind)
+            return y
+        return self._totalled(kind, x)
+
+    def total_of_hosts(self, kind: Kind, x: Tensor) -> Tensor:
+        """The same for ``x`` [...] that is already the sum over the silos of this host (shared parameters)."""
+        if self.protect.separates:
+            raise AssertionError(f"{type(self.protect).__name__} must see each silo's payload on its own")
+        for silo in self.mine:
+            self._record_round_trip(kind, str(self.protect.seal(kind, _EMPTY, x[:0])[1]), silo, x)
+        return self._sum_hosts(kind, x[None], per_silo=False)
+
+    def close(self, loss: Tensor) -> Tensor:
+        """Tie every collective of this pass to the loss, so that all hosts run all of them backwards, in order."""
+        token, self._token = self._token, None
+        return loss if token is None else loss + 0.0 * token
+
+    def _totalled(self, kind: Kind, x: Tensor) -> Tensor:
+        senders = torch.tensor(self.mine)
+        sealed, event = self.protect.seal(kind, senders, x.detach())
+        for i, silo in enumerate(self.mine):
+            self._record_round_trip(kind, str(event), silo, sealed[i])
+        return self._sum_hosts(kind, sealed, per_silo=True)
+
+    def _record_round_trip(self, kind: Kind, event: str, silo: int, x: Tensor) -> None:
+        """One silo's part goes up to the server, the sum comes down; both are counted where the silo lives."""
+        self.ledger.record(kind, event, silo, SERVER, 1, _size(x))
+        self.ledger.record(kind, event, SERVER, silo, 1, _size(x))
+
+    @abstractmethod
+    def _deliver(self, kind: Kind, parcels: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
+        """Carry sealed parcels to the parties of every host; return those for mine."""
+
+    @abstractmethod
+    def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:
+        """Sum of the rows of ``x`` of all hosts, in host order: a row for each silo of a host, or one for the host."""
+
+    def close_down(self) -> None:  # noqa: B027 - most wires have nothing to close
+        """Leave the federation."""
+
+
+_EMPTY = torch.zeros(0, dtype=torch.int64)
+
+
+def _size(x: Tensor) -> int:
+    return x.numel() * x.element_size()
+
+
+class _Total(torch.autograd.Function):
+    """Sum over silos, known to all. Its transpose: the sum of all hosts' adjoints, known to every silo."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, token: Tensor, wire: Wire, kind: Kind) -> tuple[Tensor, Tensor]:
+        ctx.wire, ctx.kind, ctx.rows = wire, kind, len(x)
+        return wire._totalled(kind, x), token.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        gy, gtoken = grads
+        wire: Wire = ctx.wire
+        total = wire.total_of_hosts(ctx.kind, gy)
+        return total.expand(ctx.rows, *gy.shape), gtoken, None, None
+
+
+class LocalWire(Wire):
+    """All silos in this process: delivery is a copy, and autograd runs through."""
+
+    def __init__(self, silos: int, protect: Protect | None = None) -> None:
+        super().__init__(silos, range(silos), protect)
+
+    def _deliver(self, kind: Kind, parcels: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
+        return parcels
+
+    def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:
+        return x.sum(0)
+
+
+__all__ = ["LocalWire", "Parcels", "Wire"]

@@ -1,0 +1,91 @@
+"""Small graphs and short runs that the tests share."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus import methods
+from isthmus.federation import open_federation
+from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
+from isthmus.graph.silo import merge, split_graph
+from isthmus.nn.model import MODELS
+from isthmus.settings import TrainConfig
+from isthmus.train import Result, Run, train
+from isthmus.wire.base import LocalWire, Wire
+
+
+def small_graph(nodes: int = 12, edges: int = 40, seed: int = 0, inner: Tensor | None = None, edge_task: bool = False) -> Graph:
+    """A random directed multigraph with parallel edges, self-loops and an isolated last node.
+
+    With ``inner`` (an owner vector) only edges between nodes of one owner are kept.
+    """
+    rng = np.random.default_rng(seed)
+    ends = torch.from_numpy(rng.integers(0, max(nodes - 1, 1), (2, edges)))
+    ends = torch.cat([ends, ends[:, : edges // 5]], 1)  # parallel edges
+    if inner is not None:
+        ends = ends[:, inner[ends[0]] == inner[ends[1]]]
+    m = ends.shape[1]
+    split = torch.from_numpy(rng.permutation(np.resize([TRAIN, TRAIN, VALID, TEST], nodes)))
+    return Graph(
+        ids=rng.permutation(nodes * 7)[:nodes].astype(np.int64),
+        x=torch.from_numpy(rng.normal(size=(nodes, 5))).float(),
+        edge_index=ends,
+        schema=Schema(5, ("a", "b", "c"), target="edge" if edge_task else "node", edge_features=2, timed=True),
+        y=torch.from_numpy(rng.integers(0, 3, nodes)),
+        split=split.to(torch.int8),
+        edge_attr=torch.from_numpy(rng.normal(size=(m, 2))).float(),
+        edge_time=torch.from_numpy(rng.integers(0, 5, m)),
+        edge_y=torch.from_numpy(rng.integers(0, 3, m)) if edge_task else None,
+        edge_split=torch.from_numpy(np.resize([TRAIN, TRAIN, VALID, TEST], m)).to(torch.int8) if edge_task else None,
+    ).check()
+
+
+def run_method(
+    name: str,
+    graph: Graph,
+    owner: Tensor,
+    silos: int,
+    model: str = "sage",
+    options: dict[str, dict[str, object]] | None = None,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 3,
+    wire: Wire | None = None,
+    model_options: dict[str, object] | None = None,
+    **training: object,
+) -> Result:
+    """Train for a few steps, dropout on, with every silo of the wire's host."""
+    method = methods.adjust(methods.get(name), options or {})
+    parts = split_graph(graph, owner, silos)
+    parts = [merge(parts)] if method.merged else parts
+    wire = wire or LocalWire(len(parts))
+    federation = open_federation(wire, [parts[i] for i in wire.mine], seed)
+    config = replace(MODELS[model], hidden=8, dropout=0.4, **{"layers": 2, **(model_options or {})})  # type: ignore[arg-type]
+    settings = TrainConfig(**{"epochs": 3, "lr": 0.05, **training})  # type: ignore[arg-type]
+    return train(Run(federation, method, config, settings, seed, dtype=dtype))
+
+
+def losses(result: Result) -> list[float]:
+    """The loss of every step."""
+    return [line["loss"] for line in result.history if "valid" not in line]
+
+
+def numbers(values: Sequence[float]) -> Tensor:
+    """Losses as float64, the precision they were computed in."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def parameters(result: Result) -> dict[str, Tensor]:
+    """The final parameters by name."""
+    return {name: tensor.clone() for name, tensor in result.run.sets.everything().items()}
+
+
+def assert_same(a: Result, b: Result, tolerance: float = 1e-10, sets: Sequence[int] = (0,)) -> None:
+    """Equal losses at every step and equal first parameter sets."""
+    torch.testing.assert_close(numbers(losses(a)), numbers(losses(b)), rtol=tolerance, atol=0)
+    ours, theirs = parameters(a), parameters(b)
+    for name in ours:
+        for i in sets:
+            torch.testing.assert_close(ours[name][i], theirs[name][i], rtol=1e-8, atol=1e-10)

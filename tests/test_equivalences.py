@@ -1,0 +1,130 @@
+"""What must be equal to what, on small graphs, in float64, with dropout and sampling on."""
+
+import pytest
+import torch
+
+from isthmus.methods import names
+from tests.small import assert_same, losses, parameters, run_method, small_graph
+
+THREE = torch.arange(24) % 3
+BATCHES = [{}, {"batch": 4, "fanout": (2,)}]
+ids = ["full", "sampled"]
+
+
+@pytest.mark.parametrize("training", BATCHES, ids=ids)
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "pna", "mlp"])
+def test_sync_sgd_without_cross_edges_is_centralised(model: str, training: dict) -> None:
+    graph = small_graph(24, 120, inner=THREE)
+    together = run_method("centralised", graph, THREE, 3, model, **training)
+    apart = run_method("sync-sgd", graph, THREE, 3, model, **training)
+    assert_same(together, apart)
+
+
+def test_sync_sgd_with_batch_norm_and_ports_and_ego_is_centralised() -> None:
+    graph = small_graph(24, 120, inner=THREE)
+    training = {"batch": 4, "fanout": (3,), "epochs": 2}
+    together = run_method("centralised", graph, THREE, 3, "multi-pna", **training)
+    apart = run_method("sync-sgd", graph, THREE, 3, "multi-pna", **training)
+    assert_same(together, apart)
+
+
+def test_sync_sgd_with_cross_edges_is_not_centralised() -> None:
+    graph = small_graph(24, 120)
+    together = run_method("centralised", graph, THREE, 3)
+    apart = run_method("sync-sgd", graph, THREE, 3)
+    assert abs(losses(together)[0] - losses(apart)[0]) > 1e-3
+
+
+@pytest.mark.parametrize("training", BATCHES, ids=ids)
+@pytest.mark.parametrize("method", [name for name in names() if name not in ("centralised", "local-mlp", "fedper")])
+def test_one_silo_is_centralised(method: str, training: dict) -> None:
+    graph, alone = small_graph(24, 120), torch.zeros(24, dtype=torch.int64)
+    options = {"objective": {"mu": 0.0}} if method == "fedprox" else {}
+    together = run_method("centralised", graph, alone, 1, **training)
+    assert_same(together, run_method(method, graph, alone, 1, options=options, **training))
+
+
+@pytest.mark.parametrize("training", BATCHES, ids=ids)
+def test_fedprox_without_its_term_is_fedavg(training: dict) -> None:
+    graph = small_graph(24, 120)
+    plain = run_method("fedavg", graph, THREE, 3, **training)
+    assert_same(plain, run_method("fedprox", graph, THREE, 3, options={"objective": {"mu": 0.0}}, **training))
+    other = run_method("fedprox", graph, THREE, 3, options={"objective": {"mu": 5.0}, "sync": {"local_epochs": 3}}, **training)
+    rounds = run_method("fedavg", graph, THREE, 3, options={"sync": {"local_epochs": 3}}, **training)
+    assert abs(losses(other)[-1] - losses(rounds)[-1]) > 1e-6
+
+
+def test_fedavg_of_one_silo_is_local() -> None:
+    graph, alone = small_graph(24, 120), torch.zeros(24, dtype=torch.int64)
+    assert_same(run_method("local", graph, alone, 1), run_method("fedavg", graph, alone, 1))
+
+
+def test_fedavg_that_never_reaches_a_round_end_trains_like_local() -> None:
+    graph = small_graph(24, 120)
+    local = run_method("local", graph, THREE, 3, epochs=4)
+    rounds = run_method("fedavg", graph, THREE, 3, options={"sync": {"local_epochs": 4}}, epochs=4)
+    assert losses(local) == losses(rounds)  # the only average comes after the last step
+
+
+def test_local_silos_train_as_if_each_were_alone() -> None:
+    """Block-diagonal computation of several silos gives each what it would compute by itself."""
+    graph = small_graph(24, 120, inner=THREE)
+    together = run_method("local", graph, THREE, 3, batch=4, fanout=(2,))
+    for silo in range(3):
+        mine = THREE == silo
+        row = mine.cumsum(0) - 1
+        keep = mine[graph.edge_index[0]]
+        part = small_graph(24, 120, inner=THREE)
+        part = type(part)(
+            ids=part.ids[mine.numpy()], x=part.x[mine], edge_index=row[part.edge_index[:, keep]], schema=part.schema,
+            y=part.y[mine], split=part.split[mine], edge_attr=part.edge_attr[keep], edge_time=part.edge_time[keep],
+        )  # fmt: skip
+        single = run_method("local", part, torch.zeros(part.n, dtype=torch.int64), 1, batch=4, fanout=(2,))
+        for name, tensor in parameters(single).items():
+            torch.testing.assert_close(parameters(together)[name][silo], tensor[0], rtol=1e-8, atol=1e-10)
+
+
+def test_fedavg_gives_all_silos_the_same_parameters_and_fedper_keeps_heads_apart() -> None:
+    graph = small_graph(24, 120)
+    shared = parameters(run_method("fedavg", graph, THREE, 3))
+    personal = parameters(run_method("fedper", graph, THREE, 3))
+    for name in shared:
+        assert torch.equal(shared[name][0], shared[name][2])
+        assert torch.equal(personal[name][0], personal[name][2]) == (not name.startswith("head"))
+
+
+def test_placeholder_differs_from_dropped_edges() -> None:
+    graph = small_graph(24, 120)
+    dropped = run_method("fedavg", graph, THREE, 3, options={"exchange": {"halo": "drop"}})
+    kept = run_method("fedavg", graph, THREE, 3, options={"exchange": {"halo": "placeholder"}})
+    assert abs(losses(dropped)[0] - losses(kept)[0]) > 1e-3
+
+
+def test_the_order_of_nodes_and_edges_in_the_files_does_not_matter() -> None:
+    graph = small_graph(24, 120)
+    nodes = torch.randperm(24, generator=torch.Generator().manual_seed(1))
+    edges = torch.randperm(graph.m, generator=torch.Generator().manual_seed(2))
+    place = torch.empty_like(nodes)
+    place[nodes] = torch.arange(24)
+    shuffled = type(graph)(
+        ids=graph.ids[nodes.numpy()], x=graph.x[nodes], edge_index=place[graph.edge_index[:, edges]], schema=graph.schema,
+        y=graph.y[nodes], split=graph.split[nodes], edge_attr=graph.edge_attr[edges], edge_time=graph.edge_time[edges],
+    )  # fmt: skip
+    training = {"batch": 4, "fanout": (2,)}
+    assert_same(run_method("fedavg", graph, THREE, 3, "pna", **training), run_method("fedavg", shuffled, THREE[nodes], 3, "pna", **training))
+
+
+@pytest.mark.parametrize("training", BATCHES, ids=ids)
+def test_edge_labels_train_and_no_cross_edges_equal_centralised(training: dict) -> None:
+    graph = small_graph(24, 120, inner=THREE, edge_task=True)
+    together = run_method("centralised", graph, THREE, 3, "gin", **training)
+    assert_same(together, run_method("sync-sgd", graph, THREE, 3, "gin", **training))
+
+
+def test_equal_configurations_give_identical_metrics_and_another_seed_does_not() -> None:
+    graph = small_graph(24, 120)
+    first = run_method("fedavg", graph, THREE, 3, batch=4, fanout=(2,))
+    again = run_method("fedavg", graph, THREE, 3, batch=4, fanout=(2,))
+    other = run_method("fedavg", graph, THREE, 3, batch=4, fanout=(2,), seed=4)
+    assert first.history == again.history
+    assert first.history != other.history

@@ -1,0 +1,66 @@
+"""One process or several: the same numbers."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from isthmus.methods import names
+from isthmus.wire.base import Wire
+from isthmus.wire.distributed import DistributedWire, pack, unpack
+from tests.hosts import on_hosts
+from tests.small import losses, numbers, run_method, small_graph
+
+FIVE = torch.arange(30) % 5
+FIVE[FIVE == 3] = 0  # silo 3 owns nothing: a host with an empty silo takes part in every collective
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    *((method, "sage", {}) for method in names() if method != "centralised"),
+    *((method, "sage", {"batch": 4, "fanout": (2,)}) for method in ("fedavg", "sync-sgd")),
+    ("sync-sgd", "multi-pna", {"batch": 3, "fanout": (2,), "epochs": 2}),
+    ("sync-sgd", "gcn", {"batch": 1, "fanout": (2,), "epochs": 1}),  # every batch lies in one silo
+]
+
+
+def run_cases(wire: Wire | None = None) -> list[tuple[list[float], dict[str, Any], dict[str, int]]]:
+    graph = small_graph(30, 140)
+    done = []
+    for method, model, training in CASES:
+        if wire is not None:
+            wire.ledger.__init__()  # type: ignore[misc]
+        result = run_method(method, graph, FIVE, 5, model, wire=wire, **training)
+        done.append((losses(result), result.test.as_dict(), result.bytes))
+    return done
+
+
+def hosted_cases(host: int) -> Any:
+    wire = DistributedWire(5, timeout=60)
+    done = run_cases(wire)
+    wire.close_down()
+    return done
+
+
+@pytest.mark.hosts
+@pytest.mark.parametrize("hosts", [2, 3, 5])
+def test_losses_scores_and_bytes_do_not_depend_on_the_number_of_hosts(hosts: int) -> None:
+    expected = run_cases()
+    for outcome in zip(*on_hosts(hosts, hosted_cases), expected, CASES, strict=True):
+        *each, (loss, score, by_kind), case = outcome
+        for hosted_loss, hosted_score, _ in each:
+            torch.testing.assert_close(numbers(hosted_loss), numbers(loss), rtol=1e-12, atol=0, msg=str(case))
+            assert hosted_score == pytest.approx(score, rel=1e-12, nan_ok=True)
+        total = {kind: sum(bytes_.get(kind, 0) for _, _, bytes_ in each) for kind in by_kind}
+        assert total == by_kind, case
+
+
+def test_parcels_survive_packing() -> None:
+    parcels = {
+        (0, 3): torch.arange(6, dtype=torch.int64).reshape(2, 3),
+        (-1, 2): torch.randn(4),
+        (1, -1): torch.zeros(0, 5, dtype=torch.float64),
+        (2, 0): torch.tensor([1, 2, 255], dtype=torch.uint8),
+        (4, 1): torch.randn(2, 2, 2, dtype=torch.float64),
+    }
+    again = unpack(pack(parcels))
+    assert again.keys() == parcels.keys()
+    assert all(torch.equal(again[key], parcels[key]) and again[key].dtype == parcels[key].dtype for key in parcels)
+    assert unpack(pack({})) == {}
