@@ -14,24 +14,38 @@ import torch.multiprocessing as mp
 def on_hosts(hosts: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """``work(host, *arguments)`` on each host; the results in host order, or the first error."""
     context = mp.get_context("spawn")
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    store = dist.TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
+    )
     queue = context.Queue()
-    processes = [context.Process(target=_host, args=(h, hosts, store.port, queue, work, arguments)) for h in range(hosts)]
+    processes = [
+        context.Process(target=_host, args=(h, hosts, store.port, queue, work, arguments))
+        for h in range(hosts)
+    ]
     for process in processes:
         process.start()
     results: dict[int, Any] = {}
-    for _ in processes:
-        host, ok, value = queue.get(timeout=180)
-        assert ok, f"host {host}:\n{value}"
-        results[host] = value
-    for process in processes:
-        process.join()
+    try:
+        for _ in processes:
+            host, ok, value = queue.get(timeout=180)
+            assert ok, f"host {host}:\n{value}"
+            results[host] = value
+    finally:
+        for process in processes:
+            process.join(timeout=10 if len(results) == hosts else 0)
+            process.kill()
     return [results[host] for host in range(hosts)]
 
 
-def _host(host: int, hosts: int, port: int, queue: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _host(
+    host: int, hosts: int, port: int, queue: Any, work: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
     os.environ.update(
-        RANK=str(host), WORLD_SIZE=str(hosts), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True"
+        RANK=str(host),
+        WORLD_SIZE=str(hosts),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        TORCHELASTIC_USE_AGENT_STORE="True",
     )
     torch.set_num_threads(1)
     try:

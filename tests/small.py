@@ -17,7 +17,9 @@ from isthmus.train import Result, Run, train
 from isthmus.wire.base import LocalWire, Wire
 
 
-def small_graph(nodes: int = 12, edges: int = 40, seed: int = 0, inner: Tensor | None = None, edge_task: bool = False) -> Graph:
+def small_graph(
+    nodes: int = 12, edges: int = 40, seed: int = 0, inner: Tensor | None = None, edge_task: bool = False
+) -> Graph:
     """A random directed multigraph with parallel edges, self-loops and an isolated last node.
 
     With ``inner`` (an owner vector) only edges between nodes of one owner are kept.
@@ -33,13 +35,17 @@ def small_graph(nodes: int = 12, edges: int = 40, seed: int = 0, inner: Tensor |
         ids=rng.permutation(nodes * 7)[:nodes].astype(np.int64),
         x=torch.from_numpy(rng.normal(size=(nodes, 5))).float(),
         edge_index=ends,
-        schema=Schema(5, ("a", "b", "c"), target="edge" if edge_task else "node", edge_features=2, timed=True),
+        schema=Schema(
+            5, ("a", "b", "c"), target="edge" if edge_task else "node", edge_features=2, timed=True
+        ),
         y=torch.from_numpy(rng.integers(0, 3, nodes)),
         split=split.to(torch.int8),
         edge_attr=torch.from_numpy(rng.normal(size=(m, 2))).float(),
         edge_time=torch.from_numpy(rng.integers(0, 5, m)),
         edge_y=torch.from_numpy(rng.integers(0, 3, m)) if edge_task else None,
-        edge_split=torch.from_numpy(np.resize([TRAIN, TRAIN, VALID, TEST], m)).to(torch.int8) if edge_task else None,
+        edge_split=torch.from_numpy(np.resize([TRAIN, TRAIN, VALID, TEST], m)).to(torch.int8)
+        if edge_task
+        else None,
     ).check()
 
 

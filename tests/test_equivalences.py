@@ -36,7 +36,9 @@ def test_sync_sgd_with_cross_edges_is_not_centralised() -> None:
 
 
 @pytest.mark.parametrize("training", BATCHES, ids=ids)
-@pytest.mark.parametrize("method", [name for name in names() if name not in ("centralised", "local-mlp", "fedper")])
+@pytest.mark.parametrize(
+    "method", [name for name in names() if name not in ("centralised", "local-mlp", "fedper")]
+)
 def test_one_silo_is_centralised(method: str, training: dict) -> None:
     graph, alone = small_graph(24, 120), torch.zeros(24, dtype=torch.int64)
     options = {"objective": {"mu": 0.0}} if method == "fedprox" else {}
@@ -49,7 +51,14 @@ def test_fedprox_without_its_term_is_fedavg(training: dict) -> None:
     graph = small_graph(24, 120)
     plain = run_method("fedavg", graph, THREE, 3, **training)
     assert_same(plain, run_method("fedprox", graph, THREE, 3, options={"objective": {"mu": 0.0}}, **training))
-    other = run_method("fedprox", graph, THREE, 3, options={"objective": {"mu": 5.0}, "sync": {"local_epochs": 3}}, **training)
+    other = run_method(
+        "fedprox",
+        graph,
+        THREE,
+        3,
+        options={"objective": {"mu": 5.0}, "sync": {"local_epochs": 3}},
+        **training,
+    )
     rounds = run_method("fedavg", graph, THREE, 3, options={"sync": {"local_epochs": 3}}, **training)
     assert abs(losses(other)[-1] - losses(rounds)[-1]) > 1e-6
 
@@ -111,7 +120,10 @@ def test_the_order_of_nodes_and_edges_in_the_files_does_not_matter() -> None:
         y=graph.y[nodes], split=graph.split[nodes], edge_attr=graph.edge_attr[edges], edge_time=graph.edge_time[edges],
     )  # fmt: skip
     training = {"batch": 4, "fanout": (2,)}
-    assert_same(run_method("fedavg", graph, THREE, 3, "pna", **training), run_method("fedavg", shuffled, THREE[nodes], 3, "pna", **training))
+    assert_same(
+        run_method("fedavg", graph, THREE, 3, "pna", **training),
+        run_method("fedavg", shuffled, THREE[nodes], 3, "pna", **training),
+    )
 
 
 @pytest.mark.parametrize("training", BATCHES, ids=ids)

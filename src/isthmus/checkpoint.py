@@ -114,7 +114,9 @@ class Checkpoints:
         for path, size in ((self.pages, meta["ledger_bytes"]), (self.log, meta["log_bytes"])):
             if path.exists() and (path != self.log or self.host == 0):
                 if path.stat().st_size < size:
-                    raise IsthmusError(f"'{path}' is shorter than its checkpoint says; start again with --overwrite.")
+                    raise IsthmusError(
+                        f"'{path}' is shorter than its checkpoint says; start again with --overwrite."
+                    )
                 os.truncate(path, size)
         lines = torch.from_numpy(np.fromfile(self.pages, dtype=np.int64))
         ledger = run.wire.ledger
@@ -136,7 +138,9 @@ def _tensors(run: Run) -> dict[str, Tensor]:
     named |= {f"exchange/{name}": t for name, t in run.exchange.state.items()}
     named |= {f"objective/{name}": t for name, t in run.objective.state.items()}
     for index, state in run.optimiser.state_dict()["state"].items():
-        named |= {f"optimiser/{index}/{key}": value for key, value in state.items() if isinstance(value, Tensor)}
+        named |= {
+            f"optimiser/{index}/{key}": value for key, value in state.items() if isinstance(value, Tensor)
+        }
     return {name: t.detach().cpu().contiguous().clone() for name, t in named.items()}
 
 

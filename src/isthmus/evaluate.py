@@ -77,8 +77,8 @@ def _pool(run: Run, split: int, logits: Tensor, y: Tensor) -> Tensor:
     sent: dict[tuple[int, int], Tensor] = {}
     for i, silo in enumerate(run.wire.mine):
         part = slice(ptr[i], ptr[i + 1])
-        labels = y[part].reshape(ptr[i + 1] - ptr[i], -1).to(logits)
-        sent[silo, SERVER] = torch.cat([logits[part], labels], 1)
+        labels = y[part] if y.dim() == 2 else y[part, None]
+        sent[silo, SERVER] = torch.cat([logits[part], labels.to(logits)], 1)
     got = run.wire.post(Kind.SCORES, sent)
     answer: dict[tuple[int, int], Tensor] = {}
     if run.wire.serves:

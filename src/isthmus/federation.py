@@ -32,7 +32,9 @@ class Federation:
         """Refuse a federation with nothing to learn from; note silos that cannot learn. Returns steps an epoch."""
         counts = pools[TRAIN].counts
         if not int(counts.sum()):
-            raise IsthmusError("No silo has a labelled training node; set 'split' to 'train' for some labelled nodes.")
+            raise IsthmusError(
+                "No silo has a labelled training node; set 'split' to 'train' for some labelled nodes."
+            )
         for split in (TRAIN, VALID, TEST):
             empty = [i for i, count in enumerate(pools[split].counts.tolist()) if not count]
             if empty:
@@ -48,7 +50,9 @@ class Federation:
             self.notes.append(sentence)
 
 
-def open_federation(wire: Wire, silos: Sequence[Silo], seed: int = 0, scale: str = "none", agreed: bool = True) -> Federation:
+def open_federation(
+    wire: Wire, silos: Sequence[Silo], seed: int = 0, scale: str = "none", agreed: bool = True
+) -> Federation:
     """Shake hands: one schema, one owner for each node, halo plans that mirror, cross edges that both sides list."""
     silos = agree_schema(wire, silos)
     check_single_owner(wire, silos, seed)

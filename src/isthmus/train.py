@@ -27,7 +27,10 @@ from isthmus.settings import TrainConfig
 from isthmus.sync.sets import ParameterSets
 from isthmus.wire.ledger import Kind
 
-OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+}
 
 
 @dataclass
@@ -139,7 +142,12 @@ class Run:
     ) -> None:
         train.check(model.layers)
         self.federation, self.method, self.train, self.seed = federation, method, train, seed
-        self.wire, self.schema, self.dtype, self.device = federation.wire, federation.schema, dtype, torch.device(device)
+        self.wire, self.schema, self.dtype, self.device = (
+            federation.wire,
+            federation.schema,
+            dtype,
+            torch.device(device),
+        )
         self.exchange, self.sync, self.objective = method.exchange, method.sync, method.objective
         self.batches = train.batches or method.batches
         self.agreed = (train.statistics or method.statistics) == "agreed"
@@ -169,7 +177,7 @@ class Run:
 
     def _pool(self, split: int) -> Pool:
         """Labelled, owned seeds of a split; an edge is a seed of the silo that owns its target."""
-        known = (self.labels >= 0).reshape(len(self.labels), -1).any(1)
+        known = self.labels >= 0 if self.labels.dim() == 1 else (self.labels >= 0).any(1)
         if self.schema.target == "node":
             index = ((self.stack.split == split) & known & self.stack.owned).nonzero().flatten()
             at = index
@@ -207,8 +215,12 @@ class Run:
             counts = torch.stack([torch.bincount(part.long(), minlength=width) for part in parts]).double()
             self.positive_weight: Tensor | None = None
         else:
-            counts = torch.stack([torch.stack([(part == 0).sum(0), (part == 1).sum(0)], 1) for part in parts]).double()
-            self.positive_weight = positive_weights(self.wire, counts, self.agreed).to(self.device, self.dtype)
+            counts = torch.stack(
+                [torch.stack([(part == 0).sum(0), (part == 1).sum(0)], 1) for part in parts]
+            ).double()
+            self.positive_weight = positive_weights(self.wire, counts, self.agreed).to(
+                self.device, self.dtype
+            )
         total = self.wire.total(Kind.METRICS, counts)
         self.minority = total.flip(-1).argmin(-1).neg() + total.shape[-1] - 1  # of equals, the later class
 

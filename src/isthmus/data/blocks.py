@@ -20,13 +20,16 @@ def blocks(
     homophily: float = 0.8,
     features: int = 32,
     signal: float = 0.8,
+    train: float = 0.6,
     seed: int = 0,
 ) -> Graph:
-    """An undirected simple graph; ``degree`` neighbours on average, a share ``homophily`` of the edges within classes.
+    """Draw an undirected simple graph of ``degree`` neighbours on average.
 
-    A feature row is the class mean, a vector of length ``signal``, plus standard normal noise: too weak to tell a node's
-    class on its own, clear enough in the mean over its neighbours. The column ``bank`` has nothing to do with the class,
-    so that splitting by it cuts most edges; splitting by ``class`` cuts few.
+    A share ``homophily`` of the edges lies within classes. A feature row is the class mean, a vector of
+    length ``signal``, plus standard normal noise: too weak to tell a node's class on its own, clear enough
+    in the mean over its neighbours. The column ``bank`` has nothing to do with the class, so that splitting
+    by it cuts most edges; splitting by ``class`` cuts few. A share ``train`` of the nodes is for training, the rest
+    is halved between validation and test.
     """
     _check(nodes, classes, degree, homophily, features)
     rng = np.random.default_rng(seed)
@@ -39,10 +42,12 @@ def blocks(
     return Graph(
         ids=ids,
         x=torch.from_numpy(x),
-        edge_index=torch.from_numpy(np.stack([np.concatenate([source, target]), np.concatenate([target, source])])),
+        edge_index=torch.from_numpy(
+            np.stack([np.concatenate([source, target]), np.concatenate([target, source])])
+        ),
         schema=Schema(features, tuple(map(str, range(classes)))),
         y=torch.from_numpy(label),
-        split=random_split(keys_of(ids), seed),
+        split=random_split(keys_of(ids), seed, train=train),
         columns={"class": label, "bank": rng.integers(BANKS, size=nodes)},
         name="blocks",
     ).check()
@@ -51,13 +56,15 @@ def blocks(
 def _check(nodes: int, classes: int, degree: float, homophily: float, features: int) -> None:
     if classes < 1 or features < 1 or nodes < 4 * classes:
         raise IsthmusError(
-            f"blocks needs a class, a feature and four nodes for each class; got nodes={nodes}, classes={classes}, "
-            f"features={features}."
+            "blocks needs a class, a feature and four nodes for each class; "
+            f"got nodes={nodes}, classes={classes}, features={features}."
         )
     # Above this density the pairs of one class run out, and drawing fresh ones never ends.
     most = nodes / classes / 2
     if not 0 < degree <= most:
-        raise IsthmusError(f"blocks with {nodes} nodes and {classes} classes takes degrees up to {most:g}, not {degree}.")
+        raise IsthmusError(
+            f"blocks with {nodes} nodes and {classes} classes takes degrees up to {most:g}, not {degree}."
+        )
     if not 0 <= homophily <= 1 or (classes == 1 and homophily < 1):
         raise IsthmusError(
             f"homophily is the share of edges within classes, 0 to 1 (1 for a single class), not {homophily}."

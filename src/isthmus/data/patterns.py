@@ -1,7 +1,7 @@
 """Directed multigraphs whose labels are the patterns that arise in them by chance.
 
-Sources are uniform, targets lie near their source on a ring, times are uniform; a node is labelled by the patterns it
-takes part in. Three independent graphs serve training, validation and test.
+Sources are uniform, targets lie near their source on a ring, times are uniform; a node is labelled by the
+patterns it takes part in. Three independent graphs serve training, validation and test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def patterns(
 
     ``tasks`` chooses the labels (default: the seven structural ones); the graphs do not depend on it.
     """
-    names = STRUCTURAL if tasks is None else tuple(tasks)
+    names = STRUCTURAL if tasks is None else (tasks,) if isinstance(tasks, str) else tuple(tasks)
     for name in set(names) - set(TASKS):
         raise unknown("pattern task", name, TASKS)
     if not names or nodes < 2 or not degree > 0:
@@ -56,7 +56,7 @@ def patterns(
 
 
 def _draw(nodes: int, degree: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sources, targets and times of one graph; self-loops are dropped, parallel edges kept."""
+    """Draw sources, targets and times of one graph; self-loops are dropped, parallel edges kept."""
     wanted = round(nodes * degree)
     source = target = np.empty(0, dtype=np.int64)
     while len(source) < wanted:
@@ -70,9 +70,9 @@ def _draw(nodes: int, degree: float, rng: np.random.Generator) -> tuple[np.ndarr
 def pattern_labels(source: np.ndarray, target: np.ndarray, nodes: int, names: tuple[str, ...]) -> np.ndarray:
     """Labels of a directed multigraph without self-loops: [nodes, tasks] int8.
 
-    deg-in and deg-out count parallel edges; fan-in and fan-out count distinct neighbours; Ck: the node lies on a simple
-    directed cycle of exactly k nodes; S-G: some other node reaches it through two or more middle nodes; B-C: some other
-    node shares two or more in-neighbours with it.
+    deg-in and deg-out count parallel edges; fan-in and fan-out count distinct neighbours; Ck: the node lies
+    on a simple directed cycle of exactly k nodes; S-G: some other node reaches it through two or more
+    middle nodes; B-C: some other node shares two or more in-neighbours with it.
     """
     code = np.unique(source * nodes + target)  # parallel edges collapse
     simple = code // nodes, code % nodes
@@ -89,10 +89,13 @@ def pattern_labels(source: np.ndarray, target: np.ndarray, nodes: int, names: tu
     return np.stack([found[name] for name in names], axis=1).astype(np.int8)
 
 
-def _meets(middle: np.ndarray, far: np.ndarray, onward: tuple[np.ndarray, np.ndarray], nodes: int) -> np.ndarray:
+def _meets(
+    middle: np.ndarray, far: np.ndarray, onward: tuple[np.ndarray, np.ndarray], nodes: int
+) -> np.ndarray:
     """Nodes i that some other node reaches through two or more middle nodes, each with one edge to i.
 
-    ``far`` is joined to ``middle`` by one edge, in either direction; ``onward`` holds the edges from middle nodes to i.
+    ``far`` is joined to ``middle`` by one edge, in either direction; ``onward`` holds the edges from middle
+    nodes.
     """
     step, end = _expand(middle, onward[0], onward[1], nodes)
     start = far[step]
@@ -102,8 +105,10 @@ def _meets(middle: np.ndarray, far: np.ndarray, onward: tuple[np.ndarray, np.nda
     return met
 
 
-def _expand(last: np.ndarray, source: np.ndarray, target: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every way to go on from each node of ``last``: its position, and the next node. Edges are sorted by source."""
+def _expand(
+    last: np.ndarray, source: np.ndarray, target: np.ndarray, nodes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Every way on from each node of ``last``: its position, and the next node. Sources are sorted."""
     begin = np.searchsorted(source, np.arange(nodes + 1))
     count = np.diff(begin)[last]
     position = np.repeat(np.arange(len(last)), count)
@@ -112,7 +117,7 @@ def _expand(last: np.ndarray, source: np.ndarray, target: np.ndarray, nodes: int
 
 
 def _cycles(code: np.ndarray, simple: tuple[np.ndarray, np.ndarray], nodes: int) -> dict[str, np.ndarray]:
-    """For each length the nodes on a simple directed cycle; each cycle is found once, from its smallest node."""
+    """For each length the nodes on a simple directed cycle; a cycle is found once, from its smallest node."""
     found = {f"C{length}": np.zeros(nodes, dtype=bool) for length in range(2, LONGEST + 1)}
     fan = max(len(code) / nodes, 1.0)
     chunk = max(1, int(PATHS / fan ** (LONGEST - 1)))
@@ -125,7 +130,7 @@ def _cycles(code: np.ndarray, simple: tuple[np.ndarray, np.ndarray], nodes: int)
 
 
 def _paths(start: np.ndarray, simple: tuple[np.ndarray, np.ndarray], nodes: int) -> Iterator[np.ndarray]:
-    """Simple paths of 2 to LONGEST nodes whose smallest node comes first: [length, paths] each."""
+    """Yield simple paths of 2 to LONGEST nodes whose smallest node comes first: [length, paths] each."""
     path = start[None]
     step = partial(_expand, source=simple[0], target=simple[1], nodes=nodes)
     for _ in range(LONGEST - 1):

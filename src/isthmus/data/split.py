@@ -5,20 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from isthmus.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID
 from isthmus.sample.random import draw, stream
 
-SHARES = (0.6, 0.2, 0.2)
 
+def random_split(keys: Tensor, seed: int, labelled: Tensor | None = None, train: float = 0.6) -> Tensor:
+    """A share ``train`` for training, the rest halved: [n] int8; rows without a label are unused.
 
-def random_split(keys: Tensor, seed: int, labelled: Tensor | None = None) -> Tensor:
-    """60/20/20 at random: [n] int8; rows without a label are unused.
-
-    Each row's part is a function of the seed and its own key alone, so that it depends neither on row order nor on which
-    other rows a silo holds. The shares are therefore met on average, not exactly.
+    Each row's part is a function of the seed and its own key alone, so that it depends neither on row order
+    nor on which other rows a silo holds. The shares are therefore met on average, not exactly.
     """
     chance = draw(stream(seed, "train, valid, test"), keys)
-    valid, test = (round((2 * share - 1) * 2**63) for share in (SHARES[0], SHARES[0] + SHARES[1]))
+    if not 0 < train < 1:
+        raise IsthmusError(f"The share of training rows is {train}; it must lie between 0 and 1.")
+    valid, test = (round((2 * share - 1) * 2**63) for share in (train, (1 + train) / 2))
     split = torch.full(chance.shape, TRAIN, dtype=torch.int8)
     split[chance >= valid] = VALID
     split[chance >= test] = TEST

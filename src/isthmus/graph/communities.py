@@ -15,7 +15,7 @@ RAISES = 24  # doublings of Louvain's resolution before a community is cut blind
 
 
 def simple_adjacency(edges: np.ndarray, nodes: int) -> Adjacency:
-    """The graph without directions, parallel edges and self-loops, as a symmetric SciPy CSR array."""
+    """Drop directions, parallel edges and self-loops: a symmetric SciPy CSR array."""
     from scipy import sparse
 
     source, target = edges[:, edges[0] != edges[1]]
@@ -28,7 +28,8 @@ def metis(adjacency: Adjacency, parts: int, seed: int) -> np.ndarray:
     import pymetis
 
     csr = pymetis.CSRAdjacency(adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64))
-    found = pymetis.part_graph(parts, csr, options=pymetis.Options(seed=seed))
+    # The C library's generator does not tell seed 0 from seed 1, so count from 1.
+    found = pymetis.part_graph(parts, csr, options=pymetis.Options(seed=seed + 1))
     # METIS leaves parts empty when there are few nodes for each.
     return fill_empty(np.asarray(found.vertex_part, dtype=np.int64), parts)
 
@@ -36,8 +37,8 @@ def metis(adjacency: Adjacency, parts: int, seed: int) -> np.ndarray:
 def louvain(adjacency: Adjacency, share: float, resolution: float, seed: int) -> np.ndarray:
     """Louvain's communities; those of more than ``share`` nodes are clustered again on their own.
 
-    Without that, a community larger than an equal share would make a silo far larger than the others, or leave too few
-    communities for the silos.
+    Without that, a community larger than an equal share would make a silo far larger than the others, or
+    leave too few communities for the silos.
     """
     community = _louvain_once(adjacency, resolution, seed)
     large = [int(number) for number in np.flatnonzero(np.bincount(community) > share)]
@@ -90,7 +91,8 @@ def pack(community: np.ndarray, silos: int) -> np.ndarray:
         filled, silo = smallest[0]
         silo_of[number] = silo
         heapq.heapreplace(smallest, (filled + int(size[number]), silo))
-    return silo_of[community]
+    owner: np.ndarray = silo_of[community]
+    return owner
 
 
 def fill_empty(owner: np.ndarray, silos: int) -> np.ndarray:
@@ -99,5 +101,6 @@ def fill_empty(owner: np.ndarray, silos: int) -> np.ndarray:
     for silo in np.flatnonzero(size == 0):
         largest = int(size.argmax())
         owner[np.flatnonzero(owner == largest)[-1]] = silo
-        size[[largest, silo]] += [-1, 1]
+        size[largest] -= 1
+        size[silo] += 1
     return owner

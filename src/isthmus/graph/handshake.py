@@ -57,7 +57,15 @@ def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
         return {"error": f"Two silos are called '{twice}'; silo names must differ.", "labels": []}
     first = schemas[0]
     for schema in schemas[1:]:
-        for key in ("features", "feature_names", "edge_features", "edge_feature_names", "task", "target", "timed"):
+        for key in (
+            "features",
+            "feature_names",
+            "edge_features",
+            "edge_feature_names",
+            "task",
+            "target",
+            "timed",
+        ):
             if schema[key] != first[key]:
                 return {"error": _differ(key, first, schema), "labels": []}
         if schema["ids"] and first["ids"] and schema["ids"] != first["ids"]:
@@ -67,9 +75,18 @@ def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
         given = list(schema["labels"])  # type: ignore[call-overload]
         if first["task"] == "tasks" and labels and given and given != labels:
             return {"error": _differ("labels", first, schema), "labels": []}
-        labels = labels if set(given) <= set(labels) else sorted({*labels, *given}, key=natural) if labels else given
+        labels = (
+            labels
+            if set(given) <= set(labels)
+            else sorted({*labels, *given}, key=natural)
+            if labels
+            else given
+        )
     if not labels:
-        return {"error": "No silo has a label, so there is nothing to learn; add a label column.", "labels": []}
+        return {
+            "error": "No silo has a label, so there is nothing to learn; add a label column.",
+            "labels": [],
+        }
     return {"error": "", "labels": labels}
 
 
@@ -109,7 +126,9 @@ def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
     answer: dict[tuple[int, int], Tensor] = {}
     if wire.serves:
         hashes = torch.cat([got[i, SERVER] for i in range(wire.silos)])
-        holder = torch.repeat_interleave(torch.arange(wire.silos), torch.tensor([len(got[i, SERVER]) for i in range(wire.silos)]))
+        holder = torch.repeat_interleave(
+            torch.arange(wire.silos), torch.tensor([len(got[i, SERVER]) for i in range(wire.silos)])
+        )
         order = torch.argsort(hashes, stable=True)
         same = (hashes[order][1:] == hashes[order][:-1]).nonzero().flatten()
         clash = torch.stack([hashes[order][same], holder[order][same], holder[order][same + 1]], 1)
@@ -117,7 +136,10 @@ def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
     clash = wire.post(Kind.IDS, answer)[SERVER, wire.mine[0]]
     if len(clash):
         hashed, a, b = clash[0].tolist()
-        name = next((repr(s.ids[at].item()) for s in silos if (at := _where(draw(key, s.keys[: s.n]), hashed)) >= 0), "a node")
+        name = next(
+            (repr(s.ids[at].item()) for s in silos if (at := _where(draw(key, s.keys[: s.n]), hashed)) >= 0),
+            "a node",
+        )
         raise IsthmusError(
             f"{len(clash)} nodes have two owners: silo-{a} and silo-{b} both own {name}. "
             "Keep the node in one silo; the other lists it only as the far end of its edges."
@@ -156,7 +178,9 @@ def plan_halo(wire: Wire, silos: Sequence[Silo]) -> HaloPlan:
 
 def _halo_by_owner(silo: Silo, silos: int) -> dict[int, Tensor]:
     if len(silo.halo_owner) and not 0 <= int(silo.halo_owner.min()) <= int(silo.halo_owner.max()) < silos:
-        raise IsthmusError(f"{silo.name} names an owner outside 0..{silos - 1} for a far end; there are {silos} silos.")
+        raise IsthmusError(
+            f"{silo.name} names an owner outside 0..{silos - 1} for a far end; there are {silos} silos."
+        )
     return {
         int(peer): (silo.halo_owner == peer).nonzero().flatten() + silo.n
         for peer in torch.unique(silo.halo_owner).tolist()
@@ -188,7 +212,9 @@ def compare_edges(wire: Wire, silos: Sequence[Silo]) -> list[str]:
         alone = edges[~torch.isin(silo.edge_keys[edges], theirs)]
         unheard = int((~torch.isin(theirs, silo.edge_keys[edges])).sum())
         if len(alone):
-            notes.append(f"{silo.name} lists {len(alone)} edges that silo-{j} does not list, e.g. {_edge(silo, int(alone[0]))}.")
+            notes.append(
+                f"{silo.name} lists {len(alone)} edges that silo-{j} does not list, e.g. {_edge(silo, int(alone[0]))}."
+            )
         if unheard and j not in by_number:
             notes.append(f"silo-{j} lists {unheard} edges that {silo.name} does not list.")
     return notes

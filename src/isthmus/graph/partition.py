@@ -1,7 +1,8 @@
 """Who owns which node: partitioners that split one graph between silos.
 
-A partitioner is one function in ``PARTITIONERS``; its key is what the user writes. The structural ones (Louvain, METIS,
-random) see one independent graph at a time, as a ``Part``; those that split by labels or attributes see the whole.
+A partitioner is one function in ``PARTITIONERS``; its key is what the user writes. The structural ones
+(Louvain, METIS, random) see one independent graph at a time, as a ``Part``; those that split by labels or
+attributes see the whole.
 """
 
 from __future__ import annotations
@@ -52,13 +53,15 @@ def partition(
     resolution: float | None = None,
     communities: int | None = None,
 ) -> Tensor:
-    """The silo that owns each node: [n] int64 in 0..silos-1, no silo empty.
+    """Choose the silo that owns each node: [n] int64 in 0..silos-1, no silo empty.
 
-    ``resolution`` belongs to Louvain (default 1), ``communities`` to METIS (default: straight into the silos).
+    ``resolution`` belongs to Louvain (default 1), ``communities`` to METIS (default: straight into silos).
     """
     split, argument = _find(how)
     if silos < 1 or silos > graph.n:
-        raise IsthmusError(f"Cannot split {graph.n} nodes between {silos} silos; choose 1 to {graph.n} silos.")
+        raise IsthmusError(
+            f"Cannot split {graph.n} nodes between {silos} silos; choose 1 to {graph.n} silos."
+        )
     given = {"resolution": resolution, "communities": communities}
     options = {name: value for name, value in given.items() if value is not None}
     for name in options.keys() - signature(split).parameters.keys():
@@ -77,7 +80,8 @@ def check_owner(graph: Graph, owner: Tensor, silos: int) -> None:
     if bool(outside.any()):
         row = int(outside.nonzero()[0])
         raise IsthmusError(
-            f"Node {graph.ids[row].item()!r} belongs to silo {int(owner[row])}; silos are numbered 0 to {silos - 1}."
+            f"Node {graph.ids[row].item()!r} belongs to silo {int(owner[row])}; "
+            f"silos are numbered 0 to {silos - 1}."
         )
 
 
@@ -106,7 +110,7 @@ def _by_component(split: Partitioner) -> Partitioner:
             rows = np.flatnonzero(component == number)
             if len(rows) < job.silos:
                 raise IsthmusError(
-                    f"Independent graph {number} has {len(rows)} nodes for {job.silos} silos; choose fewer silos."
+                    f"Independent graph {number} has {len(rows)} nodes for {job.silos} silos; choose fewer."
                 )
             local[rows] = np.arange(len(rows))
             inside = local[edges[:, component[edges[0]] == number]]
@@ -119,17 +123,21 @@ def _by_component(split: Partitioner) -> Partitioner:
 def _random(part: Part) -> np.ndarray:
     """Deal the nodes out in an order that depends on their public ids alone; sizes differ by one at most."""
     owner = np.empty(len(part.keys), dtype=np.int64)
-    owner[order(stream(part.seed, "random split"), part.keys).numpy()] = np.arange(len(part.keys)) % part.silos
+    owner[order(stream(part.seed, "random split"), part.keys).numpy()] = (
+        np.arange(len(part.keys)) % part.silos
+    )
     return owner
 
 
 def _metis(part: Part, communities: int | None = None) -> np.ndarray:
-    """A balanced cut with few cross edges, straight into the silos or into communities that are packed."""
+    """Cut few edges into balanced parts: straight into the silos, or into communities that are packed."""
     adjacency = simple_adjacency(part.edges, len(part.keys))
     if communities is None:
         return metis(adjacency, part.silos, part.seed)
     if communities < part.silos:
-        raise IsthmusError(f"{communities} METIS communities cannot fill {part.silos} silos; choose more communities.")
+        raise IsthmusError(
+            f"{communities} METIS communities cannot fill {part.silos} silos; choose more communities."
+        )
     return pack(metis(adjacency, min(communities, len(part.keys)), part.seed), part.silos)
 
 
@@ -142,25 +150,28 @@ def _louvain(part: Part, resolution: float = 1.0) -> np.ndarray:
 
 
 def _label(job: Job) -> np.ndarray:
-    """Dirichlet label skew: each class is dealt out in shares drawn from Dirichlet(ALPHA); small ALPHA, more skew.
+    """Dirichlet label skew: each class is dealt out in shares drawn from Dirichlet(ALPHA).
 
-    A node with several yes/no labels belongs to the class of its combination. The same shares hold in independent graphs.
+    The smaller ALPHA, the more skew. A node with several yes/no labels belongs to the class of its
+    combination. The same shares hold in every independent graph.
     """
     alpha = _positive(job.argument)
     if job.graph.y is None:
-        raise IsthmusError("A split by label needs node labels, and this graph has none; choose another partitioner.")
+        raise IsthmusError(
+            "A split by label needs node labels, and this graph has none; choose another partitioner."
+        )
     known, code = np.unique(job.graph.y.numpy(), axis=0, return_inverse=True)
     shares = np.random.default_rng(job.seed).dirichlet(np.full(job.silos, alpha), size=len(known))
     bounds = np.cumsum(shares, axis=1)
     bounds[:, -1] = 1.0
-    # Class c occupies [c, c + 1) of one line, cut at its shares; a node lies where its rank in its class says.
+    # Class c occupies [c, c + 1) of one line, cut at its shares; a node lies where its rank in it says.
     line = (bounds + np.arange(len(known))[:, None]).ravel()
     owner = np.searchsorted(line, code + _rank(job, code), side="right") - code * job.silos
     return fill_empty(owner, job.silos)
 
 
 def _rank(job: Job, code: np.ndarray) -> np.ndarray:
-    """Where each node stands among its class in its own graph, in shuffled order: strictly between 0 and 1."""
+    """Where each node stands in its class and graph, in shuffled order: strictly between 0 and 1."""
     component = job.graph.component
     group = code if component is None else code + component.numpy() * (int(code.max()) + 1)
     shuffled = np.lexsort((draw(stream(job.seed, "label split"), keys_of(job.graph.ids)).numpy(), group))
@@ -177,7 +188,9 @@ def _positive(text: str) -> float:
     except ValueError:
         number = float("nan")
     if not 0 < number < float("inf"):
-        raise IsthmusError(f"label:ALPHA needs a positive number, not '{text}'; try label:0.5 (smaller: more skew).")
+        raise IsthmusError(
+            f"label:ALPHA needs a positive number, not '{text}'; try label:0.5 (smaller: more skew)."
+        )
     return number
 
 
@@ -191,7 +204,8 @@ def _attribute(job: Job) -> np.ndarray:
     values, code = np.unique(columns[job.argument], return_inverse=True)
     if len(values) < job.silos:
         raise IsthmusError(
-            f"Column '{job.argument}' has {len(values)} values for {job.silos} silos; choose {len(values)} or fewer."
+            f"Column '{job.argument}' has {len(values)} values for {job.silos} silos; "
+            f"choose at most {len(values)} silos."
         )
     return code if len(values) == job.silos else pack(code, job.silos)
 

@@ -98,9 +98,13 @@ def parallel_rank(pair: Tensor, time: Tensor | None, attr: Tensor | None) -> Ten
 def split_graph(graph: Graph, owner: Tensor, silos: int, names: Sequence[str] | None = None) -> list[Silo]:
     """Cut a whole graph into silos; an edge between two silos goes to both."""
     if len(owner) != graph.n:
-        raise IsthmusError(f"The owner vector has {len(owner)} entries for {graph.n} nodes; give one for each node.")
+        raise IsthmusError(
+            f"The owner vector has {len(owner)} entries for {graph.n} nodes; give one for each node."
+        )
     if graph.n and (int(owner.min()) < 0 or int(owner.max()) >= silos):
-        raise IsthmusError(f"Owners lie in {int(owner.min())}..{int(owner.max())}; allowed are 0..{silos - 1}.")
+        raise IsthmusError(
+            f"Owners lie in {int(owner.min())}..{int(owner.max())}; allowed are 0..{silos - 1}."
+        )
     names = names or [f"silo-{i}" for i in range(silos)]
     nodes = _by_value(owner, silos)
     source, target = owner[graph.edge_index]
@@ -120,6 +124,7 @@ def _by_value(value: Tensor, count: int) -> list[Tensor]:
 def _cut(graph: Graph, owner: Tensor, number: int, name: str, nodes: Tensor, edges: Tensor) -> Silo:
     ends = graph.edge_index[:, edges]
     halo = torch.unique(ends[owner[ends] != number])
+    halo = halo[torch.argsort(keys_of(graph.ids[halo.numpy()]), stable=True)]
     row = torch.full((graph.n,), -1)
     row[nodes] = torch.arange(len(nodes))
     row[halo] = torch.arange(len(halo)) + len(nodes)
@@ -159,7 +164,9 @@ def merge(silos: Sequence[Silo]) -> Silo:
         missing = keys[order][place] != silo.keys
         if bool(missing.any()):
             far = silo.halo_ids[int(missing.nonzero()[0]) - silo.n]
-            raise IsthmusError(f"{silo.name} refers to node {far!r}, which no silo owns; add the node or drop the edge.")
+            raise IsthmusError(
+                f"{silo.name} refers to node {far!r}, which no silo owns; add the node or drop the edge."
+            )
         ends.append(order[place][silo.edge_index[:, keep]])
     fields: dict[str, Tensor | None] = {}
     for field in ("edge_attr", "edge_time", "edge_y", "edge_split"):

@@ -16,10 +16,11 @@ from isthmus.graph.partition import check_owner
 class SiloStats:
     """One silo. An edge is inner if the silo owns both ends, cross if it owns one.
 
-    ``inner`` and ``cross`` count directed edges as stored; ``inner_pairs`` and ``cross_pairs`` count connected pairs of
-    different nodes, whatever the direction and however many parallel edges, as published tables do.
-    ``label_distance`` is the total variation distance between the silo's label distribution and the global one (0 equal,
-    1 disjoint), or with several yes/no tasks the mean difference of their positive rates.
+    ``inner`` and ``cross`` count directed edges as stored; ``inner_pairs`` and ``cross_pairs`` count
+    connected pairs of different nodes, whatever the direction and however many parallel edges, as published
+    tables do. ``label_distance`` is the total variation distance between the silo's label distribution and
+    the global one (0 equal, 1 disjoint), or with several yes/no tasks the mean difference of their positive
+    rates.
     """
 
     silo: int
@@ -57,13 +58,14 @@ def split_statistics(graph: Graph, owner: Tensor, silos: int) -> SplitStats:
     pairs = simple_pairs(graph.edge_index, graph.n)
     inner, cross = _edge_counts(owner, graph.edge_index, silos)
     inner_pairs, cross_pairs = _edge_counts(owner, pairs, silos)
-    training, distance = _training(graph, owner, silos), _label_distance(graph, owner, silos)
+    training, all_training = _training(graph, owner, silos)
+    distance = _label_distance(graph, owner, silos)
     counts = (torch.bincount(owner, minlength=silos), training, inner, cross, inner_pairs, cross_pairs)
     rows = zip(*(count.tolist() for count in (*counts, distance)), strict=True)
     return SplitStats(
         silos=tuple(SiloStats(silo, *row) for silo, row in enumerate(rows)),
         nodes=graph.n,
-        training=_total_training(graph),
+        training=all_training,
         edges=graph.m,
         cross=int(cross.sum()) // 2,
         pairs=int(pairs.shape[1]),
@@ -73,10 +75,10 @@ def split_statistics(graph: Graph, owner: Tensor, silos: int) -> SplitStats:
 
 
 def simple_pairs(edge_index: Tensor, n: int) -> Tensor:
-    """Connected pairs of different nodes, each once, the smaller row first: [2, pairs]."""
-    low, high = edge_index.min(0).values, edge_index.max(0).values
+    """List the connected pairs of different nodes, each once, the smaller row first: [2, pairs]."""
+    low, high = torch.minimum(*edge_index), torch.maximum(*edge_index)
     code = torch.unique((low * n + high)[low != high])
-    return torch.stack([code // n, code % n]) if n else edge_index
+    return torch.stack([code // n, code % n])
 
 
 def _edge_counts(owner: Tensor, edges: Tensor, silos: int) -> tuple[Tensor, Tensor]:
@@ -87,43 +89,38 @@ def _edge_counts(owner: Tensor, edges: Tensor, silos: int) -> tuple[Tensor, Tens
     return inner, torch.bincount(torch.cat([a[~same], b[~same]]), minlength=silos)
 
 
-def _training(graph: Graph, owner: Tensor, silos: int) -> Tensor:
-    split, holder = _labelled(graph, owner)[1:]
-    if split is None:
-        return torch.zeros(silos, dtype=torch.int64)
-    return sum((_bincount(h[split == TRAIN], silos) for h in holder), torch.zeros(silos, dtype=torch.int64))
-
-
-def _bincount(silo: Tensor, silos: int) -> Tensor:
-    """Count per silo; -1 stands for nobody."""
-    return torch.bincount(silo[silo >= 0], minlength=silos)
-
-
-def _labelled(graph: Graph, owner: Tensor) -> tuple[Tensor | None, Tensor | None, tuple[Tensor, ...]]:
-    """Labels, split, and the silos that know each label: a node's owner; both ends' owners of an edge."""
+def _holders(graph: Graph, owner: Tensor) -> tuple[Tensor, ...]:
+    """Which silos know each label: a node's owner, or the owners of an edge's ends (-1: the same again)."""
     if graph.schema.target == "node":
-        return graph.y, graph.split, (owner,)
+        return (owner,)
     source, target = owner[graph.edge_index]
-    return graph.edge_y, graph.edge_split, (source, torch.where(source == target, -1, target))
+    return source, torch.where(source == target, -1, target)
 
 
-def _total_training(graph: Graph) -> int:
+def _training(graph: Graph, owner: Tensor, silos: int) -> tuple[Tensor, int]:
+    """Training rows that each silo knows, and how many there are in all."""
     split = graph.split if graph.schema.target == "node" else graph.edge_split
-    return 0 if split is None else int((split == TRAIN).sum())
+    counts = torch.zeros(silos, dtype=torch.int64)
+    if split is None:
+        return counts, 0
+    for silo in _holders(graph, owner):
+        counts += torch.bincount(silo[(split == TRAIN) & (silo >= 0)], minlength=silos)
+    return counts, int((split == TRAIN).sum())
 
 
 def _label_distance(graph: Graph, owner: Tensor, silos: int) -> Tensor:
     """Distance of each silo's labels from all labels: [silos]; 0 where there is nothing to compare."""
-    y, _, holder = _labelled(graph, owner)
+    y = graph.y if graph.schema.target == "node" else graph.edge_y
     if y is None or not len(y):
         return torch.zeros(silos, dtype=torch.float64)
     known, hits = _hits(y, len(graph.schema.labels))
-    counts, totals = torch.zeros(2, silos, hits.shape[1], dtype=torch.float64)
-    for silo in holder:
+    counts = torch.zeros(silos, hits.shape[1], dtype=torch.float64)
+    totals = torch.zeros_like(counts)
+    for silo in _holders(graph, owner):
         rows = silo >= 0
         counts.index_add_(0, silo[rows], hits[rows])
         totals.index_add_(0, silo[rows], known[rows])
-    gap = (counts / totals - hits.sum(0) / known.sum(0)).abs().nan_to_num(0.0)
+    gap: Tensor = (counts / totals - hits.sum(0) / known.sum(0)).abs().nan_to_num(0.0)
     return gap.mean(1) if y.dim() == 2 else gap.sum(1) / 2
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from isthmus.errors import IsthmusError
 from isthmus.nn.block import Block
+from isthmus.nn.maps import select
 from isthmus.nn.sets import Stackable, check_sets
 
 
@@ -57,4 +57,4 @@ def _first_row(table: nn.Parameter, block: Block) -> Tensor:
 
 
 def _look_up(table: nn.Parameter, at: Tensor) -> Tensor:
-    return functional.embedding(at, table.flatten(0, 1))
+    return select(table.flatten(0, 1), at)

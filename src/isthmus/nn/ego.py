@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from isthmus.errors import IsthmusError
 from isthmus.nn.block import Rows
+from isthmus.nn.maps import select
 from isthmus.nn.sets import Stackable, check_sets
 
 
@@ -32,4 +32,4 @@ class Ego(Stackable):
         if len(self.table) > 1:
             check_sets(len(self.table), rows)
             slot = slot + rows.silo()[at] * self.batch
-        return torch.index_add(h, 0, at, functional.embedding(slot, self.table.flatten(0, 1)))
+        return torch.index_add(h, 0, at, select(self.table.flatten(0, 1), slot))

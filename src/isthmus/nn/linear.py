@@ -48,7 +48,10 @@ def product(x: Features, weight: Tensor, bias: Tensor | None, rows: Rows) -> Ten
 
 
 def _sparse_product(x: SparseRows, weight: Tensor, rows: Rows) -> Tensor:
-    """One sparse product for all sets: the columns of set s begin at s * width."""
+    """One sparse product for all sets: the columns of set s begin at s * width.
+
+    On a GPU the gradient of a long column is added up in changing order: such runs repeat to rounding only.
+    """
     key = rows.ptr if len(weight) > 1 else None
     columns = len(weight) * x.width
 

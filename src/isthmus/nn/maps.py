@@ -1,8 +1,8 @@
 """Linear maps between rows, each with its transpose: the only ways numbers travel along edges.
 
-Autograd's own backward of a gather is a scatter with one addition for each edge. A sparse matrix product does
-the same sum several times faster, in a fixed order on every device; so forward and backward are both written
-as products here.
+Autograd's own backward of a gather is a scatter with one addition for each edge. On a CPU a
+sparse matrix product does the same sum several times faster, and on a GPU a sum over sorted segments does it
+in a fixed order; so both directions are written that way here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from isthmus.nn.block import Block
 
-warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+for text in ("Sparse CSR tensor support is in beta", "Sparse invariant checks are implicitly disabled"):
+    warnings.filterwarnings("ignore", message=text)
 
 Map = Callable[[Tensor], Tensor]
 
@@ -54,61 +55,86 @@ def transpose(index: Tensor, columns: int) -> tuple[Tensor, Tensor]:
 
 def gather(rows: Tensor, block: Block) -> Tensor:
     """y_e = x_src(e): [sources, d] to [E, d]."""
-    return linear_map(rows, lambda x: x.index_select(0, block.src), lambda g: _by_source(block, g.dtype) @ g)
+    return linear_map(rows, lambda x: x.index_select(0, block.src), lambda g: _to_sources(g, block))
 
 
 def spread(rows: Tensor, block: Block) -> Tensor:
     """y_e = x_dst(e): [targets, d] to [E, d]."""
-    return linear_map(rows, lambda x: x.index_select(0, block.dst), lambda g: _by_target(block, g.dtype) @ g)
+    return linear_map(rows, lambda x: x.index_select(0, block.dst), lambda g: _to_targets(g, block))
 
 
 def sum_edges(values: Tensor, block: Block) -> Tensor:
     """y_v = sum of x_e over the edges into v: [E, d] to [targets, d]."""
-    return linear_map(
-        values, lambda x: _by_target(block, x.dtype) @ x, lambda g: g.index_select(0, block.dst)
-    )
+    return linear_map(values, lambda x: _to_targets(x, block), lambda g: g.index_select(0, block.dst))
 
 
 def sum_rows(rows: Tensor, block: Block, weight: Tensor | None = None) -> Tensor:
-    """y_v = sum of w_e x_src(e) over the edges into v: [sources, d] to [targets, d]; [E, d] is never made.
+    """y_v = sum of w_e x_src(e) over the edges into v: [sources, d] to [targets, d]; w is a constant."""
+    fixed = None if weight is None else weight.detach()
+    return linear_map(rows, lambda x: _along(x, block, fixed), lambda g: _against(g, block, fixed))
 
-    ``weight`` [E] is a constant here.
+
+def select(table: Tensor, at: Tensor) -> Tensor:
+    """y_i = table[at_i], for a small table and many rows."""
+
+    def back(g: Tensor) -> Tensor:
+        if not g.is_cuda:
+            return g.new_zeros(len(table), g.shape[1]).index_add_(0, at, g)
+        # On a GPU index_add adds in changing order; a product does not.
+        return (torch.arange(len(table), device=g.device)[:, None] == at).to(g.dtype) @ g
+
+    return linear_map(table, lambda x: x.index_select(0, at), back)
+
+
+def _to_targets(x: Tensor, block: Block) -> Tensor:
+    if x.is_cuda:
+        return _segments(x, block.dst_ptr)
+
+    def make(one: Tensor) -> Tensor:
+        return csr(block.dst_ptr, torch.arange(len(one)), one, len(one))
+
+    return _cached(block, "to_targets", x.dtype, make) @ x
+
+
+def _to_sources(x: Tensor, block: Block) -> Tensor:
+    ptr, order = _source_order(block)
+    if x.is_cuda:
+        return _segments(x.index_select(0, order), ptr)
+    return _cached(block, "to_sources", x.dtype, lambda one: csr(ptr, order, one, len(one))) @ x
+
+
+def _along(x: Tensor, block: Block, weight: Tensor | None) -> Tensor:
+    if x.is_cuda:
+        return _segments(_scaled(x.index_select(0, block.src), weight), block.dst_ptr)
+
+    def make(value: Tensor) -> Tensor:
+        return csr(block.dst_ptr, block.src, value, len(block.sources))
+
+    return (_cached(block, "along", x.dtype, make) if weight is None else make(weight)) @ x
+
+
+def _against(g: Tensor, block: Block, weight: Tensor | None) -> Tensor:
+    if g.is_cuda:
+        return _to_sources(_scaled(g.index_select(0, block.dst), weight), block)
+    ptr, order = _source_order(block)
+
+    def make(value: Tensor) -> Tensor:
+        return csr(ptr, block.dst[order], value, len(block.targets))
+
+    return (_cached(block, "against", g.dtype, make) if weight is None else make(weight[order])) @ g
+
+
+def _segments(x: Tensor, ptr: Tensor) -> Tensor:
+    """Sums of neighbouring rows on a GPU.
+
+    cuSPARSE refuses a matrix with more entries than places, which parallel edges can make, and adds the
+    entries of a long row in changing order.
     """
-    return linear_map(
-        rows, lambda x: _adjacency(block, x.dtype, weight) @ x, lambda g: _adjoint(block, g.dtype, weight) @ g
-    )
+    return torch.segment_reduce(x.contiguous(), "sum", offsets=ptr, axis=0, unsafe=True)
 
 
-def _adjacency(block: Block, dtype: torch.dtype, weight: Tensor | None) -> Tensor:
-    if weight is not None:
-        return csr(block.dst_ptr, block.src, weight.detach().to(dtype), len(block.sources))
-    return _cached(
-        block, "adjacency", dtype, lambda one: csr(block.dst_ptr, block.src, one, len(block.sources))
-    )
-
-
-def _adjoint(block: Block, dtype: torch.dtype, weight: Tensor | None) -> Tensor:
-    ptr, order = _source_order(block)
-    if weight is not None:
-        value = weight.detach().to(dtype)
-        return csr(ptr, block.dst[order], value[order], len(block.targets))
-    return _cached(block, "adjoint", dtype, lambda one: csr(ptr, block.dst[order], one, len(block.targets)))
-
-
-def _by_target(block: Block, dtype: torch.dtype) -> Tensor:
-    """[targets, E]: which edges end at each target."""
-    return _cached(
-        block,
-        "by_target",
-        dtype,
-        lambda one: csr(block.dst_ptr, torch.arange(len(one), device=one.device), one, len(one)),
-    )
-
-
-def _by_source(block: Block, dtype: torch.dtype) -> Tensor:
-    """[sources, E]: which edges begin at each source."""
-    ptr, order = _source_order(block)
-    return _cached(block, "by_source", dtype, lambda one: csr(ptr, order, one, len(block.src)))
+def _scaled(x: Tensor, weight: Tensor | None) -> Tensor:
+    return x if weight is None else weight[:, None] * x
 
 
 def _source_order(block: Block) -> tuple[Tensor, Tensor]:

@@ -58,6 +58,7 @@ class Proximal(Objective):
         """(mu / 2) times the squared distance, of the sets that have seeds in this step."""
         active = run.active.to(run.device)
         terms = [
-            ((p - self.state[name]) ** 2).reshape(len(p), -1).sum(1) for name, p in run.sets.parameters.items()
+            ((p - self.state[name]) ** 2).reshape(len(p), -1).sum(1)
+            for name, p in run.sets.parameters.items()
         ]
         return self.mu / 2 * torch.stack(terms).sum(0)[active].sum()

@@ -9,14 +9,16 @@ from html import escape
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from isthmus.errors import IsthmusError
 from isthmus.run import plots
-from isthmus.run.disclosure import members, read_flows
+from isthmus.run.disclosure import is_merged, members, read_flows
 from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.plots import bytes_text, metric_label, score_text
+from isthmus.run.plots import bytes_text, metric_label, score_text, spread_text
 from isthmus.run.report import (
     curves,
+    data_name,
     duration,
     epsilon_text,
     epsilons,
@@ -29,29 +31,35 @@ from isthmus.run.report import (
     table,
 )
 
+Column = tuple[str, Callable[["Row"], str]]
+
 
 @dataclass(frozen=True)
 class Row:
-    """One run; bytes and seconds are those of one seed (the mean, where there are several)."""
+    """One run; bytes and seconds are those of one seed (the mean, where there are several).
+
+    A ``merged`` run held all data in one place, so that its ledger is no price: its bytes are None.
+    """
 
     name: str
     method: str
     data: str
     split: str
     silos: int
+    merged: bool
     metric: str
     test: float | None
     deviation: float | None
     seeds: int
-    bytes: int
-    bytes_per_step: float
+    bytes: int | None
+    bytes_per_step: float | None
     seconds: float | None
     epsilon: float
     path: str
 
 
 def comparison(folders: Sequence[RunFolder]) -> list[Row]:
-    """A row for each run, in the order given; runs of the same method are told apart by their folder's name."""
+    """A row for each run, in the order given; runs of one method are told apart by their folder's name."""
     if not folders:
         raise IsthmusError("There is nothing to compare; give the folders of two or more finished runs.")
     used = [str(folder.metrics.get("method", "run")) for folder in folders]
@@ -61,73 +69,71 @@ def comparison(folders: Sequence[RunFolder]) -> list[Row]:
 
 
 def _row(name: str, folder: RunFolder) -> Row:
-    metric, data, seeds = primary(folder), folder.config.get("data", {}), len(members(folder))
+    metric, data, merged = primary(folder), folder.config.get("data", {}), is_merged(folder)
     total, seconds = sum(flow.bytes for flow in read_flows(folder)), folder.metrics.get("seconds")
     return Row(
-        name,
-        str(folder.metrics.get("method", "run")),
-        str(folder.metrics.get("data") or data.get("name", "–")),
-        str(data.get("split", "–")),
-        int(folder.metrics.get("silos") or data.get("silos", 0)),
-        metric,
-        score(folder, "test", metric),
-        score(folder, "test_std", metric),
-        len(folder.metrics.get("seeds") or [0]),
-        round(total / seeds),
-        total / steps_of(folder),
-        None if seconds is None else float(seconds),
-        max(epsilons(folder).values(), default=0.0),
-        str(folder.path),
+        name=name,
+        method=str(folder.metrics.get("method", "run")),
+        data=data_name(folder),
+        split=str(data.get("split", "–")),
+        silos=int(data.get("silos") or folder.metrics.get("silos") or 0),
+        merged=merged,
+        metric=metric,
+        test=score(folder, "test", metric),
+        deviation=score(folder, "test_std", metric),
+        seeds=len(folder.metrics.get("seeds") or [0]),
+        bytes=None if merged else round(total / len(members(folder))),
+        bytes_per_step=None if merged else total / steps_of(folder),
+        seconds=None if seconds is None else float(seconds),
+        epsilon=float("inf") if merged else max(epsilons(folder).values(), default=0.0),
+        path=str(folder.path),
     )
-
-
-_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
-    ("Run", lambda row: row.name),
-    ("Data", lambda row: row.data),
-    ("Silos", lambda row: str(row.silos)),
-    ("Test", lambda row: _test(row)),
-    ("Bytes", lambda row: bytes_text(row.bytes)),
-    ("Per step", lambda row: bytes_text(row.bytes_per_step)),
-    ("Time", lambda row: duration(row.seconds)),
-    ("Worst ε", lambda row: epsilon_text(row.epsilon)),
-)
-
-
-def _test(row: Row) -> str:
-    text = score_text(row.metric, row.test)
-    return text if row.deviation is None else f"{text.removesuffix(' %')} ± {score_text(row.metric, row.deviation)}"
 
 
 def cautions(rows: Sequence[Row]) -> list[str]:
     """What keeps the rows from being compared like with like, as sentences."""
     said = []
-    for what, key in (("on different data", "data"), ("with different splits", "split"), ("judged by different metrics", "metric")):
+    named = {"data": "data", "split": "splits", "silos": "numbers of silos", "metric": "metrics"}
+    for key, what in named.items():
         values = list(dict.fromkeys(str(getattr(row, key)) for row in rows))
         if len(values) > 1:
-            said.append(f"These runs are {what} ({', '.join(values)}): do not compare their scores directly.")
+            said.append(f"The runs have different {what} ({', '.join(values)}): their scores do not compare.")
     return said
+
+
+def _columns(rows: Sequence[Row]) -> list[Column]:
+    """What to show; data and metric have a place in each row only where they differ."""
+    one_metric, one_data = (len({getattr(row, key) for row in rows}) == 1 for key in ("metric", "data"))
+    title = f"Test {metric_label(rows[0].metric)}" if one_metric else "Test"
+    data: list[Column] = [] if one_data else [("Data", lambda row: row.data)]
+    metric: list[Column] = [] if one_metric else [("Metric", lambda row: metric_label(row.metric))]
+    return [
+        ("Run", lambda row: row.name),
+        *data,
+        *metric,
+        ("Silos", lambda row: "merged" if row.merged else str(row.silos)),
+        (title, lambda row: spread_text(row.metric, row.test, row.deviation)),
+        ("Bytes", lambda row: "–" if row.bytes is None else bytes_text(row.bytes)),
+        ("Per step", lambda row: "–" if row.bytes_per_step is None else bytes_text(row.bytes_per_step)),
+        ("Time", lambda row: duration(row.seconds)),
+        ("Worst ε", lambda row: epsilon_text(row.epsilon)),
+    ]
+
+
+def _title(rows: Sequence[Row]) -> str:
+    count = f"{len(rows)} runs" if len(rows) > 1 else "1 run"
+    return f"{count} on {', '.join(dict.fromkeys(row.data for row in rows))}"
 
 
 def comparison_table(rows: Sequence[Row]) -> Table:
     """The rows for the terminal."""
-    from rich.text import Text
-
-    out = Table(caption=" ".join(cautions(rows)) or None, caption_justify="left")
-    for place, (title, _) in enumerate(_columns(rows)):
-        out.add_column(title, justify="left" if place < 2 else "right", no_wrap=place != 1)
+    out = Table(title=Text(_title(rows)), title_justify="left", caption=Text(" ".join(cautions(rows))))
+    columns, words = _columns(rows), ("Run", "Data", "Metric")
+    for title, _ in columns:
+        out.add_column(title, justify="left" if title in words else "right", overflow="fold")
     for row in rows:
-        out.add_row(*(Text(text(row)) for _, text in _columns(rows)))
+        out.add_row(*(Text(text(row)) for _, text in columns))
     return out
-
-
-def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    """The columns; the score's is named by the metric where all rows share it, else each row names its own."""
-    metrics = {row.metric for row in rows}
-    if len(metrics) == 1:
-        title = f"Test {metric_label(rows[0].metric)}"
-        return [(title if name == "Test" else name, text) for name, text in _COLUMNS]
-    own: Callable[[Row], str] = lambda row: f"{_test(row)} {metric_label(row.metric)}"  # noqa: E731
-    return [(name, own if name == "Test" else text) for name, text in _COLUMNS]
 
 
 def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
@@ -137,22 +143,25 @@ def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
     plain = [asdict(row) | {"epsilon": "inf" if row.epsilon == float("inf") else row.epsilon} for row in rows]
     text = json.dumps({"runs": plain, "cautions": cautions(rows)}, indent=2)
     write_atomic(out / "comparison.json", (text + "\n").encode())
-    title = f"{len(rows)} runs on {', '.join(dict.fromkeys(row.data for row in rows))}"
-    body = [f"<h1>{escape(title)}</h1>", _warnings(rows), _overview(rows), _figures(folders, rows), _silos(folders, rows)]
+    title = _title(rows)
+    body = [f"<h1>{escape(title)}</h1>", _overview(rows), _figures(folders, rows), _silos(folders, rows)]
     write_atomic(out / "comparison.html", page(title, "\n".join(body)).encode())
     return out / "comparison.html"
 
 
-def _warnings(rows: Sequence[Row]) -> str:
-    points = "".join(f"<li>{escape(sentence)}</li>" for sentence in cautions(rows))
-    return f'<div class="box"><ul>{points}</ul></div>' if points else ""
-
-
 def _overview(rows: Sequence[Row]) -> str:
+    """What to beware of, and the table."""
+    points = "".join(f"<li>{escape(sentence)}</li>" for sentence in cautions(rows))
     columns = _columns(rows)
-    many = " Bytes and time are means over seeds; ± is the deviation over seeds." if any(r.seeds > 1 for r in rows) else ""
-    note = f"Bytes as the ledger counts them, once for each receiving party. ε = ∞: something left unprotected.{many}"
-    return table([name for name, _ in columns], [[text(row) for _, text in columns] for row in rows], left=2, note=note)
+    note = "Bytes count once for each receiving party. ε = ∞: something left unprotected."
+    if any(row.seeds > 1 for row in rows):
+        note += " Bytes and time are means over seeds; ± is the deviation over seeds."
+    if any(row.merged for row in rows):
+        note += " Merged: all data in one place, as an upper bound; nothing left that place."
+    left = sum(title in ("Run", "Data", "Metric") for title, _ in columns)
+    lines = [[text(row) for _, text in columns] for row in rows]
+    box = f'<div class="box"><ul>{points}</ul></div>' if points else ""
+    return box + table([title for title, _ in columns], lines, note, left)
 
 
 def _figures(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
@@ -161,15 +170,12 @@ def _figures(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
     points = {row.name: (row.test, row.deviation, row.bytes_per_step) for row in rows}
     found = {row.name: curves(folder) for row, folder in zip(rows, folders, strict=True)}
     lines = {name: (curve.epochs, curve.valid) for name, curve in found.items()}
-    unlike = " The runs differ in data or metric." if cautions(rows) else ""
-    return "\n".join(
-        [
-            "<h2>Score and price</h2>",
-            figure(plots.score_against_bytes(points, metric), f"Test score against bytes sent per step.{unlike}"),
-            "<h2>Training</h2>",
-            figure(plots.overlaid(lines, metric), f"Validation score by epoch.{unlike}"),
-        ]
-    )
+    unlike = " " + " ".join(cautions(rows)) if cautions(rows) else ""
+    across = " Dashed: merged, without a price in bytes." if any(row.merged for row in rows) else ""
+    drawn = plots.score_against_bytes(points, metric)
+    price = figure(drawn, f"Test score against bytes per step.{across}{unlike}")
+    training = figure(plots.overlaid(lines, metric), f"Validation score by epoch.{unlike}")
+    return f"<h2>Score and price</h2>{price}<h2>Training</h2>{training}"
 
 
 def _silos(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
@@ -177,11 +183,16 @@ def _silos(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
     tests = {
         row.name: {silo: score(folder, "test", row.metric, silo) for silo in silo_names(folder)}
         for row, folder in zip(rows, folders, strict=True)
+        if not row.merged
     }
-    silos = sorted({silo for scores in tests.values() for silo in scores}, key=plots.party_order)
+    silos = list(dict.fromkeys(silo for scores in tests.values() for silo in scores))
     if not silos:
         return ""
-    lines = [[silo, *(score_text(row.metric, tests[row.name].get(silo)) for row in rows)] for silo in silos]
-    note = "A dash: the run has no score for that silo (a merged run has only one)."
+    shown = [row for row in rows if row.name in tests]
+    lines = [["Silo", *tests]]
+    lines += [[silo, *(score_text(row.metric, tests[row.name].get(silo)) for row in shown)] for silo in silos]
+    if len(shown) > max(len(silos), 6):  # the longer side runs down the page
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    note = "Test scores." + (" A merged run has one silo and is left out." if len(shown) < len(rows) else "")
     drawn = figure(plots.silo_dots(tests, rows[0].metric), "Test scores silo by silo.")
-    return "\n".join(["<h2>Silo by silo</h2>", table(["Silo", *tests], lines, note=note), drawn])
+    return f"<h2>Silo by silo</h2>{table(lines[0], lines[1:], note)}{drawn}"

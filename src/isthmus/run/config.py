@@ -45,7 +45,7 @@ class SystemConfig:
     device: str = "cpu"
     hosts: int = 1
     timeout: float = 60.0
-    threads: int = 0
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,12 @@ class RunConfig:
         data = asdict(self.data)
         data |= data.pop("options")
         recipe: dict[str, Any] = {"method": self.method.name, "seed": self.seed, "dtype": self.dtype}
-        recipe |= {"data": data, "model": asdict(self.model), "train": asdict(self.train), "system": asdict(self.system)}
+        recipe |= {
+            "data": data,
+            "model": asdict(self.model),
+            "train": asdict(self.train),
+            "system": asdict(self.system),
+        }
         for axis in methods.AXES:
             options = methods.part_options(getattr(self.method, axis))
             if options:
@@ -83,12 +88,16 @@ class RunConfig:
         hosts = recipe.pop("system")["hosts"]
         for free in ("epochs", "steps", "checkpoint_every"):  # a run may be continued for longer
             recipe["train"].pop(free)
-        return hashlib.blake2b(json.dumps([recipe, hosts], sort_keys=True).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(
+            json.dumps([recipe, hosts], sort_keys=True).encode(), digest_size=8
+        ).hexdigest()
 
 
 def recipe_names() -> list[str]:
     """Recipes that ship with the package."""
-    return sorted(f.name[:-5] for f in resources.files("isthmus.run.recipes").iterdir() if f.name.endswith(".toml"))
+    return sorted(
+        f.name[:-5] for f in resources.files("isthmus.run.recipes").iterdir() if f.name.endswith(".toml")
+    )
 
 
 def read_recipe(name: str) -> dict[str, Any]:
@@ -96,7 +105,9 @@ def read_recipe(name: str) -> dict[str, Any]:
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         if not path.is_file():
-            raise IsthmusError(f"There is no recipe file '{name}'. Shipped recipes: {', '.join(recipe_names())}.")
+            raise IsthmusError(
+                f"There is no recipe file '{name}'. Shipped recipes: {', '.join(recipe_names())}."
+            )
         text = path.read_text()
     elif name in recipe_names():
         text = resources.files("isthmus.run.recipes").joinpath(f"{name}.toml").read_text()
@@ -171,7 +182,9 @@ def resolve(recipe: Mapping[str, Any]) -> RunConfig:
 def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = recipe.get(key, {})
     if not isinstance(value, Mapping):
-        raise IsthmusError(f"'{key}' is a table of values; set one of its keys, like {key}.… = …, not '{key}' itself.")
+        raise IsthmusError(
+            f"'{key}' is a table of values; set one of its keys, like {key}.… = …, not '{key}' itself."
+        )
     return dict(value)
 
 
@@ -182,11 +195,17 @@ def _whole(name: str, value: Any) -> int:
 
 
 def _data(table: dict[str, Any]) -> DataConfig:
-    own = {f.name for f in fields(DataConfig)} - {"options"}
-    data = fill(DataConfig(), {k: v for k, v in table.items() if k in own}, "data")
+    own, options = split_options(table)
+    data = fill(DataConfig(), own, "data")
     if data.silos < 1:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
-    return replace(data, options={k: v for k, v in table.items() if k not in own})
+    return replace(data, options=options)
+
+
+def split_options(table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of :class:`DataConfig`, and those that are the data set's own."""
+    known = {f.name for f in fields(DataConfig)} - {"options"}
+    return {k: v for k, v in table.items() if k in known}, {k: v for k, v in table.items() if k not in known}
 
 
 def _model(table: dict[str, Any], method: Method, data: str) -> ModelConfig:
@@ -231,5 +250,7 @@ def _as_type(name: str, value: Any, example: Any) -> Any:
     if isinstance(example, str) and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, bool) != isinstance(example, bool) or not isinstance(value, type(example)):
-        raise IsthmusError(f"{name} is {value!r}; it must be of type {type(example).__name__}, like {example!r}.")
+        raise IsthmusError(
+            f"{name} is {value!r}; it must be of type {type(example).__name__}, like {example!r}."
+        )
     return value

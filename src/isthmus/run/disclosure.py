@@ -20,9 +20,9 @@ from isthmus.wire.ledger import SERVER, Kind, party
 class Words:
     """One kind of message in plain words; ``up``, ``down`` and ``peer`` say it for one direction only."""
 
+    name: str
     what: str
     risk: str
-    absent: str
     up: str = ""  # from a silo to the server
     down: str = ""  # from the server to a silo
     peer: str = ""  # from a silo to a silo
@@ -34,81 +34,81 @@ class Words:
 
 WORDS: dict[Kind, Words] = {
     Kind.SCHEMA: Words(
+        "column names and label names",
         "Names of silos, columns and labels, and problems found while comparing them.",
         "This describes what sort of data a silo holds, not its records.",
-        "Column names and label names",
         down="The label names of all silos together, and problems found while comparing schemas.",
     ),
     Kind.IDS: Words(
+        "ids of nodes",
         "Ids of nodes, as they are or as hashes.",
-        "They tell which nodes exist. Read a hash as the id itself: whoever knows the run's seed and can guess an id "
-        "can recognise it.",
-        "Ids of nodes",
+        "They tell which nodes exist. Read a hash as the id itself: the run's seed is enough to undo it.",
         up="Keyed hashes of the ids of the nodes a silo owns, to find nodes with two owners.",
         down="The hashes that two silos both sent; an empty list where every node has one owner.",
-        peer="Public ids of this silo's nodes that the sender's edges refer to, and keys of the edges between the two.",
+        peer="Public ids of this silo's nodes that the sender's edges refer to, and keys of those edges.",
     ),
     Kind.ORDER: Words(
+        "the order of training nodes",
         "Keyed hashes of training and evaluation ids, and their places in one common shuffle.",
-        "They tell how many such nodes each silo has, and which, to whoever knows the run's seed and can guess ids.",
-        "The order of training nodes",
+        "They tell how many such nodes each silo has and, to whoever knows the run's seed, which.",
         up="Keyed hashes of a silo's training and evaluation ids, to be placed in one common shuffle.",
         down="The ranks of the silo's own nodes in the common shuffle.",
     ),
     Kind.STATISTICS: Words(
-        "Sums and counts over a silo's nodes: nodes in each split, feature moments, degrees, normalisation moments.",
+        "sums and counts over nodes",
+        "Sums and counts over a silo's nodes: sizes of splits, degrees, moments of features and of batches.",
         "A sum over few nodes can reveal the value of one.",
-        "Sums and counts over nodes",
         down="Sums over all silos, and every silo's number of nodes in each split.",
     ),
     Kind.PORTS: Words(
+        "port numbers of cross edges",
         "Port numbers of cross edges: the place of a neighbour in a node's list of neighbours.",
         "A high number tells that the node has at least as many neighbours.",
-        "Port numbers of cross edges",
     ),
     Kind.PARAMETERS: Words(
+        "model weights",
         "Model weights.",
-        "Weights carry traces of the training data: membership and inversion attacks can tell whether a node was "
-        "trained on, or recover part of what it held.",
-        "Model weights",
+        "Weights carry traces of the training data: membership and inversion attacks can tell whether a node "
+        "was trained on, or recover part of what it held.",
         up="The weights of a silo's model after training on its own data.",
         down="Weights combined from the models of all silos.",
     ),
     Kind.GRADIENTS: Words(
+        "gradients",
         "Gradients of the loss for every model weight.",
-        "Inversion attacks can recover training inputs and labels from gradients, the better the fewer nodes they "
-        "were taken over.",
-        "Gradients",
+        "Inversion and membership attacks can recover training inputs and labels from gradients, the better "
+        "the fewer nodes they were taken over.",
         up="Gradients of the loss on a silo's own training nodes, for every model weight.",
         down="Gradients combined from all silos.",
     ),
     Kind.EMBEDDINGS: Words(
+        "embeddings of single nodes",
         "Rows that the model computed for single boundary nodes, or for sums of a few of them.",
         "Rows are computed from features and neighbours of a node and can be used to infer its attributes.",
-        "Embeddings: no row computed for a single node",
     ),
     Kind.ADJOINTS: Words(
+        "derivatives for boundary rows",
         "Derivatives of the loss for rows that crossed the boundary.",
         "They depend on the labels and inputs of whoever computed the loss, and can reveal both in part.",
-        "Derivatives for boundary rows",
     ),
     Kind.METRICS: Words(
-        "Losses, scores, and numbers of training labels of each class.",
+        "losses, scores and label counts",
+        "Losses, scores, and numbers of nodes and of training labels of each class.",
         "Over few nodes they can reveal a single outcome.",
-        "Losses and scores",
-        down="Losses and scores of every silo, and numbers of training labels of each class over all silos.",
+        down="Losses, scores and sizes of every silo, and label counts of all silos together.",
     ),
     Kind.SCORES: Words(
+        "predictions and labels of single nodes",
         "The prediction and the true label of every evaluated node, one by one.",
         "These are individual records, labels included.",
-        "Predictions and labels of single nodes",
     ),
 }
+NEVER = "node features, edge features and edges inside a silo"  # the wire has no kind of message for them
 
 
 @dataclass(frozen=True)
 class Flow:
-    """All messages of one kind from one party to another under one protection; ``setup``: bytes before training."""
+    """All messages of one kind between two parties under one protection; ``setup``: bytes before training."""
 
     sender: str
     receiver: str
@@ -137,7 +137,8 @@ class Seen:
     protection: str
 
     def __str__(self) -> str:
-        return f"{self.kind.capitalize()}, from {self.sender}: {self.meaning} {self.amounts}. {self.protection}"
+        start = f"{self.kind.capitalize()}, from {self.sender}"
+        return f"{start}: {self.meaning} {self.amounts}. {self.protection}"
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class Paragraph:
 
 
 def disclosure(folder: RunFolder) -> list[Paragraph]:
-    """What every party saw, and what did not cross; it says no more than the ledger and the method's name do."""
+    """What every party saw, and what did not cross, as the ledger and the name of the method tell it."""
     flows = read_flows(folder)
     if is_merged(folder):
         return [_one_party(flows)]
@@ -168,7 +169,7 @@ def disclosure(folder: RunFolder) -> list[Paragraph]:
         groups.setdefault(alike, []).append(receiver)
     sheet = [_party(flows, names) for names in groups.values()]
     sheet += [Paragraph(list_names(silent), "Received nothing.")] if silent else []
-    return [*sheet, _absent({flow.kind for flow in flows})]
+    return [*sheet, _absent(flows)]
 
 
 def _party(flows: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
@@ -181,11 +182,11 @@ def _party(flows: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
         words = WORDS[Kind(kind)].meaning(direction, empty=not any(f.bytes for f in lines))
         seen.append(Seen(kind, _sender(lines), words, _amounts(lines, receivers), protection(event)))
     total = bytes_text(sum(f.bytes for f in of_group))
-    got = f"Received {total}" if len(receivers) == 1 else f"All saw the same kinds of messages, {total} together"
+    got = f"Received {total}" if len(receivers) == 1 else f"Each received the same kinds, {total} in all"
     bare = sum(event == str(UNPROTECTED) for *_, event in keys)
-    how = "none of it protected" if bare == len(keys) else "part of it unprotected" if bare else "all of it protected"
-    bound = ": there epsilon is infinite, so nothing bounds what can be worked out from it" if bare else ""
-    return Paragraph(_title(receivers), f"{got}, {how}{bound}.", tuple(seen))
+    how = "none of it protected" if bare == len(keys) else "part of it unprotected" if bare else "protected"
+    how += ": there epsilon is infinite, so nothing bounds what can be worked out from it" if bare else ""
+    return Paragraph(_title(receivers), f"{got}, {how}.", tuple(seen))
 
 
 def _title(receivers: Sequence[str]) -> str:
@@ -204,15 +205,15 @@ def _sender(lines: Sequence[Flow]) -> str:
 
 
 def _amounts(lines: Sequence[Flow], receivers: Sequence[str]) -> str:
-    """Messages, rows and bytes: one party's, or the range over a group (rounded values are shown once)."""
+    """Messages, rows and bytes: one party's, or the range over a group."""
 
-    def span(count: Callable[[Flow], int], text: Callable[[int], str], unit: str) -> str:
-        each = sorted(sum(count(f) for f in lines if f.receiver == r) for r in receivers)
+    def span(name: str, text: Callable[[int], str], unit: str) -> str:
+        each = sorted(sum(getattr(f, name) for f in lines if f.receiver == r) for r in receivers)
         low, high = text(each[0]), text(each[-1])
         return f"{low if low == high else f'{low} to {high}'}{unit if each[-1] != 1 else unit.rstrip('s')}"
 
-    parts = [span(lambda f: f.messages, "{:,}".format, " messages"), span(lambda f: f.rows, "{:,}".format, " rows")]
-    return ", ".join([*parts, span(lambda f: f.bytes, bytes_text, "")]) + (" each" if len(receivers) > 1 else "")
+    counts = (span(name, "{:,}".format, f" {name}") for name in ("messages", "rows"))
+    return ", ".join([*counts, span("bytes", bytes_text, "")]) + (" each" if len(receivers) > 1 else "")
 
 
 def protection(event: str) -> str:
@@ -220,16 +221,25 @@ def protection(event: str) -> str:
     if event == str(UNPROTECTED):
         return "Unprotected: epsilon is infinite."
     mechanism, _, unit = event.partition("/")
-    hides = f", which hides whether any one {unit} is there, up to epsilon" if unit else ""
-    return f"Protected by {mechanism}{hides}."
+    return f"Protected by {mechanism}{f', which hides any one {unit} up to epsilon' if unit else ''}."
 
 
-def _absent(kinds: set[str]) -> Paragraph:
-    """What no message carried: kinds without a line in the ledger, and what has no kind at all."""
-    points = [f"{WORDS[kind].absent}." for kind in sorted(WORDS, key=lambda k: -_rank(k)) if kind not in kinds]
-    raw = "Node features, edge features and lists of edges as they are: the wire has no kind of message for them"
-    points.insert(0, f"{raw}{', but embeddings are computed from them' if Kind.EMBEDDINGS in kinds else ''}.")
-    return Paragraph("What did not cross", "The ledger holds no line for any of these.", points=tuple(points))
+def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
+    """What crossed and what did not, as names; what reveals most comes first."""
+    kinds = {flow.kind for flow in flows}
+    order = sorted(WORDS, key=lambda kind: -_rank(kind))
+    crossed = [WORDS[kind].name for kind in order if kind in kinds]
+    return crossed, [NEVER, *(WORDS[kind].name for kind in order if kind not in kinds)]
+
+
+def _absent(flows: Sequence[Flow]) -> Paragraph:
+    """Kinds without a line in the ledger, and what has no kind at all."""
+    raw, *names = in_short(flows)[1]
+    rows = any(f.kind == Kind.EMBEDDINGS for f in flows)
+    first = f"{raw.capitalize()} as they are: the wire has no kind of message for them"
+    first += ", but embeddings are computed from them." if rows else "."
+    points = (first, *(f"{name[0].upper()}{name[1:]}." for name in names))
+    return Paragraph("What did not cross", "The ledger holds no line for any of these.", points=points)
 
 
 def _one_party(flows: Sequence[Flow]) -> Paragraph:
@@ -239,8 +249,8 @@ def _one_party(flows: Sequence[Flow]) -> Paragraph:
     return Paragraph(
         "One party held everything",
         "All silos' nodes, features, labels and edges were merged and trained on in one place. "
-        f"{crossed} between silos, because there was only one. This is a simulation, for comparison: silos that may "
-        "not show their nodes cannot train like this.",
+        f"{crossed} between silos, because there was only one. This is a simulation, for comparison: silos "
+        "that may not show their nodes cannot train like this.",
     )
 
 
@@ -253,7 +263,7 @@ def is_merged(folder: RunFolder) -> bool:
 def members(folder: RunFolder) -> list[RunFolder]:
     """The runs behind a folder: one for each seed, or the folder itself."""
     parts = [RunFolder(folder.path / f"seed-{seed}") for seed in folder.metrics.get("seeds", ())]
-    return parts if parts and all(part.path.is_dir() for part in parts) else [folder]
+    return parts if parts and all((part.path / "metrics.json").is_file() for part in parts) else [folder]
 
 
 def read_flows(folder: RunFolder) -> list[Flow]:
@@ -261,16 +271,17 @@ def read_flows(folder: RunFolder) -> list[Flow]:
     parts = members(folder)
     for part in parts:
         if not (part.path / "ledger.parquet").is_file():
-            raise IsthmusError(f"'{part.path}' has no ledger.parquet, so nobody knows what crossed; run it again.")
+            raise IsthmusError(f"'{part.path}' has no ledger.parquet, so it cannot be reported; run again.")
     table = pa.concat_tables([part.ledger for part in parts])
     early = pc.if_else(pc.equal(table["epoch"], 0), table["bytes"], 0)
     keys, sums = ["sender", "receiver", "kind", "event"], ["messages", "rows", "bytes", "setup"]
-    total = table.append_column("setup", early).group_by(keys).aggregate([(name, "sum") for name in sums])
-    flows = [Flow(*(row[k] for k in keys), *(row[f"{s}_sum"] for s in sums)) for row in total.to_pylist()]
+    table = table.append_column("setup", early).group_by(keys).aggregate([(name, "sum") for name in sums])
+    flows = [Flow(*(row[k] for k in keys), *(row[f"{s}_sum"] for s in sums)) for row in table.to_pylist()]
     new = sorted({f.kind for f in flows} - {k.value for k in WORDS})
     if new:
-        raise IsthmusError(f"'{folder.path}' holds messages of unknown kind: {', '.join(new)}; update isthmus.")
-    return sorted(flows, key=lambda f: (_rank(f.kind), party_order(f.receiver), party_order(f.sender), f.event))
+        raise IsthmusError(f"'{folder.path}' has messages of unknown kind {', '.join(new)}; update isthmus.")
+    parties = {name: party_order(name) for f in flows for name in (f.sender, f.receiver)}
+    return sorted(flows, key=lambda f: (_rank(f.kind), parties[f.receiver], parties[f.sender], f.event))
 
 
 def _rank(kind: str) -> int:

@@ -33,7 +33,9 @@ class RunFolder:
                 _refuse_foreign(path)
                 shutil.rmtree(path)
             elif not resume:
-                raise IsthmusError(f"'{path}' already holds a run; use --resume to continue it, --overwrite to replace it.")
+                raise IsthmusError(
+                    f"'{path}' already holds a run; use --resume to continue it, --overwrite to replace it."
+                )
         path.mkdir(parents=True, exist_ok=True)
         return RunFolder(path)
 
@@ -43,8 +45,14 @@ class RunFolder:
         folder = RunFolder(Path(path))
         for name in ("config.toml", "metrics.json"):
             if not (folder.path / name).is_file():
-                what = "has not finished (no metrics.json)" if (folder.path / "config.toml").is_file() else "is not a run"
-                raise IsthmusError(f"'{path}' {what}; give the folder of a finished run, like runs/demo/fedavg.")
+                what = (
+                    "has not finished (no metrics.json)"
+                    if (folder.path / "config.toml").is_file()
+                    else "is not a run"
+                )
+                raise IsthmusError(
+                    f"'{path}' {what}; give the folder of a finished run, like runs/demo/fedavg."
+                )
         return folder
 
     @cached_property
@@ -58,7 +66,9 @@ class RunFolder:
         try:
             loaded: dict[str, Any] = json.loads((self.path / "metrics.json").read_text())
         except json.JSONDecodeError as error:
-            raise IsthmusError(f"'{self.path / 'metrics.json'}' is damaged ({error}); run again with --resume.") from error
+            raise IsthmusError(
+                f"'{self.path / 'metrics.json'}' is damaged ({error}); run again with --resume."
+            ) from error
         return loaded
 
     @cached_property

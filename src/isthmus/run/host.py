@@ -18,7 +18,7 @@ from isthmus.errors import IsthmusError
 from isthmus.evaluate import Scores
 from isthmus.federation import open_federation
 from isthmus.graph.partition import partition
-from isthmus.graph.parts import is_parts, member_names, read_part
+from isthmus.data.parts import is_parts, member_names, read_part
 from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.run.config import DataConfig, RunConfig
 from isthmus.run.folder import RunFolder, write_atomic
@@ -37,7 +37,9 @@ def prepare(config: RunConfig) -> RunConfig:
         config = replace(config, data=replace(config.data, silos=silos, split="as given"))
     silos = 1 if config.method.merged else config.data.silos
     if config.system.hosts > silos:
-        raise IsthmusError(f"--hosts {config.system.hosts}, but there are only {silos} silos; a host carries at least one.")
+        raise IsthmusError(
+            f"--hosts {config.system.hosts}, but there are only {silos} silos; a host carries at least one."
+        )
     if config.system.hosts < 1:
         raise IsthmusError(f"--hosts is {config.system.hosts}; it must be at least 1.")
     return config
@@ -63,7 +65,9 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Run:
     agreed = (config.train.statistics or config.method.statistics) == "agreed"
     federation = open_federation(wire, silos, config.seed, config.data.scale, agreed)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    return Run(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)
+    return Run(
+        federation, config.method, config.model, config.train, config.seed, config.system.device, dtype
+    )
 
 
 class Recorder(Watcher):
@@ -98,7 +102,9 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
     else:
         wire = LocalWire(count, config.method.protect)
     mine = silos_of_host(wire.host, wire.hosts, count) if many else None
-    run = open_run(config, wire, load_silos(config.data, config.method.merged, mine))
+    split_here = many and not is_parts(config.data.name)
+    source = replace(config.data, name=str(folder.path / "parts")) if split_here else config.data
+    run = open_run(config, wire, load_silos(source, config.method.merged, mine))
     checkpoints = Checkpoints(folder.path, config.digest(), wire.host)
     if resume:
         checkpoints.resume(run)
@@ -129,6 +135,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
         "epochs": run.epoch,
         "steps": run.step,
         "metric": result.test.names[0],
+        "labels": list(run.schema.labels),
         "valid": _scores(result.valid),
         "test": _scores(result.test),
         "pooled": result.test.pooled,
@@ -161,9 +168,7 @@ def _sizes(run: Run) -> dict[str, dict[str, int]]:
     counts = torch.tensor([[silo.n, silo.h] for silo in run.federation.silos])
     shared = run.wire.share(Kind.METRICS, counts).tolist()
     train_seeds = run.train_pool.counts.tolist()
-    return {
-        f"silo-{i}": {"nodes": n, "halo": h, "train": train_seeds[i]} for i, (n, h) in enumerate(shared)
-    }
+    return {f"silo-{i}": {"nodes": n, "halo": h, "train": train_seeds[i]} for i, (n, h) in enumerate(shared)}
 
 
 def _write_models(run: Run, folder: RunFolder) -> None:
@@ -187,7 +192,9 @@ def _collect_ledgers(run: Run) -> dict[str, int]:
     first = wire.mine[0]
     sent = {(first, SERVER): lines}
     got_lines = wire._deliver(Kind.METRICS, dict(sent))
-    got_text = wire._deliver(Kind.METRICS, {(first, SERVER): torch.frombuffer(bytearray(text), dtype=torch.uint8)})
+    got_text = wire._deliver(
+        Kind.METRICS, {(first, SERVER): torch.frombuffer(bytearray(text), dtype=torch.uint8)}
+    )
     for (sender, receiver), theirs in sorted(got_lines.items()):
         if receiver == SERVER and sender != first:
             other_events, other_transport = json.loads(bytes(got_text[sender, SERVER].tolist()))
@@ -205,4 +212,3 @@ def _environment(config: RunConfig) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if config.system.device == "cuda" else "cpu",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
-

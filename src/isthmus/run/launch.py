@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 
 from isthmus.errors import IsthmusError
-from isthmus.graph.parts import is_parts, write_parts
+from isthmus.data.parts import is_parts, write_parts
 from isthmus.run.config import RunConfig, resolve
 from isthmus.run.folder import RunFolder, write_atomic
 from isthmus.run.host import host_main, load_silos, prepare
@@ -32,8 +33,8 @@ def execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher
     if config.system.hosts == 1:
         write_atomic(folder.path / "config.toml", config.toml().encode())
         return host_main(config, folder, resume, watcher)
-    config = _with_parts(config, folder)
     write_atomic(folder.path / "config.toml", config.toml().encode())
+    _write_parts(config, folder)
     _start_hosts(config, folder, resume)
     return RunFolder.open(folder.path).metrics
 
@@ -42,7 +43,7 @@ def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watc
     """One process of a job that ``torchrun`` (or :func:`_start_hosts`) started; it reads only its own parts."""
     hosts, host = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     config = prepare(replace(config, system=replace(config.system, hosts=hosts)))
-    if not is_parts(config.data.name):
+    if not is_parts(config.data.name) and not is_parts(str(folder.path / "parts")):
         raise IsthmusError(
             f"Several hosts read parts, but '{config.data.name}' is a whole graph; first write parts with "
             f"'isthmus split {config.data.name} --silos {config.data.silos} --out PARTS', then use --data PARTS."
@@ -52,19 +53,26 @@ def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watc
     return host_main(config, folder, resume, watcher)
 
 
-def _with_parts(config: RunConfig, folder: RunFolder) -> RunConfig:
-    """Hosts read their own parts from disk; a whole graph is therefore split first."""
-    if is_parts(config.data.name):
-        return config
+def _write_parts(config: RunConfig, folder: RunFolder) -> None:
+    """Hosts read their own parts from disk; a whole graph is therefore split first, into the run folder."""
     parts = folder.path / "parts"
-    if not is_parts(str(parts)):
-        write_parts(load_silos(config.data, merged=False), parts)
-    return replace(config, data=replace(config.data, name=str(parts), options={}, split="as given"))
+    if is_parts(config.data.name) or parts.exists():
+        return
+    half = folder.path / "parts.unfinished"
+    shutil.rmtree(half, ignore_errors=True)
+    write_parts(load_silos(config.data, merged=False), half)
+    half.rename(parts)
 
 
 def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
     """Start one process for each host, watch them, and tell which one failed and why."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=config.system.timeout), wait_for_workers=False)
+    store = dist.TCPStore(
+        "127.0.0.1",
+        0,
+        is_master=True,
+        timeout=timedelta(seconds=config.system.timeout),
+        wait_for_workers=False,
+    )
     logs = folder.path / "hosts"
     logs.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "isthmus.run.launch", str(folder.path), "resume" if resume else "start"]
@@ -78,9 +86,10 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(config.system.threads or 1)),
         }
+        (logs / f"host-{host}.error").unlink(missing_ok=True)
         with open(logs / f"host-{host}.log", "w") as log:
-            out = None if host == 0 else log
-            processes.append(subprocess.Popen(command, env=environment, stdout=out, stderr=log))
+            out = None if host == 0 else log  # the first host shows the progress
+            processes.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out))
     try:
         codes = _watch(processes, config.system.timeout)
     finally:
@@ -111,8 +120,12 @@ def _explain(codes: list[int], logs: Path) -> str:
     for wanted in (REFUSED, 1, LOST):
         for host, code in enumerate(codes):
             if code == wanted:
-                lines = (logs / f"host-{host}.log").read_text().strip().splitlines() or ["no message"]
-                return lines[-1] if wanted != 1 else f"Host {host} failed: {lines[-1]} (see {logs / f'host-{host}.log'})"
+                said = logs / f"host-{host}.error"
+                return (
+                    said.read_text()
+                    if said.exists()
+                    else f"Host {host} failed; see {logs / f'host-{host}.log'}."
+                )
     return f"Hosts ended with {codes}; see {logs}."
 
 
@@ -124,13 +137,12 @@ def main(arguments: list[str]) -> int:
     folder = RunFolder(Path(arguments[0]))
     try:
         config = resolve(folder.config)
-        execute(config, folder, arguments[1] == "resume", watcher_for(config, quiet=os.environ["RANK"] != "0"))
-    except HostLost as error:
-        print(error, file=sys.stderr, flush=True)
-        return LOST
+        execute(
+            config, folder, arguments[1] == "resume", watcher_for(config, quiet=os.environ["RANK"] != "0")
+        )
     except IsthmusError as error:
-        print(error, file=sys.stderr, flush=True)
-        return REFUSED
+        (folder.path / "hosts" / f"host-{os.environ['RANK']}.error").write_text(str(error))
+        return LOST if isinstance(error, HostLost) else REFUSED
     return 0
 
 

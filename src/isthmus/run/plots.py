@@ -40,11 +40,12 @@ _STYLE: dict[str, Any] = {
 _POINTS = 400  # a curve of 600 pixels shows no more
 _SHARES = ("accuracy", "f1", "auc", "precision", "recall")
 Values = Sequence[float | None]
+Scores = Mapping[str, float | None]
 _P = ParamSpec("_P")
 
 
 def _drawing(draw: Callable[_P, _Canvas]) -> Callable[_P, str]:
-    """Run ``draw`` in the report's style, which must hold until the last line is drawn, and return inline SVG."""
+    """Draw in the report's style, which must hold until the last stroke, and return inline SVG."""
 
     @wraps(draw)
     def styled(*args: _P.args, **kwargs: _P.kwargs) -> str:
@@ -65,37 +66,43 @@ def loss_curve(steps: Sequence[int], loss: Values) -> _Canvas:
         canvas.axes.set_yscale("log")
     canvas.line(steps, loss, SERIES[0], 1.4)
     canvas.axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    canvas.axes.set(xlabel="step", ylabel="training loss")
+    canvas.axes.set_ylabel("training loss")
+    canvas.count("step")
     return canvas
 
 
 @_drawing
-def valid_curve(epochs: Sequence[int], overall: Values, silos: Mapping[str, Values], metric: str, best: int) -> _Canvas:
-    """The validation score of the federation, and of each silo as a thin line; ``best`` epoch 0 is not marked."""
-    canvas = _Canvas(2.7)
-    named = 1 < len(silos) < len(SERIES)
-    for colour, (name, values) in zip(_colours(len(silos), skip=1), silos.items(), strict=True):
-        canvas.line(epochs, values, colour, 0.9, label=name if named else None, alpha=0.75 if named else 0.35)
+def valid_curve(
+    epochs: Sequence[int], overall: Values, silos: Mapping[str, Values], metric: str, best: int = 0
+) -> _Canvas:
+    """The validation score of the federation, of several silos as thin lines; ``best``: the epoch to mark."""
+    canvas = _Canvas(2.8)
+    named = len(silos) < len(SERIES)
+    for number, (name, values) in enumerate(silos.items() if len(silos) > 1 else ()):
+        colour = SERIES[1 + number] if named else MUTED
+        label = _clip(name) if named else None
+        canvas.line(epochs, values, colour, 0.9, alpha=0.75 if named else 0.35, label=label)
     canvas.line(epochs, overall, SERIES[0], 2.0, label="all silos" if len(silos) > 1 else None)
     if best:
         canvas.axes.axvline(best, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
         where = {"xy": (best, 0), "xycoords": ("data", "axes fraction"), "xytext": (-3, 4)}
         canvas.axes.annotate("selected", **where, textcoords="offset points", ha="right", color=INK, size=7.5)
     canvas.scores("y", metric, "validation")
-    canvas.axes.set_xlabel("epoch")
+    canvas.count("epoch")
     canvas.legend()
     return canvas
 
 
 @_drawing
-def silo_bars(scores: Mapping[str, float | None], alone: Mapping[str, float | None] | None, metric: str) -> _Canvas:
+def silo_bars(scores: Scores, alone: Scores | None, metric: str) -> _Canvas:
     """The test score of each silo; with a run of each silo alone also that score, and the gain."""
     canvas = _Canvas(0.85 + (0.36 if alone else 0.26) * len(scores))
     rows = [row - (0.1 if alone else 0.0) for row in range(len(scores))]
-    canvas.axes.barh(rows, [score or 0.0 for score in scores.values()], 0.42, color=SERIES[0], label="this run")
+    canvas.axes.barh(rows, [s or 0.0 for s in scores.values()], 0.42, color=SERIES[0], label="this run")
     if alone:
-        lengths = [alone.get(name) or 0.0 for name in scores]
-        canvas.axes.barh([row + 0.37 for row in rows], lengths, 0.22, color=MUTED, alpha=0.6, label="each silo alone")
+        lengths, style = [alone.get(name) or 0.0 for name in scores], {"color": MUTED, "alpha": 0.6}
+        canvas.axes.barh([row + 0.37 for row in rows], lengths, 0.22, label="each silo alone", **style)
+        canvas.axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, handlelength=1.2)
     for row, (name, score) in zip(rows, scores.items(), strict=True):
         gain = f"  ({gain_text(metric, score, alone.get(name))})" if alone else ""
         canvas.note(score or 0.0, row, score_text(metric, score) + gain)
@@ -103,8 +110,6 @@ def silo_bars(scores: Mapping[str, float | None], alone: Mapping[str, float | No
     canvas.scores("x", metric, "test")
     canvas.axes.margins(x=0.16 if alone else 0.1)
     canvas.axes.set_xlim(left=0)
-    if alone:
-        canvas.axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, handlelength=1.2, borderaxespad=0.2)
     return canvas
 
 
@@ -119,12 +124,13 @@ def kind_bars(sizes: Mapping[str, int]) -> _Canvas:
     canvas.axes.margins(x=0.14)
     canvas.axes.set_xlim(left=0, right=None if any(sizes.values()) else 1)
     canvas.axes.xaxis.set_major_formatter(lambda value, _: bytes_text(value))
+    canvas.axes.locator_params(axis="x", nbins=5)
     return canvas
 
 
 @_drawing
 def heat_map(sizes: Mapping[tuple[str, str], int]) -> _Canvas:
-    """Bytes from each party (down) to each party (across), the server first; darker is more, on a log scale."""
+    """Bytes from each party (down) to each party (across), the server first; darker is more."""
     parties = sorted({name for pair in sizes for name in pair}, key=party_order)
     canvas = _Canvas(min(0.8 + 0.36 * len(parties), 6.0))
     top, few = max([*sizes.values(), 1]), len(parties) <= 10
@@ -132,12 +138,13 @@ def heat_map(sizes: Mapping[tuple[str, str], int]) -> _Canvas:
     for (sender, receiver), size in sizes.items():
         if not size:
             continue
-        x, y, shade = place[receiver], place[sender], 0.08 + 0.57 * math.log1p(size) / math.log1p(top)
+        x, y, shade = place[receiver], place[sender], 0.06 + 0.6 * (size / top) ** 0.4
         canvas.axes.bar(x, 0.94, 0.94, y - 0.47, color=SERIES[0], alpha=shade, linewidth=0)
         if few:
             canvas.axes.text(x, y, bytes_text(size), ha="center", va="center", size=7)
-    canvas.rows(parties)
-    canvas.axes.set_xticks(range(len(parties)), parties if few else [""] * len(parties))
+    every = -(-len(parties) // 24)  # as many names as there is room for
+    canvas.rows([name if i % every == 0 else "" for i, name in enumerate(parties)])
+    canvas.axes.set_xticks(range(len(parties)), map(_clip, parties) if few else [""] * len(parties))
     canvas.axes.set(xlabel="to", ylabel="from", xlim=(-0.5, len(parties) - 0.5))
     canvas.axes.grid(False)
     canvas.axes.tick_params(length=0)
@@ -146,46 +153,54 @@ def heat_map(sizes: Mapping[tuple[str, str], int]) -> _Canvas:
 
 
 @_drawing
-def score_against_bytes(runs: Mapping[str, tuple[float | None, float | None, float]], metric: str) -> _Canvas:
-    """One point a run: (test score, deviation, bytes per step); a run that sends nothing stands at the left edge."""
-    canvas = _Canvas(2.9)
-    sent = [size for *_, size in runs.values() if size > 0]
+def score_against_bytes(
+    runs: Mapping[str, tuple[float | None, float | None, float | None]], metric: str
+) -> _Canvas:
+    """A point for each run: (test score, deviation, bytes per step).
+
+    A run that sends nothing stands at the left edge; one without bytes (merged data) is a line across.
+    """
+    canvas = _Canvas(2.9, names=len(runs))
+    sent = [size for *_, size in runs.values() if size]
     edge = min(sent, default=1.0) / 10
-    for colour, (name, (score, deviation, size)) in zip(_colours(len(runs)), runs.items(), strict=True):
-        if score is not None:
-            style = {"fmt": "o", "markersize": 6.5, "capsize": 3, "linewidth": 1, "color": colour}
-            canvas.axes.errorbar(max(size, edge), score, yerr=deviation or None, label=name, **style)
-    canvas.axes.set_xscale("log")
-    canvas.axes.xaxis.set_major_formatter(lambda value, _: bytes_text(value))
-    canvas.axes.xaxis.set_minor_formatter(lambda value, _: "")
-    canvas.axes.margins(0.1, 0.15)
-    silent = len(sent) < len(runs)
-    canvas.axes.set_xlabel("bytes per step, log scale" + (" (left edge: none)" if silent else ""))
+    for number, (name, (score, deviation, size)) in enumerate(runs.items()):
+        colour, mark, _ = _style(number)
+        if score is not None and size is None:
+            look = {"color": colour, "linewidth": 1.2, "linestyle": (0, (4, 3))}
+            canvas.axes.axhline(score, label=_clip(name), **look)
+        elif score is not None and size is not None:
+            look = {"fmt": mark, "markersize": 6.5, "capsize": 3, "elinewidth": 1, "color": colour}
+            canvas.axes.errorbar(max(size, edge), score, yerr=deviation or None, label=_clip(name), **look)
+    silent = any(size == 0 for score, _, size in runs.values() if score is not None)
+    canvas.sizes("bytes per step, log scale" + (" (left edge: none)" if silent else ""))
     canvas.scores("y", metric, "test")
-    canvas.legend()
+    canvas.legend(runs)
     return canvas
 
 
 @_drawing
 def overlaid(curves: Mapping[str, tuple[Sequence[int], Values]], metric: str) -> _Canvas:
     """The validation curve of each run."""
-    canvas = _Canvas(2.9)
-    for colour, (name, (epochs, values)) in zip(_colours(len(curves)), curves.items(), strict=True):
-        canvas.line(epochs, values, colour, 1.5, label=name)
-    canvas.axes.set_xlabel("epoch")
+    canvas = _Canvas(2.9, names=len(curves))
+    for number, (name, (epochs, values)) in enumerate(curves.items()):
+        colour, _, dash = _style(number)
+        canvas.line(epochs, values, colour, 1.5, label=_clip(name), linestyle=dash)
+    canvas.count("epoch")
     canvas.scores("y", metric, "validation")
     canvas.legend()
     return canvas
 
 
 @_drawing
-def silo_dots(runs: Mapping[str, Mapping[str, float | None]], metric: str) -> _Canvas:
+def silo_dots(runs: Mapping[str, Scores], metric: str) -> _Canvas:
     """Test scores silo by silo, one dot a run."""
-    silos = sorted({silo for scores in runs.values() for silo in scores}, key=party_order)
-    canvas = _Canvas(0.7 + 0.27 * max(len(silos), 3))
-    for colour, (name, scores) in zip(_colours(len(runs)), runs.items(), strict=True):
-        known = [(score, row) for row, silo in enumerate(silos) if (score := scores.get(silo)) is not None]
-        canvas.axes.plot(*zip(*known, strict=True) if known else ([], []), "o", color=colour, alpha=0.85, label=name)
+    silos = list(dict.fromkeys(silo for scores in runs.values() for silo in scores))
+    canvas = _Canvas(0.7 + 0.27 * len(silos), names=len(runs))
+    for number, (name, scores) in enumerate(runs.items()):
+        colour, mark, _ = _style(number)
+        known = {row: score for row, silo in enumerate(silos) if (score := scores.get(silo)) is not None}
+        look = {"color": colour, "alpha": 0.85, "label": _clip(name)}
+        canvas.axes.plot(list(known.values()), list(known), mark, **look)
     canvas.rows(silos)
     canvas.axes.grid(True, axis="y")
     canvas.scores("x", metric, "test")
@@ -194,12 +209,12 @@ def silo_dots(runs: Mapping[str, Mapping[str, float | None]], metric: str) -> _C
 
 
 class _Canvas:
-    """One figure, 6 inches wide; ``svg`` makes it a part of the page."""
+    """One figure of a fixed width, with room for a legend of ``names``; ``svg`` makes it part of a page."""
 
-    def __init__(self, height: float) -> None:
+    def __init__(self, height: float, names: int = 0) -> None:
         from matplotlib.figure import Figure
 
-        self.figure = Figure((6.0, height), layout="constrained")
+        self.figure = Figure((6.8, max(height, 0.7 + 0.18 * names)), layout="constrained")
         self.axes: Any = self.figure.add_subplot()
 
     def line(self, x: Sequence[float], y: Values, colour: str, width: float, **style: Any) -> None:
@@ -217,10 +232,26 @@ class _Canvas:
 
     def rows(self, names: Sequence[str]) -> None:
         """Name the rows, first on top."""
-        self.axes.set_yticks(range(len(names)), names)
+        self.axes.set_yticks(range(len(names)), map(_clip, names))
         self.axes.set_ylim(len(names) - 0.5, -0.5)
         self.axes.grid(False, axis="y")
         self.axes.tick_params(axis="y", length=0)
+
+    def count(self, what: str) -> None:
+        """Label a horizontal axis of whole numbers."""
+        self.axes.set_xlabel(what)
+        self.axes.xaxis.get_major_locator().set_params(integer=True)
+
+    def sizes(self, what: str) -> None:
+        """Label a horizontal axis of bytes on a log scale."""
+        self.axes.set_xscale("log")
+        self.axes.margins(0.1, 0.15)
+        low, high = self.axes.get_xlim()
+        if high < 300 * low:  # a short axis would show one tick or none
+            self.axes.xaxis.get_major_locator().set_params(subs=(1, 2, 5))
+        self.axes.xaxis.set_major_formatter(lambda value, _: bytes_text(value))
+        self.axes.xaxis.set_minor_formatter(lambda value, _: "")
+        self.axes.set_xlabel(what)
 
     def scores(self, axis: str, metric: str, split: str) -> None:
         """Label an axis that shows scores."""
@@ -230,10 +261,14 @@ class _Canvas:
         if _is_share(metric):
             at.get_major_locator().set_params(integer=False, nbins=6, steps=[1, 2, 5, 10], min_n_ticks=2)
 
-    def legend(self) -> None:
-        """Names beside the drawing, where there are any."""
-        if self.axes.get_legend_handles_labels()[1]:
-            self.axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
+    def legend(self, order: Iterable[str] = ()) -> None:
+        """Names beside the drawing, where there are any, in the order given."""
+        found = self.axes.get_legend_handles_labels()
+        handles = dict(zip(found[1], found[0], strict=True))
+        names = [name for name in map(_clip, order) if name in handles] or list(handles)
+        if names:
+            where = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "handlelength": 1.2}
+            self.axes.legend([handles[name] for name in names], names, **where)
 
     def svg(self, name: str) -> str:
         """The drawing without anything that points outside, with names of its own, in the page's colours."""
@@ -251,10 +286,14 @@ class _Canvas:
         return text.replace("<svg", '<svg role="img"', 1)
 
 
-def _colours(count: int, skip: int = 0) -> list[str]:
-    """A colour for each of ``count`` lines, again from the start when they run out."""
-    free = SERIES[skip:]
-    return [free[i % len(free)] for i in range(count)]
+def _style(number: int) -> tuple[str, str, str]:
+    """Colour, marker and dash of a run; when colours run out, the others change."""
+    lap, place = divmod(number, len(SERIES))
+    return SERIES[place], "osD^"[lap % 4], ("-", "--", "-.", ":")[lap % 4]
+
+
+def _clip(name: str) -> str:
+    return name if len(name) <= 26 else f"{name[:25]}…"
 
 
 def _is_share(metric: str) -> bool:
@@ -268,6 +307,12 @@ def score_text(metric: str, value: float | None, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f} %" if _is_share(metric) else f"{value:.4g}"
 
 
+def spread_text(metric: str, value: float | None, deviation: float | None) -> str:
+    """A score with its deviation over seeds, where there is one: ``79.4 ± 0.4 %``."""
+    text = score_text(metric, value)
+    return text if deviation is None else f"{text.removesuffix(' %')} ± {score_text(metric, deviation)}"
+
+
 def gain_text(metric: str, value: float | None, base: float | None) -> str:
     """A difference with its sign; between shares in percentage points."""
     if value is None or base is None:
@@ -279,7 +324,7 @@ def gain_text(metric: str, value: float | None, base: float | None) -> str:
 def metric_label(metric: str) -> str:
     """``macro_pr_auc`` as ``macro PR-AUC``, ``pr_auc/C2`` as ``PR-AUC of C2``."""
     name, _, task = metric.partition("/")
-    for code, text in (("pr_auc", "PR-AUC"), ("roc_auc", "ROC-AUC"), ("f1_minority", "F1 of the rare class"), ("f1", "F1")):
+    for code, text in (("f1_minority", "F1 of the rare class"), ("f1", "F1"), ("pr_auc", "PR-AUC")):
         name = name.replace(code, text)
     return name.replace("_", " ") + (f" of {task}" if task else "")
 

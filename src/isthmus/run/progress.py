@@ -18,7 +18,12 @@ class Bar(Watcher):
     """A live bar with the loss of the last step and the score of the last evaluation."""
 
     def __init__(self, label: str, console: Console) -> None:
-        columns = TextColumn("{task.description:<14}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn()
+        columns = (
+            TextColumn("{task.description:<14}"),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(),
+        )
         self.progress = Progress(*columns, console=console, transient=True)
         self.task = self.progress.add_task(label, total=None, state="")
         self.score = ""
@@ -47,7 +52,9 @@ class Lines(Watcher):
     def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
         """Print every tenth part of the run."""
         if run.epoch % max(1, run.epochs // _LINES) == 0 or run.epoch == run.epochs:
-            text = f"{self.label}: epoch {run.epoch}/{run.epochs}  loss {lines[-1]['loss']:.4f}{_score(lines)}"
+            text = (
+                f"{self.label}: epoch {run.epoch}/{run.epochs}  loss {lines[-1]['loss']:.4f}{_score(lines)}"
+            )
             print(text, file=sys.stderr, flush=True)
 
 

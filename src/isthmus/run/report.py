@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
@@ -14,13 +14,23 @@ from typing import Any, NamedTuple
 from isthmus import methods
 from isthmus.protect.base import UNPROTECTED
 from isthmus.run import plots
-from isthmus.run.disclosure import Flow, Paragraph, Seen, disclosure, is_merged, members, protection, read_flows
+from isthmus.run.disclosure import (
+    Flow,
+    Paragraph,
+    Seen,
+    disclosure,
+    in_short,
+    is_merged,
+    members,
+    protection,
+    read_flows,
+)
 from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.plots import bytes_text, gain_text, list_names, metric_label, party_order, score_text
+from isthmus.run.plots import bytes_text, gain_text, metric_label, score_text, spread_text
 
 
 def write_report(folder: RunFolder, alone: RunFolder | None = None) -> Path:
-    """Write ``report.html`` into the run folder; ``alone`` is a run of each silo by itself, to show gains over."""
+    """Write ``report.html`` into the run folder; gains are over ``alone``, a run of each silo by itself."""
     why_not = _differs(folder, alone) if alone else ""
     base = None if why_not else alone
     flows = read_flows(folder)
@@ -37,7 +47,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None) -> Path:
         _settings(folder),
     ]
     path = folder.path / "report.html"
-    write_atomic(path, page(f"{name} on {_fact(folder, 'data', 'data')}", "\n".join(body)).encode())
+    write_atomic(path, page(f"{name} on {data_name(folder)}", "\n".join(body)).encode())
     return path
 
 
@@ -55,10 +65,13 @@ def page(title: str, body: str) -> str:
     return Template(template).substitute(title=escape(title), body=body)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str | Cell]], left: int = 1, last: bool = False, note: str = "") -> str:
-    """A table; the first ``left`` columns are text, the others numbers; with ``last`` the last row is the sum."""
+Line = Sequence[str | Cell]
 
-    def line(cells: Sequence[str | Cell], tag: str, kind: str = "") -> str:
+
+def table(head: Sequence[str], rows: Sequence[Line], note: str = "", left: int = 1, total: Line = ()) -> str:
+    """A table; the first ``left`` columns are text, the others numbers; all text is escaped."""
+
+    def line(cells: Line, tag: str, kind: str = "") -> str:
         out = []
         for place, cell in enumerate(cells):
             text, hint, tone = cell if isinstance(cell, Cell) else Cell(cell)
@@ -67,10 +80,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str | Cell]], left: int =
             out.append(f"<{tag}{extra}>{escape(text)}</{tag}>")
         return f"<tr{kind}>{''.join(out)}</tr>"
 
-    body = [line(row, "td", ' class="sum"' if last and at == len(rows) - 1 else "") for at, row in enumerate(rows)]
+    body = "".join(line(row, "td") for row in rows) + (line(total, "td", ' class="sum"') if total else "")
     caption = f"<caption>{escape(note)}</caption>" if note else ""
-    inner = f"{caption}<thead>{line(head, 'th')}</thead><tbody>{''.join(body)}</tbody>"
-    return f'<div class="scroll"><table>{inner}</table></div>'
+    top = f"<thead>{line(head, 'th')}</thead>" if any(head) else ""
+    return f'<div class="scroll"><table>{caption}{top}<tbody>{body}</tbody></table></div>'
 
 
 def figure(svg: str, caption: str) -> str:
@@ -80,12 +93,12 @@ def figure(svg: str, caption: str) -> str:
 
 def tiles(facts: Sequence[tuple[str, str]]) -> str:
     """Key figures: (value, what it is)."""
-    each = (f'<div class="tile"><b>{escape(value)}</b><span>{escape(what)}</span></div>' for value, what in facts)
-    return f'<div class="tiles">{"".join(each)}</div>'
+    each = (f"<b>{escape(value)}</b><span>{escape(what)}</span>" for value, what in facts)
+    return '<div class="tiles">' + "".join(f'<div class="tile">{tile}</div>' for tile in each) + "</div>"
 
 
 def score(folder: RunFolder, split: str, metric: str, silo: str = "") -> float | None:
-    """A final score, of the federation or of a silo; ``split`` may be ``test_std`` for the deviation over seeds."""
+    """A final score, of the federation or of a silo; split ``test_std`` gives its deviation over seeds."""
     scores = folder.metrics.get(split) or {}
     scores = (scores.get("silos") or {}).get(silo) or {} if silo else scores
     value = scores.get(metric)
@@ -93,9 +106,10 @@ def score(folder: RunFolder, split: str, metric: str, silo: str = "") -> float |
 
 
 def silo_names(folder: RunFolder) -> list[str]:
-    """Every silo that the final scores or sizes name, in order."""
+    """Every silo that the final scores or sizes name, in their order, which is also that of the curves."""
     parts = [(folder.metrics.get(split) or {}).get("silos") or {} for split in ("valid", "test")]
-    return sorted({name for part in (*parts, _fact(folder, "silo_nodes", {})) for name in part}, key=party_order)
+    parts.append(_fact(folder, "silo_nodes", {}))
+    return list(dict.fromkeys(name for part in parts for name in part))
 
 
 def primary(folder: RunFolder) -> str:
@@ -104,9 +118,9 @@ def primary(folder: RunFolder) -> str:
 
 
 def epsilons(folder: RunFolder) -> dict[str, float]:
-    """The privacy loss of each kind in the ledger; infinite where a message left unprotected or nobody accounted."""
+    """The privacy loss of each kind in the ledger; infinite where a message left without a bound."""
     flows, known = read_flows(folder), _fact(folder, "epsilon", {})
-    spent = {kind: float(known.get(kind, "inf")) for kind in dict.fromkeys(f.kind for f in flows)}
+    spent = {f.kind: float("inf" if known.get(f.kind) is None else known[f.kind]) for f in flows}
     return spent | {f.kind: float("inf") for f in flows if f.event == str(UNPROTECTED)}
 
 
@@ -133,14 +147,19 @@ def curves(folder: RunFolder) -> Curves:
     seen = [{line["epoch"]: line for line in run if "valid" in line} for run in runs]
     steps = sorted(set.intersection(*map(set, loss))) if loss else []
     epochs = sorted(set.intersection(*map(set, seen))) if seen else []
-    metric, width = primary(folder), max((len(e.get("silo_valid", ())) for s in seen for e in s.values()), default=0)
+    width = max((len(line.get("silo_valid", ())) for run in seen for line in run.values()), default=0)
+    metric = primary(folder)
     return Curves(
         steps,
         [_mean([run[step] for run in loss]) for step in steps],
         epochs,
         [_mean([(run[epoch]["valid"] or {}).get(metric) for run in seen]) for epoch in epochs],
-        [[_mean([run[e]["silo_valid"][i] for run in seen]) for e in epochs] for i in range(width)],
+        [[_mean([_at(run[e].get("silo_valid"), i) for run in seen]) for e in epochs] for i in range(width)],
     )
+
+
+def _at(values: Sequence[float | None] | None, place: int) -> float | None:
+    return values[place] if values and place < len(values) else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -156,28 +175,33 @@ def _fact(folder: RunFolder, key: str, default: Any) -> Any:
     return default
 
 
-_SHAPE = {"layers": "{} layers", "hidden": "{} wide"}
-
-
 def _header(folder: RunFolder, name: str) -> str:
     """What ran, in one sentence, and when and where."""
     config, data, model = folder.config, folder.config.get("data", {}), folder.config.get("model", {})
-    about = f" ({methods.get(name).summary})" if name in methods.names() else ""
-    shape = ", ".join(text.format(model[key]) for key, text in _SHAPE.items() if key in model)
-    silos, epochs = int(_fact(folder, "silos", data.get("silos", 0))), int(_fact(folder, "epochs", 0))
+    shape = {"layers": "{} layers", "hidden": "{} wide"}
+    shapes = ", ".join(text.format(model[key]) for key, text in shape.items() if key in model)
     seeds = folder.metrics.get("seeds") or [_fact(folder, "seed", config.get("seed", 0))]
+    parts = _count(int(data.get("silos") or _fact(folder, "silos", 0)), "silo")
+    split = data.get("split", "as given")
+    how = "merged into one" if is_merged(folder) else split if split == "as given" else f"split by {split}"
     text = (
-        f"{name}{about} trained {_fact(folder, 'model', 'a model')}{f' ({shape})' if shape else ''} on "
-        f"{_fact(folder, 'data', 'data')}, split between {_count(silos, 'silo')} by {data.get('split', '–')}, for "
-        f"{_count(epochs, 'epoch')} with seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}."
+        f"{name} trained {_fact(folder, 'model', 'a model')}{f' ({shapes})' if shapes else ''} on "
+        f"{data_name(folder)}, {parts} {how}, for {_count(int(_fact(folder, 'epochs', 0)), 'epoch')} "
+        f"with {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}."
     )
+    about = f" {name}: {methods.get(name).summary}." if name in methods.names() else ""
     environment = _fact(folder, "environment", {})
     written = datetime.fromtimestamp((folder.path / "metrics.json").stat().st_mtime, UTC)
     when = environment.get("finished") or f"{written:%Y-%m-%d %H:%M} UTC"
     device = environment.get("device") or config.get("system", {}).get("device", "–")
     where = f"Finished {when} on {_count(int(_fact(folder, 'hosts', 1)), 'host')}, device {device}."
-    title = f"{name} on {_fact(folder, 'data', 'data')}"
-    return f'<h1>{escape(title)}</h1><p class="lead">{escape(text)}</p><p class="small">{escape(where)}</p>'
+    title = f"<h1>{escape(f'{name} on {data_name(folder)}')}</h1>"
+    return f'{title}<p class="lead">{escape(text + about)}</p><p class="small">{escape(where)}</p>'
+
+
+def data_name(folder: RunFolder) -> str:
+    """The data set's name; of a folder of parts only the last part of its path."""
+    return Path(str(_fact(folder, "data", folder.config.get("data", {}).get("name", "data")))).name
 
 
 def _count(number: int, noun: str) -> str:
@@ -190,7 +214,7 @@ def _notes(folder: RunFolder, why_not: str) -> str:
     if is_merged(folder):
         notes.insert(0, "One party held all data: a simulation, as an upper bound for comparison.")
     elif int(_fact(folder, "hosts", 1)) == 1:
-        notes.insert(0, "All silos ran in one process: a simulation. The ledger counts what would have crossed.")
+        notes.insert(0, "All silos ran in one process: a simulation. The ledger counts what would cross.")
     notes += [why_not] if why_not else []
     points = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f'<div class="box"><ul>{points}</ul></div>' if notes else ""
@@ -212,24 +236,32 @@ def _differs(folder: RunFolder, alone: RunFolder) -> str:
 def _tiles(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow]) -> str:
     """The key figures."""
     metric, total = primary(folder), sum(flow.bytes for flow in flows)
-    best = score(folder, "test", metric)
-    facts = [(_with_deviation(folder, "test", metric), f"test {metric_label(metric)}")]
+    best, seeds = score(folder, "test", metric), len(members(folder))
+    several = f" in {seeds} seeds" if seeds > 1 else ""
+    spread = score(folder, "test_std", metric)
+    deviation = "" if spread is None else f", ± {score_text(metric, spread)} over seeds"
+    facts = [(score_text(metric, best), f"test {metric_label(metric)}{deviation}")]
     if alone:
         facts.append((gain_text(metric, best, score(alone, "test", metric)), "points over each silo alone"))
-    facts.append((bytes_text(total), f"crossed, {bytes_text(total / steps_of(folder))} per step"))
-    worst = max(epsilons(folder).values(), default=0.0)
-    facts.append((f"ε = {epsilon_text(worst)}", "worst of all kinds" if worst else "nothing crossed"))
-    facts.append((duration(_fact(folder, "seconds", None)), "of training" + _per_seed(folder)))
-    return tiles(facts)
+    if is_merged(folder):
+        facts.append(("all data", "in one place"))
+    else:
+        worst = max(epsilons(folder).values(), default=0.0)
+        each = bytes_text(total / steps_of(folder))
+        facts.append((bytes_text(total), f"crossed{several}, {each} per step"))
+        facts.append((f"ε = {epsilon_text(worst)}", "worst of all kinds" if flows else "nothing crossed"))
+    facts.append((duration(_fact(folder, "seconds", None)), f"of training{' per seed' if several else ''}"))
+    return tiles(facts) + ("" if is_merged(folder) else _in_short(flows))
+
+
+def _in_short(flows: Sequence[Flow]) -> str:
+    crossed, not_crossed = (escape("; ".join(names) or "nothing") for names in in_short(flows))
+    return f"<p><b>Crossed:</b> {crossed}.<br><b>Did not cross:</b> {not_crossed}.</p>"
 
 
 def steps_of(folder: RunFolder) -> int:
     """Steps of the run, over all its seeds; at least 1."""
     return max(sum(int(part.metrics.get("steps") or 0) for part in members(folder)), 1)
-
-
-def _per_seed(folder: RunFolder) -> str:
-    return ", a seed" if len(members(folder)) > 1 else ""
 
 
 def duration(seconds: float | None) -> str:
@@ -244,49 +276,52 @@ def duration(seconds: float | None) -> str:
 
 def _with_deviation(folder: RunFolder, split: str, metric: str, silo: str = "") -> str:
     """A score, with its deviation where there are several seeds."""
-    text, spread = score_text(metric, score(folder, split, metric, silo)), score(folder, f"{split}_std", metric, silo)
-    return text if spread is None else f"{text.removesuffix(' %')} ± {score_text(metric, spread)}"
+    value, spread = score(folder, split, metric, silo), score(folder, f"{split}_std", metric, silo)
+    return spread_text(metric, value, spread)
 
 
 def _results(folder: RunFolder, alone: RunFolder | None) -> str:
     """Scores of the federation by metric, then of each silo."""
-    metric = primary(folder)
-    names = [m for m in (folder.metrics.get("test") or {}) if m != "silos"]
     head = ["Metric", "Validation", "Test", *(["Alone", "Gain"] if alone else [])]
-    rows = [
-        [metric_label(m), *(_with_deviation(folder, split, m) for split in ("valid", "test")), *_gain(folder, alone, m)]
-        for m in names
+    rows: list[Line] = [
+        [metric_label(metric), *_scores(folder, alone, metric)]
+        for metric in folder.metrics.get("test") or {}
+        if metric != "silos"
     ]
-    deviation = " ± is the deviation over seeds." if folder.metrics.get("test_std") else ""
-    gains = " Gains between shares are in percentage points." if alone else ""
-    note = f"Means over silos, weighted by scored nodes, unless the run pooled its scores.{gains}{deviation}"
-    parts = ["<h2>Results</h2>", table(head, rows, note=note), "<h3>Silo by silo</h3>"]
-    sizes = _fact(folder, "silo_nodes", {})
+    note = "Over the nodes of all silos together." if folder.metrics.get("pooled") else ""
+    note = note or "Means over silos, weighted by their number of scored nodes."
+    note += " Alone: each silo trained by itself. Gains are in percentage points." if alone else ""
+    note += " ± is the deviation over seeds." if folder.metrics.get("test_std") else ""
+    return f"<h2>Results</h2>{table(head, rows, note)}{_by_silo(folder, alone)}"
+
+
+def _by_silo(folder: RunFolder, alone: RunFolder | None) -> str:
+    """Size and scores of each silo."""
+    metric, silos, sizes = primary(folder), silo_names(folder), _fact(folder, "silo_nodes", {})
+    if not silos:
+        return ""
     head = ["Silo", "Nodes", "Training", "Halo", "Validation", "Test", *(["Alone", "Gain"] if alone else [])]
-    lines = []
-    for silo in silo_names(folder):
-        held = [_number(sizes.get(silo, {}).get(key)) for key in ("nodes", "train", "halo")]
-        scores = [_with_deviation(folder, split, metric, silo) for split in ("valid", "test")]
-        lines.append([silo, *held, *scores, *_gain(folder, alone, metric, silo)])
+    rows: list[Line] = []
+    for silo in silos:
+        held = (sizes.get(silo, {}).get(key) for key in ("nodes", "train", "halo"))
+        counts = ["–" if count is None else f"{count:,}" for count in held]
+        rows.append([silo, *counts, *_scores(folder, alone, metric, silo)])
     note = f"Scores are {metric_label(metric)}. Halo: nodes of other silos at the far end of its edges."
-    parts.append(table(head, lines, note=note))
-    tests = {silo: score(folder, "test", metric, silo) for silo in silo_names(folder)}
-    base = {silo: score(alone, "test", metric, silo) for silo in tests} if alone else None
-    caption = f"Test {metric_label(metric)} of each silo{', and its gain over training alone' if alone else ''}."
-    return "\n".join([*parts, figure(plots.silo_bars(tests, base, metric), caption) if tests else ""])
+    tests = {silo: score(folder, "test", metric, silo) for silo in silos}
+    base = {silo: score(alone, "test", metric, silo) for silo in silos} if alone else None
+    gain = ", and its gain over training alone in percentage points" if alone else ""
+    drawn = figure(plots.silo_bars(tests, base, metric), f"Test {metric_label(metric)} of each silo{gain}.")
+    return f"<h3>Silo by silo</h3>{table(head, rows, note)}{drawn if len(silos) > 1 else ''}"
 
 
-def _gain(folder: RunFolder, alone: RunFolder | None, metric: str, silo: str = "") -> list[str | Cell]:
-    """The score of training alone, and the difference to it."""
+def _scores(folder: RunFolder, alone: RunFolder | None, metric: str, silo: str = "") -> list[str | Cell]:
+    """Validation and test score; with a run of each silo alone also that one's, and the gain."""
+    own: list[str | Cell] = [_with_deviation(folder, split, metric, silo) for split in ("valid", "test")]
     if alone is None:
-        return []
+        return own
     text = gain_text(metric, score(folder, "test", metric, silo), score(alone, "test", metric, silo))
     tone = {"+": "good", "−": "bad"}.get(text[0], "") if text.strip("+−0.") else ""
-    return [_with_deviation(alone, "test", metric, silo), Cell(text, tone=tone)]
-
-
-def _number(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
+    return [*own, _with_deviation(alone, "test", metric, silo), Cell(text, tone=tone)]
 
 
 def _curves(folder: RunFolder) -> str:
@@ -295,7 +330,8 @@ def _curves(folder: RunFolder) -> str:
     mean = f" Mean of {len(members(folder))} seeds." if len(members(folder)) > 1 else ""
     parts = ["<h2>Training</h2>"]
     if found.steps:
-        parts.append(figure(plots.loss_curve(found.steps, found.loss), f"Training loss of the federation by step.{mean}"))
+        drawn = plots.loss_curve(found.steps, found.loss)
+        parts.append(figure(drawn, f"Training loss of the federation by step.{mean}"))
     if found.epochs:
         named = dict(zip(silo_names(folder), found.silos, strict=False))
         best = [int(epoch) for epoch in _fact(folder, "best_epoch", [])]
@@ -303,42 +339,53 @@ def _curves(folder: RunFolder) -> str:
         svg = plots.valid_curve(found.epochs, found.valid, named, metric, mark)
         thin = " Thin lines are single silos." if len(named) > 1 else ""
         parts.append(figure(svg, f"Validation {metric_label(metric)} by epoch.{thin}{mean}"))
-    return "\n".join(parts if len(parts) > 1 else [*parts, "<p>No curve was recorded.</p>"])
+    return "\n".join(parts) if len(parts) > 1 else ""
 
 
 def _traffic(folder: RunFolder, flows: Sequence[Flow]) -> str:
-    """Bytes by kind, per step, and from whom to whom; where several hosts took part also what they carried."""
-    carried, steps = _fact(folder, "transport", {}), steps_of(folder)
-    kinds = sorted({f.kind for f in flows}, key=lambda kind: -sum(f.bytes for f in flows if f.kind == kind))
-    if not kinds:
+    """Bytes by kind, per step, and from whom to whom; with several hosts also what the transport carried."""
+    if not flows:
         return "<h2>What crossed</h2><p>Nothing: the ledger is empty.</p>"
-    head = ["Kind", "Messages", "Rows", "Before training", "Per step", "Bytes", *(["Carried"] if carried else [])]
-    rows = [
-        [kind, *_amounts([f for f in flows if f.kind == kind], steps), *([_size(carried.get(kind, 0))] if carried else [])]
-        for kind in kinds
-    ]
-    rows.append(["all", *_amounts(flows, steps), *([_size(sum(carried.values()))] if carried else [])])
-    many = f" Sums over {len(members(folder))} seeds." if len(members(folder)) > 1 else ""
-    note = f"Bytes count once for each receiving party; per step is all bytes over {steps:,} steps.{many}"
-    note += " Carried: what the transport really moved between hosts." if carried else ""
-    sizes = {kind: sum(f.bytes for f in flows if f.kind == kind) for kind in kinds}
+    steps, carried = steps_of(folder), _carried(folder)
+    sizes: dict[str, int] = {}
     pairs: dict[tuple[str, str], int] = {}
     for f in flows:
+        sizes[f.kind] = sizes.get(f.kind, 0) + f.bytes
         pairs[f.sender, f.receiver] = pairs.get((f.sender, f.receiver), 0) + f.bytes
-    return "\n".join(
-        [
-            "<h2>What crossed</h2>",
-            table(head, rows, last=True, note=note),
-            figure(plots.kind_bars(sizes), "Bytes by kind of message."),
-            figure(plots.heat_map(pairs), "Bytes from each party (row) to each party (column); darker is more."),
-        ]
-    )
+    sizes = dict(sorted(sizes.items(), key=lambda item: -item[1]))
+    head = ["Kind", "Messages", "Rows", "Before training", "Per step", "Bytes"] + ["Carried"] * bool(carried)
+    rows = [_amounts(kind, [f for f in flows if f.kind == kind], steps, carried) for kind in sizes]
+    shown = table(head, rows, _traffic_note(folder), total=_amounts("all", flows, steps, carried))
+    kinds = figure(plots.kind_bars(sizes), "Bytes by kind of message.")
+    parties = figure(plots.heat_map(pairs), "Bytes from each party (row) to each party (column).")
+    return f"<h2>What crossed</h2>{shown}{kinds}{parties}"
 
 
-def _amounts(flows: Sequence[Flow], steps: int) -> list[str | Cell]:
-    total = sum(f.bytes for f in flows)
+def _traffic_note(folder: RunFolder) -> str:
+    seeds = len(members(folder))
+    note = f"Bytes count once for each receiving party; per step: all bytes over {steps_of(folder):,} steps."
+    note += f" Sums over {seeds} seeds." if seeds > 1 else ""
+    note += " Carried: what really moved between hosts." if _carried(folder) else ""
+    merged = " Here the only silo and the server were one place, so none of this left it."
+    return note + merged * is_merged(folder)
+
+
+def _carried(folder: RunFolder) -> dict[str, int]:
+    """Bytes of each kind that the transport moved between hosts, over all seeds."""
+    total: dict[str, int] = {}
+    for part in members(folder):
+        for kind, size in (part.metrics.get("transport") or {}).items():
+            total[kind] = total.get(kind, 0) + int(size)
+    return total
+
+
+def _amounts(kind: str, flows: Sequence[Flow], steps: int, carried: Mapping[str, int]) -> list[str | Cell]:
+    """One line of the table of bytes."""
+    total, setup = sum(f.bytes for f in flows), sum(f.setup for f in flows)
     counts = [f"{sum(f.messages for f in flows):,}", f"{sum(f.rows for f in flows):,}"]
-    return [*counts, _size(sum(f.setup for f in flows)), bytes_text(total / steps), _size(total)]
+    moved = sum(carried.values()) if kind == "all" else carried.get(kind, 0)
+    line: list[str | Cell] = [kind, *counts, _size(setup), bytes_text(total / steps), _size(total)]
+    return [*line, _size(moved)] if carried else line
 
 
 def _size(size: int) -> Cell:
@@ -351,13 +398,15 @@ def _privacy(folder: RunFolder, flows: Sequence[Flow]) -> str:
     for kind, value in epsilons(folder).items():
         events = sorted({f.event for f in flows if f.kind == kind})
         rows.append([kind, " ".join(map(protection, events)), epsilon_text(value)])
+    if is_merged(folder):
+        return "<h2>Privacy loss</h2><p>One party held everything, so epsilon is infinite.</p>"
     if not rows:
         return "<h2>Privacy loss</h2><p>Nothing crossed, so there is no loss: epsilon is 0.</p>"
     note = (
-        "Epsilon bounds how much more likely any conclusion about one protected unit becomes through what was released. "
-        "∞ means that there is no bound."
+        "Epsilon bounds how far a release can move the odds of any conclusion about one protected unit. "
+        "∞: there is no bound."
     )
-    return "<h2>Privacy loss</h2>" + table(["Kind", "Protection", "ε"], rows, left=2, note=note)
+    return "<h2>Privacy loss</h2>" + table(["Kind", "Protection", "ε"], rows, note, left=2)
 
 
 def _sheet(paragraphs: Sequence[Paragraph], seeds: int) -> str:
@@ -383,4 +432,5 @@ def _settings(folder: RunFolder) -> str:
     environment = [[str(key), str(value)] for key, value in _fact(folder, "environment", {}).items()]
     config = (folder.path / "config.toml").read_text(encoding="utf-8")
     place = "<h2>Where it ran</h2>" + table(["", ""], environment, left=2) if environment else ""
-    return f"{place}<h2>Configuration</h2><details><summary>config.toml</summary><pre>{escape(config)}</pre></details>"
+    full = f"<details><summary>config.toml</summary><pre>{escape(config)}</pre></details>"
+    return f"{place}<h2>Configuration</h2>{full}"

@@ -57,7 +57,9 @@ class Wire(ABC):
         """Every silo's row of ``x`` [mine, ...], made known to all through the server: [silos, ...]."""
         up = self.post(kind, {(silo, SERVER): x[i : i + 1] for i, silo in enumerate(self.mine)})
         rows = torch.cat([up[silo, SERVER] for silo in range(self.silos)]) if self.serves else None
-        down = self.post(kind, {(SERVER, silo): rows for silo in range(self.silos)} if rows is not None else {})
+        down = self.post(
+            kind, {(SERVER, silo): rows for silo in range(self.silos)} if rows is not None else {}
+        )
         return down[SERVER, self.mine[0]]
 
     def total(self, kind: Kind, x: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Isthmus: one graph neural network across graphs that cannot be merged."""

@@ -1,0 +1,102 @@
+"""Data sets by name, and a user's own graphs by folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from isthmus.data.amlsim import amlsim
+from isthmus.data.blocks import blocks
+from isthmus.data.files import load_folder
+from isthmus.data.patterns import patterns
+from isthmus.data.public import npz, planetoid
+from isthmus.errors import unknown
+from isthmus.graph.graph import Graph
+
+__all__ = ["DATASETS", "DataSet", "blocks", "load", "load_folder", "patterns"]
+
+GIVEN = ("seed", "folder")  # arguments of loaders that are not options of the data set
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A graph that can be loaded by name."""
+
+    name: str
+    summary: str
+    load: Callable[..., Graph]
+    default_model: str
+    source: str
+
+
+_PLANETOID = "kimiyoung/planetoid, MIT licence"
+_SHCHUR = "shchur/gnn-benchmark, MIT licence"
+_AMLSIM = "IBM/AMLSim, Apache-2.0 licence"
+_MADE = "made here, from a seed"
+
+DATASETS: dict[str, DataSet] = {
+    entry.name: entry
+    for entry in (
+        DataSet(
+            "patterns", "directed multigraphs labelled by cycles and motifs", patterns, "multi-pna", _MADE
+        ),
+        DataSet("blocks", "stochastic block model of any size, weak features", blocks, "sage", _MADE),
+        DataSet("cora", "2,708 papers and their citations", partial(planetoid, "cora"), "gcn", _PLANETOID),
+        DataSet(
+            "citeseer", "3,327 papers and their citations", partial(planetoid, "citeseer"), "gcn", _PLANETOID
+        ),
+        DataSet(
+            "pubmed", "19,717 papers and their citations", partial(planetoid, "pubmed"), "gcn", _PLANETOID
+        ),
+        DataSet(
+            "coauthor-cs", "18,333 authors who write together", partial(npz, "coauthor-cs"), "sage", _SHCHUR
+        ),
+        DataSet("amazon-photo", "7,650 goods bought together", partial(npz, "amazon-photo"), "sage", _SHCHUR),
+        DataSet(
+            "wordnet", "117,659 word meanings", partial(npz, "wordnet"), "sage", "WordNet 3.0, its licence"
+        ),
+        DataSet(
+            "amlsim",
+            "bank transfers with fan-ins and cycles",
+            partial(amlsim, "amlsim"),
+            "multi-pna",
+            _AMLSIM,
+        ),
+        DataSet(
+            "amlsim-fanin",
+            "bank transfers with fan-ins",
+            partial(amlsim, "amlsim-fanin"),
+            "multi-pna",
+            _AMLSIM,
+        ),
+    )
+}
+
+
+def load(name_or_folder: str, seed: int = 0, folder: str | None = None, **options: Any) -> Graph:
+    """Load a registered data set, or a folder with tables of nodes and edges.
+
+    ``folder`` is where public data sets lie (default: the variable ISTHMUS_DATA); ``options`` go to the
+    loader.
+    """
+    loader = _loader(name_or_folder)
+    takes = signature(loader).parameters
+    for option in options:
+        if option not in takes or option in GIVEN:
+            raise unknown("data option", option, set(takes) - set(GIVEN))
+    given = {"seed": seed, "folder": folder or os.environ.get("ISTHMUS_DATA")}
+    return loader(**{name: value for name, value in given.items() if name in takes}, **options)
+
+
+def _loader(name_or_folder: str) -> Callable[..., Graph]:
+    if name_or_folder in DATASETS:
+        return DATASETS[name_or_folder].load
+    if "/" in name_or_folder or os.sep in name_or_folder or Path(name_or_folder).is_dir():
+        # Bound by position, so that the folder of the public data sets cannot take its place.
+        return partial(load_folder, name_or_folder)
+    raise unknown("data set", name_or_folder, DATASETS)

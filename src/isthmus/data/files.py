@@ -1,0 +1,239 @@
+"""A user's own graph: a folder with a table of nodes and a table of edges, in Parquet or CSV.
+
+``nodes`` has ``id``, and if there are any ``label`` and ``split`` (train, valid, test or empty); every
+other column of numbers is a feature, and so is a column ``x`` of lists. Columns of text, and those named as
+attributes, are kept to split by and never become features. ``edges`` has ``source``, ``target``, and if
+there are any ``label``, ``split`` and ``time``; every other column must hold numbers, and is an edge
+feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.data.split import random_split
+from isthmus.data.tables import (
+    Column,
+    Sheet,
+    as_text,
+    is_list,
+    is_number,
+    is_text,
+    labels,
+    lists,
+    numbers,
+    read_sheet,
+    splits,
+    times,
+)
+from isthmus.errors import IsthmusError, unknown
+from isthmus.graph.graph import UNUSED, Graph, Schema
+from isthmus.sample.random import combine, keys_of
+
+NODE_COLUMNS = ("id", "label", "split")
+EDGE_COLUMNS = ("source", "target", "label", "split", "time")
+INTEGER = "^(0|-?[1-9][0-9]{0,18})$"  # no leading zeros: 007 is a name, not a number
+
+
+def load_folder(
+    folder: str, seed: int = 0, attributes: tuple[str, ...] = (), target: str | None = None
+) -> Graph:
+    """Read ``nodes`` and ``edges`` from a folder.
+
+    ``attributes`` names columns of numbers to split by instead of learning from them; ``target`` says
+    whether nodes or edges carry the label (default: edges if only they do). Where there is no split column,
+    rows are drawn 60/20/20 by public id. Rows without a label are unused. Nodes without features get a
+    single 1.
+    """
+    attributes = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+    nodes, edges = _sheets(Path(folder), attributes)
+    ids, source, end = _ids(nodes, edges)
+    x, names = features(nodes, (*NODE_COLUMNS, *attributes, *text_columns(nodes)))
+    edge_x, edge_names = features(edges, EDGE_COLUMNS)
+    time = times(edges, "time") if "time" in edges.names else None
+    keys = keys_of(ids)
+    edge_keys = combine(combine(keys[source], keys[end]), torch.zeros_like(source) if time is None else time)
+    y, split, classes = label_columns(nodes, keys, seed)
+    edge_y, edge_split, edge_classes = label_columns(edges, edge_keys, seed)
+    by_edge = _by_edge(target, y, edge_y, folder)
+    return Graph(
+        ids=ids,
+        x=x if names else torch.ones(len(ids), 1),
+        edge_index=torch.stack([source, end]),
+        schema=Schema(
+            features=max(len(names), 1),
+            labels=edge_classes if by_edge else classes,
+            target="edge" if by_edge else "node",
+            edge_features=len(edge_names),
+            timed=time is not None,
+            feature_names=names or ("one",),
+            edge_feature_names=edge_names,
+        ),
+        y=None if by_edge else y,
+        split=None if by_edge else split,
+        edge_attr=edge_x if edge_names else None,
+        edge_time=time,
+        edge_y=edge_y if by_edge else None,
+        edge_split=edge_split if by_edge else None,
+        columns={name: _values(nodes, name) for name in (*attributes, *text_columns(nodes))},
+        name=Path(folder).resolve().name,
+    ).check()
+
+
+def _sheets(folder: Path, attributes: tuple[str, ...]) -> tuple[Sheet, Sheet]:
+    if not folder.is_dir():
+        raise IsthmusError(
+            f"There is no folder {folder}; give one that holds nodes and edges as .parquet or .csv."
+        )
+    nodes = read_sheet(folder, "nodes", (*NODE_COLUMNS, *attributes))
+    edges = read_sheet(folder, "edges", ("source", "target", "label", "split"))
+    if not len(nodes.table):
+        raise IsthmusError(f"{nodes.path} has no rows; a graph needs nodes.")
+    for name in attributes:
+        if name not in nodes.names:
+            raise unknown(
+                f"attribute column of {nodes.path.name}", name, set(nodes.names) - set(NODE_COLUMNS)
+            )
+    return nodes, edges
+
+
+def _ids(nodes: Sheet, edges: Sheet) -> tuple[np.ndarray, Tensor, Tensor]:
+    """Public ids (int64 if all are whole numbers, else text), and the rows of each edge's two ends."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    places = ((nodes, "id"), (edges, "source"), (edges, "target"))
+    texts = [id_text(sheet, name) for sheet, name in places]
+    columns = texts
+    if all(compute.all(compute.match_substring_regex(text, INTEGER), min_count=0).as_py() for text in texts):
+        try:
+            columns = [text.cast(pa.int64()) for text in texts]
+        except pa.ArrowInvalid:  # beyond 64 bits: text after all
+            pass
+    ids = columns[0]
+    _check_unique(nodes, ids)
+    rows = [
+        _rows(edges, name, column, ids) for (_, name), column in zip(places[1:], columns[1:], strict=True)
+    ]
+    plain = ids.to_numpy()
+    return plain if plain.dtype == np.int64 else plain.astype(str), rows[0], rows[1]
+
+
+def id_text(sheet: Sheet, name: str) -> Column:
+    """A column of ids as text; every row has one."""
+    from pyarrow import compute, types
+
+    column = sheet.column(name)
+    if len(column) and not (is_text(column) or types.is_integer(column.type)):
+        raise sheet.wrong(
+            name, 0, f"{column[0].as_py()!r} ({column.type}) cannot be an id", "use whole numbers or text"
+        )
+    text = as_text(column).fill_null("")
+    empty = np.flatnonzero(compute.equal(text, "").to_numpy())
+    if len(empty):
+        raise sheet.wrong(name, int(empty[0]), "a missing id", "give every row an id")
+    return text
+
+
+def _check_unique(nodes: Sheet, ids: Column) -> None:
+    from pyarrow import compute
+
+    counts = compute.value_counts(ids)
+    twice = counts.filter(compute.greater(counts.field("counts"), 1))
+    if len(twice):
+        value = twice[0]["values"].as_py()
+        rows = np.flatnonzero(compute.equal(ids, value).to_numpy()) + 1
+        raise IsthmusError(
+            f"{nodes.path}, column 'id': {value!r} appears in rows {rows[0]} and {rows[1]} "
+            f"({len(twice)} such ids); a node has one row: remove the others."
+        )
+
+
+def _rows(edges: Sheet, name: str, ends: Column, ids: Column) -> Tensor:
+    from pyarrow import compute
+
+    row = compute.index_in(ends, value_set=ids)
+    if row.null_count:
+        at = int(np.flatnonzero(row.is_null().to_numpy())[0])
+        what = f"{ends[at].as_py()!r} is not among the ids of the nodes"
+        raise edges.wrong(name, at, what, "add the node or remove the edge")
+    return torch.from_numpy(row.to_numpy().astype(np.int64))
+
+
+def text_columns(nodes: Sheet) -> list[str]:
+    """Columns of words: attributes to split by, never features."""
+    return [name for name in nodes.names if name not in NODE_COLUMNS and is_text(nodes.table[name])]
+
+
+def features(sheet: Sheet, without: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
+    """Every remaining column as a feature: [rows, features] float32 and the features' names."""
+    parts: list[np.ndarray] = []
+    names: list[str] = []
+    for name in sheet.names:
+        column = sheet.table[name]
+        if name in without:
+            continue
+        if name == "x" and is_list(column) and len(column):
+            parts.append(lists(sheet, name))
+            names += [f"x{number}" for number in range(parts[-1].shape[1])]
+        elif is_number(column):
+            parts.append(numbers(sheet, name)[:, None])
+            names.append(name)
+        else:
+            example = f", for example {column[0].as_py()!r}" if len(column) else ""
+            raise IsthmusError(
+                f"{sheet.path}, column '{name}' holds {column.type}{example}; "
+                "turn it into numbers or remove it."
+            )
+    joined = np.concatenate(parts, axis=1) if parts else np.empty((len(sheet.table), 0), dtype=np.float32)
+    return torch.from_numpy(joined), tuple(names)
+
+
+def _values(nodes: Sheet, name: str) -> np.ndarray:
+    """Read an attribute column: whole numbers as they are, everything else as text (missing: empty)."""
+    from pyarrow import types
+
+    column = nodes.table[name]
+    if types.is_integer(column.type) and not column.null_count:
+        whole: np.ndarray = column.to_numpy()
+        return whole
+    return np.asarray(as_text(column).fill_null("").to_pylist(), dtype=str)
+
+
+def label_columns(
+    sheet: Sheet, keys: Tensor, seed: int, declared: Sequence[str] | None = None
+) -> tuple[Tensor | None, Tensor | None, tuple[str, ...]]:
+    """Labels, split and class names (the ``declared`` ones, if any); nothing where a table has no labels."""
+    if "label" not in sheet.names:
+        return None, None, tuple(declared or ())
+    y, classes = labels(sheet.table["label"])
+    if declared is not None:
+        strange = sorted(set(classes) - set(declared))
+        if strange:
+            raise IsthmusError(
+                f"{sheet.path}, column 'label': '{strange[0]}' is not among the declared labels "
+                f"({', '.join(declared)}); add it to silo.toml or correct the label."
+            )
+        y = torch.tensor([*(list(declared).index(name) for name in classes), -1])[y]
+        classes = tuple(declared)
+    if "split" not in sheet.names:
+        return y, random_split(keys, seed, y >= 0), classes
+    return y, splits(sheet, "split").where(y >= 0, UNUSED), classes
+
+
+def _by_edge(target: str | None, y: Any, edge_y: Any, folder: str) -> bool:
+    """Whether edges carry the label to learn."""
+    if target not in (None, "node", "edge"):
+        raise unknown("target", target, ("node", "edge"))
+    chosen = target or ("edge" if y is None and edge_y is not None else "node")
+    if target is not None and (y if target == "node" else edge_y) is None:
+        raise IsthmusError(
+            f"The {target}s in {folder} have no column 'label'; add one, or choose another target."
+        )
+    return chosen == "edge"

@@ -1,0 +1,321 @@
+"""Parts on disk: one folder for each silo, and how a real party brings its data.
+
+``PARTS/federation.toml`` lists the silos in order (the same list for everybody; without it, the sub-folders that are here).
+``PARTS/<silo>/``: ``silo.toml`` (name, and optionally the schema), ``nodes`` and ``edges`` as Parquet or CSV, in the columns of a
+user's own graph. A silo lists **every edge that touches a node it owns**; where the far end belongs to somebody else, the
+column ``owner`` of the edge names that silo.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tomli_w
+import torch
+from pyarrow import compute
+from torch import Tensor
+
+from isthmus.data.files import (
+    EDGE_COLUMNS,
+    INTEGER,
+    NODE_COLUMNS,
+    features,
+    id_text,
+    label_columns,
+    text_columns,
+)
+from isthmus.data.tables import Sheet, as_text, is_list, numbers, read_sheet, splits, times
+from isthmus.errors import IsthmusError
+from isthmus.graph.features import Features, SparseRows
+from isthmus.graph.graph import SPLIT_NAMES, UNUSED, Schema
+from isthmus.graph.silo import Silo
+from isthmus.sample.random import combine, keys_of
+
+WIDE = 64  # more features than this go into one list column
+
+
+def is_parts(folder: str) -> bool:
+    """Whether a folder holds parts (rather than a whole graph)."""
+    root = Path(folder)
+    return root.is_dir() and ((root / "federation.toml").is_file() or any(root.glob("*/silo.toml")))
+
+
+def member_names(root: Path) -> list[str]:
+    """The silos of a federation, in the order that numbers them."""
+    listing = root / "federation.toml"
+    if listing.is_file():
+        names = _read_toml(listing).get("silos")
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise IsthmusError(f"{listing} must list the silos by name, like silos = ['bank-a', 'bank-b'].")
+        return names
+    found = [path.parent.name for path in root.glob("*/silo.toml")]
+    return sorted(found, key=lambda name: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", name)])
+
+
+def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
+    """One silo's part; no other silo's folder is opened."""
+    folder = root / names[number]
+    if not folder.is_dir():
+        raise IsthmusError(
+            f"{root} has no folder '{names[number]}', which this host is to read; put that silo's part there."
+        )
+    meta = _read_toml(folder / "silo.toml") if (folder / "silo.toml").is_file() else {}
+    if str(meta.get("name", names[number])) != names[number]:
+        raise IsthmusError(
+            f"{folder / 'silo.toml'} is of '{meta['name']}', but the folder is '{names[number]}'; rename one."
+        )
+    declared = meta.get("schema", {})
+    tasks = (
+        [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
+    )
+    nodes = read_sheet(folder, "nodes", NODE_COLUMNS)
+    edges = read_sheet(folder, "edges", ("source", "target", "label", "split", "owner"))
+    ids, source, target = _typed_ids(nodes, edges)
+    ends, halo_ids, halo_owner = _ends(edges, ids, source, target, names, number)
+    x, feature_names = _node_features(nodes, tasks, declared)
+    edge_x, edge_names = features(edges, (*EDGE_COLUMNS, "owner"))
+    time = times(edges, "time") if "time" in edges.names else None
+    keys = keys_of(ids)
+    y, split, labels = (
+        _task_labels(nodes, tasks) if tasks else label_columns(nodes, keys, 0, declared.get("labels"))
+    )
+    both = torch.cat([keys, keys_of(halo_ids)])
+    edge_keys = combine(
+        combine(both[ends[0]], both[ends[1]]), torch.zeros_like(ends[0]) if time is None else time
+    )
+    edge_y, edge_split, edge_labels = label_columns(edges, edge_keys, 0, declared.get("labels"))
+    by_edge = declared.get("target", "edge" if y is None and edge_y is not None else "node") == "edge"
+    return Silo(
+        number=number,
+        name=names[number],
+        schema=Schema(
+            features=x.shape[1],
+            labels=tuple(edge_labels if by_edge else labels),
+            task="tasks" if tasks else "classes",
+            target="edge" if by_edge else "node",
+            edge_features=len(edge_names),
+            timed=time is not None,
+            feature_names=feature_names,
+            edge_feature_names=edge_names,
+        ),
+        ids=ids,
+        x=x,
+        y=y if y is not None and not by_edge else torch.full((len(ids),), -1),
+        split=split
+        if split is not None and not by_edge
+        else torch.full((len(ids),), UNUSED, dtype=torch.int8),
+        halo_ids=halo_ids,
+        halo_owner=halo_owner,
+        edge_index=ends,
+        edge_attr=edge_x if edge_names else None,
+        edge_time=time,
+        edge_y=edge_y if by_edge else None,
+        edge_split=edge_split if by_edge else None,
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise IsthmusError(f"{path} is not valid TOML: {error}.") from error
+
+
+def _typed_ids(nodes: Sheet, edges: Sheet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids as int64 if all of them in this part are whole numbers, else as text."""
+    texts = [id_text(nodes, "id"), id_text(edges, "source"), id_text(edges, "target")]
+    if all(compute.all(compute.match_substring_regex(text, INTEGER), min_count=0).as_py() for text in texts):
+        try:
+            a, b, c = (text.cast(pa.int64()).to_numpy() for text in texts)
+            return a, b, c
+        except pa.ArrowInvalid:  # beyond 64 bits: text after all
+            pass
+    a, b, c = (np.asarray(text.to_pylist(), dtype=str) for text in texts)
+    return a, b, c
+
+
+def _ends(
+    edges: Sheet, ids: np.ndarray, source: np.ndarray, target: np.ndarray, names: Sequence[str], number: int
+) -> tuple[Tensor, np.ndarray, Tensor]:
+    """Rows of both ends; far ends get the rows behind the owned ones, in the order of their public keys."""
+    if len(np.unique(ids)) < len(ids):
+        value, count = np.unique(ids, return_counts=True)
+        raise IsthmusError(
+            f"{edges.path.parent}: node id {value[count > 1][0].item()!r} appears twice; a node has one row."
+        )
+    every, place = np.unique(np.concatenate([ids, source, target]), return_inverse=True)
+    own, source_at, target_at = np.split(place, [len(ids), len(ids) + len(source)])
+    row = np.full(len(every), -1)
+    row[own] = np.arange(len(ids))
+    far_source, far_target = row[source_at] < 0, row[target_at] < 0
+    owner = _owner_numbers(edges, names, far_source | far_target, far_source & far_target, number)
+    far = np.where(far_source, source_at, target_at)[far_source | far_target]
+    far_owner = owner[far_source | far_target]
+    halo, first = np.unique(far, return_index=True)
+    owner_of = np.full(len(every), -1)
+    owner_of[halo] = far_owner[first]
+    clash = np.flatnonzero(owner_of[far] != far_owner)
+    if len(clash):
+        at = int(np.flatnonzero(far_source | far_target)[clash[0]])
+        raise edges.wrong(
+            "owner",
+            at,
+            f"node {every[far[clash[0]]].item()!r} has another owner in an earlier edge",
+            "a node has one owner",
+        )
+    halo = halo[np.argsort(keys_of(every[halo]).numpy(), kind="stable")]
+    row[halo] = np.arange(len(halo)) + len(ids)
+    ends = torch.from_numpy(np.stack([row[source_at], row[target_at]]))
+    return ends, every[halo], torch.from_numpy(owner_of[halo])
+
+
+def _owner_numbers(
+    edges: Sheet, names: Sequence[str], far: np.ndarray, both: np.ndarray, number: int
+) -> np.ndarray:
+    """The number of the silo that owns the far end of each edge, -1 for inner edges."""
+    given = (
+        as_text(edges.table["owner"]).fill_null("") if "owner" in edges.names else pa.array([""] * len(far))
+    )
+    place = compute.index_in(given, value_set=pa.array(names, pa.string())).fill_null(-1).to_numpy()
+    problems = (
+        (both, "neither end is a node of this silo", "list only edges that touch owned nodes"),
+        (far & (place < 0), "the far end's owner is {!r}", f"name one of the silos: {', '.join(names)}"),
+        (
+            far & (place == number),
+            "the far end's owner is this silo, which has no such node",
+            "add the node or correct the owner",
+        ),
+        (~far & (place >= 0), "an owner is named, but both ends are nodes of this silo", "leave it empty"),
+    )
+    for wrong, what, todo in problems:
+        at = np.flatnonzero(wrong)
+        if len(at):
+            raise edges.wrong("owner", int(at[0]), what.format(given[int(at[0])].as_py()), todo)
+    return place.astype(np.int64)
+
+
+def _node_features(
+    nodes: Sheet, tasks: list[str], declared: dict[str, Any]
+) -> tuple[Features, tuple[str, ...]]:
+    if "x_index" in nodes.names and is_list(nodes.table["x_index"]):
+        index, value = (nodes.column(name).combine_chunks() for name in ("x_index", "x_value"))
+        length = torch.from_numpy(
+            compute.list_value_length(index).to_numpy(zero_copy_only=False).astype(np.int64)
+        )
+        ptr = torch.cat([torch.zeros(1, dtype=torch.int64), length.cumsum(0)])
+        flat = [
+            torch.from_numpy(compute.list_flatten(part).to_numpy(zero_copy_only=False).copy())
+            for part in (index, value)
+        ]
+        return SparseRows(ptr, flat[0].long(), flat[1].float(), int(declared["features"])), ()
+    x, names = features(nodes, (*NODE_COLUMNS, *tasks, *text_columns(nodes)))
+    if (
+        not names and "features" in declared and declared["features"] > 1
+    ):  # a silo without nodes: no list shows its length
+        return torch.zeros(0, int(declared["features"])), tuple(declared.get("feature_names", ()))
+    return (x, names) if names else (torch.ones(len(nodes.table), 1), ("one",))
+
+
+def _task_labels(nodes: Sheet, tasks: list[str]) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    y = torch.stack([torch.from_numpy(numbers(nodes, name)) for name in tasks], 1).to(torch.int8)
+    split = (
+        splits(nodes, "split") if "split" in nodes.names else torch.full((len(y),), UNUSED, dtype=torch.int8)
+    )
+    return y, split, tuple(name.removeprefix("label:") for name in tasks)
+
+
+def write_parts(silos: Sequence[Silo], root: Path, overwrite: bool = False) -> None:
+    """Write one folder for each silo, and the list of all."""
+    if root.exists() and any(root.iterdir()):
+        if not overwrite:
+            raise IsthmusError(
+                f"'{root}' is not empty; choose another --out, or use --overwrite to replace the parts in it."
+            )
+        if not is_parts(str(root)):
+            raise IsthmusError(f"'{root}' holds files but no parts; --overwrite will not delete it.")
+        shutil.rmtree(root)
+    root.mkdir(parents=True, exist_ok=True)
+    names = [silo.name for silo in silos]
+    for silo in silos:
+        folder = root / silo.name
+        folder.mkdir()
+        pq.write_table(_node_table(silo), folder / "nodes.parquet")
+        pq.write_table(_edge_table(silo, names), folder / "edges.parquet")
+        (folder / "silo.toml").write_text(tomli_w.dumps({"name": silo.name, "schema": _declared(silo)}))
+    (root / "federation.toml").write_text(tomli_w.dumps({"silos": names}))
+
+
+def _declared(silo: Silo) -> dict[str, Any]:
+    schema = silo.schema
+    names = list(_feature_names(schema)) if not isinstance(silo.x, SparseRows) else []
+    return {
+        "task": schema.task, "target": schema.target, "labels": list(schema.labels),
+        "features": schema.features, "feature_names": names,
+    }  # fmt: skip
+
+
+def _feature_names(schema: Schema) -> tuple[str, ...]:
+    return schema.feature_names or tuple(f"x{i}" for i in range(schema.features))
+
+
+def _words(values: Tensor, names: Sequence[str]) -> pa.Array:
+    """Numbers as words; -1 is missing."""
+    return pa.array([names[v] if v >= 0 else None for v in values.tolist()], pa.string())
+
+
+def _node_table(silo: Silo) -> pa.Table:
+    columns: dict[str, Any] = {"id": _id_array(silo.ids), "split": _words(silo.split, SPLIT_NAMES)}
+    if silo.schema.task == "tasks":
+        columns |= {f"label:{t}": silo.y[:, i].numpy() for i, t in enumerate(silo.schema.labels)}
+    elif silo.schema.target == "node":
+        columns["label"] = _words(silo.y, silo.schema.labels)
+    if isinstance(silo.x, SparseRows):
+        offsets = pa.array(silo.x.ptr.numpy(), pa.int32())
+        columns["x_index"] = pa.ListArray.from_arrays(offsets, silo.x.index.numpy().astype(np.int32))
+        columns["x_value"] = pa.ListArray.from_arrays(offsets, silo.x.value.numpy())
+    elif silo.schema.features > WIDE:
+        columns["x"] = pa.FixedSizeListArray.from_arrays(
+            silo.x.contiguous().reshape(-1).numpy(), silo.schema.features
+        )
+    else:
+        columns |= {name: silo.x[:, i].numpy() for i, name in enumerate(_feature_names(silo.schema))}
+    return pa.table(columns)
+
+
+def _edge_table(silo: Silo, names: Sequence[str]) -> pa.Table:
+    ids = np.concatenate([silo.ids, silo.halo_ids])
+    owner = torch.cat([torch.full((silo.n,), -1), silo.halo_owner])
+    columns: dict[str, Any] = {
+        "source": _id_array(ids[silo.edge_index[0].numpy()]),
+        "target": _id_array(ids[silo.edge_index[1].numpy()]),
+        "owner": _words(owner[silo.edge_index].max(0).values, names),
+    }
+    if silo.edge_time is not None:
+        columns["time"] = silo.edge_time.numpy()
+    if silo.edge_y is not None and silo.edge_split is not None:
+        columns |= {
+            "label": _words(silo.edge_y, silo.schema.labels),
+            "split": _words(silo.edge_split, SPLIT_NAMES),
+        }
+    if silo.edge_attr is not None:
+        edge_names = silo.schema.edge_feature_names or tuple(
+            f"e{i}" for i in range(silo.schema.edge_features)
+        )
+        columns |= {name: silo.edge_attr[:, i].numpy() for i, name in enumerate(edge_names)}
+    return pa.table(columns)
+
+
+def _id_array(ids: np.ndarray) -> pa.Array:
+    return (
+        pa.array(ids, pa.int64())
+        if np.issubdtype(ids.dtype, np.integer)
+        else pa.array(ids.tolist(), pa.string())
+    )

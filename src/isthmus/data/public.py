@@ -1,0 +1,199 @@
+"""Public benchmark graphs, read from their original files: Planetoid, Coauthor, Amazon, WordNet.
+
+The data folder holds ``Planetoid/Cora/raw/ind.cora.x`` and so on, the layout that PyTorch Geometric writes.
+What is not there PyTorch Geometric downloads into the user's cache, if it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.data.split import random_split
+from isthmus.errors import IsthmusError, unknown
+from isthmus.graph.features import SparseRows
+from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema
+from isthmus.sample.random import keys_of
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Where the original files of a data set lie, and what PyTorch Geometric calls it."""
+
+    group: str
+    title: str
+    files: tuple[str, ...]
+    downloads: bool = True
+
+
+def _planetoid_raw(title: str) -> Raw:
+    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+    return Raw("Planetoid", title, tuple(f"ind.{title.lower()}.{part}" for part in parts))
+
+
+RAW = {
+    "cora": _planetoid_raw("Cora"),
+    "citeseer": _planetoid_raw("CiteSeer"),
+    "pubmed": _planetoid_raw("PubMed"),
+    "coauthor-cs": Raw("Coauthor", "CS", ("ms_academic_cs.npz",)),
+    "amazon-photo": Raw("Amazon", "Photo", ("amazon_electronics_photo.npz",)),
+    "wordnet": Raw("WordNet", "", ("wordnet30.npz",), downloads=False),
+}
+
+
+def planetoid(
+    name: str, folder: str | None = None, seed: int = 0, masks: str = "public", normalise: bool = True
+) -> Graph:
+    """Cora, CiteSeer or PubMed.
+
+    ``masks`` says which nodes serve training, validation and test: the ``public`` choice (20 training nodes
+    a class) or ``random`` (60/20/20). ``normalise`` scales feature rows to sum to 1.
+    """
+    from torch_geometric.io import read_planetoid_data
+
+    if masks not in ("public", "random"):
+        raise unknown("masks", masks, ("public", "random"))
+    raw = RAW[name]
+    path = find_raw(name, raw, folder)
+    with _readable(path):
+        data = read_planetoid_data(str(path), raw.title.lower())
+    y = data.y.clone()
+    y[_without_label(data.test_mask)] = -1
+    public = torch.full((len(y),), UNUSED, dtype=torch.int8)
+    for mask, part in ((data.train_mask, TRAIN), (data.val_mask, VALID), (data.test_mask, TEST)):
+        public[mask] = part
+    return _graph(
+        name,
+        SparseRows.from_dense(data.x),
+        data.edge_index.numpy(),
+        y,
+        tuple(map(str, range(int(y.max()) + 1))),
+        split=public if masks == "public" else None,
+        seed=seed,
+        normalise=normalise,
+    )
+
+
+def _without_label(test: Tensor) -> Tensor:
+    """CiteSeer numbers its test nodes with gaps; the 15 nodes in the gaps have neither words nor a label."""
+    number = torch.arange(len(test))
+    return ~test & (number >= int(number[test].min()))
+
+
+def npz(
+    name: str, folder: str | None = None, seed: int = 0, masks: str = "random", normalise: bool = True
+) -> Graph:
+    """Coauthor CS, Amazon Photo or WordNet.
+
+    ``masks`` is ``random`` (60/20/20), as there is no public choice of training nodes. Words are present or
+    absent; ``normalise`` scales feature rows to sum to 1.
+    """
+    if masks != "random":
+        raise unknown(f"masks of {name}", masks, ("random",))
+    raw = RAW[name]
+    path = find_raw(name, raw, folder) / raw.files[0]
+    with _readable(path), np.load(path) as file:
+        words = {key: file[f"attr_{key}"] for key in ("data", "indices", "indptr", "shape")}
+        source = np.repeat(np.arange(file["adj_shape"][0]), np.diff(file["adj_indptr"]))
+        edges = np.stack([source, file["adj_indices"]])
+        y = torch.from_numpy(file["labels"].astype(np.int64))
+        classes = _class_names(file, int(y.max()) + 1)
+    return _graph(name, _present(words), edges, y, classes, split=None, seed=seed, normalise=normalise)
+
+
+def _class_names(file: np.lib.npyio.NpzFile, classes: int) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, file["class_names"]))
+    except ValueError:  # stored as Python objects, which are not loaded from a data file
+        return tuple(map(str, range(classes)))
+
+
+def _present(words: dict[str, np.ndarray]) -> SparseRows:
+    """Positive entries as ones, the others left out."""
+    positive = words["data"] > 0
+    ptr = np.concatenate([[0], np.cumsum(positive)])[words["indptr"]]
+    index = torch.from_numpy(words["indices"][positive].astype(np.int64))
+    return SparseRows(torch.from_numpy(ptr), index, torch.ones(len(index)), int(words["shape"][1]))
+
+
+def _graph(
+    name: str,
+    x: SparseRows,
+    edges: np.ndarray,
+    y: Tensor,
+    classes: tuple[str, ...],
+    split: Tensor | None,
+    seed: int,
+    normalise: bool,
+) -> Graph:
+    ids = np.arange(len(x))
+    return Graph(
+        ids=ids,
+        x=_row_normalised(x) if normalise else x,
+        edge_index=_undirected(edges, len(x)),
+        schema=Schema(x.width, classes),
+        y=y,
+        split=random_split(keys_of(ids), seed, y >= 0) if split is None else split,
+        name=name,
+    ).check()
+
+
+def _row_normalised(x: SparseRows) -> SparseRows:
+    """Rows that sum to 1; rows of zeros stay as they are."""
+    total = torch.zeros(len(x)).index_add_(0, x.row, x.value)
+    return SparseRows(x.ptr, x.index, x.value / total.where(total != 0, 1)[x.row], x.width)
+
+
+def _undirected(edges: np.ndarray, nodes: int) -> Tensor:
+    """Both directions of each connected pair once, without self-loops, sorted by source: [2, m]."""
+    source, target = edges[:, edges[0] != edges[1]].astype(np.int64)
+    code = np.unique(np.concatenate([source * nodes + target, target * nodes + source]))
+    return torch.from_numpy(np.stack([code // nodes, code % nodes]))
+
+
+def find_raw(name: str, raw: Raw, folder: str | None) -> Path:
+    """Find the original files of a data set: in the data folder, in the cache, or by download."""
+    cache = Path.home() / ".cache" / "isthmus"
+    places = [Path(place) / raw.group / raw.title / "raw" for place in (folder, cache) if place]
+    for place in places:
+        if all((place / file).is_file() for file in raw.files):
+            return place
+    reason = _download(raw, cache) if raw.downloads else "it cannot be downloaded"
+    if reason is None:
+        return places[-1]
+    raise missing(name, places[0] / raw.files[0], reason)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # pickles and zip files fail in many ways
+        raise IsthmusError(
+            f"{path} cannot be read ({type(error).__name__}: {error}); it may be damaged: fetch it again."
+        ) from error
+
+
+def missing(name: str, looked_for: Path, reason: str) -> IsthmusError:
+    """Make the error for a data set whose files are not there."""
+    return IsthmusError(
+        f"The data set '{name}' is not on this machine: looked for {looked_for}, and {reason}. "
+        "Set the folder that holds it with --set data.folder=DIR or the variable ISTHMUS_DATA."
+    )
+
+
+def _download(raw: Raw, cache: Path) -> str | None:
+    """Let PyTorch Geometric fetch the files; the reason if it could not."""
+    import torch_geometric.datasets
+
+    try:
+        getattr(torch_geometric.datasets, raw.group)(root=str(cache / raw.group), name=raw.title)
+    except Exception as error:  # no network, a proxy, a server's answer: each raises its own kind
+        return f"the download failed ({type(error).__name__})"
+    return None

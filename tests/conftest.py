@@ -1,0 +1,18 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of the public data sets: ISTHMUS_DATA, or a folder beside the repository."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    places = [Path(place) for place in (os.environ.get("ISTHMUS_DATA"), beside) if place]
+    for place in places:
+        if place.is_dir():
+            return place
+    pytest.skip(f"no public data: none of {', '.join(map(str, places))} exists; set ISTHMUS_DATA")
