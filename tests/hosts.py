@@ -14,13 +14,10 @@ import torch.multiprocessing as mp
 def on_hosts(hosts: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """``work(host, *arguments)`` on each host; the results in host order, or the first error."""
     context = mp.get_context("spawn")
-    store = dist.TCPStore(
-        "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
-    )
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
     queue = context.Queue()
     processes = [
-        context.Process(target=_host, args=(h, hosts, store.port, queue, work, arguments))
-        for h in range(hosts)
+        context.Process(target=_host, args=(h, hosts, store.port, queue, work, arguments)) for h in range(hosts)
     ]
     for process in processes:
         process.start()
@@ -37,9 +34,7 @@ def on_hosts(hosts: int, work: Callable[..., Any], *arguments: Any) -> list[Any]
     return [results[host] for host in range(hosts)]
 
 
-def _host(
-    host: int, hosts: int, port: int, queue: Any, work: Callable[..., Any], arguments: tuple[Any, ...]
-) -> None:
+def _host(host: int, hosts: int, port: int, queue: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     os.environ.update(
         RANK=str(host),
         WORLD_SIZE=str(hosts),

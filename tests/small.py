@@ -35,17 +35,13 @@ def small_graph(
         ids=rng.permutation(nodes * 7)[:nodes].astype(np.int64),
         x=torch.from_numpy(rng.normal(size=(nodes, 5))).float(),
         edge_index=ends,
-        schema=Schema(
-            5, ("a", "b", "c"), target="edge" if edge_task else "node", edge_features=2, timed=True
-        ),
+        schema=Schema(5, ("a", "b", "c"), target="edge" if edge_task else "node", edge_features=2, timed=True),
         y=torch.from_numpy(rng.integers(0, 3, nodes)),
         split=split.to(torch.int8),
         edge_attr=torch.from_numpy(rng.normal(size=(m, 2))).float(),
         edge_time=torch.from_numpy(rng.integers(0, 5, m)),
         edge_y=torch.from_numpy(rng.integers(0, 3, m)) if edge_task else None,
-        edge_split=torch.from_numpy(np.resize([TRAIN, TRAIN, VALID, TEST], m)).to(torch.int8)
-        if edge_task
-        else None,
+        edge_split=torch.from_numpy(np.resize([TRAIN, TRAIN, VALID, TEST], m)).to(torch.int8) if edge_task else None,
     ).check()
 
 

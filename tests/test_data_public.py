@@ -98,9 +98,7 @@ def test_louvain_splits_cora_as_published(data_folder: Path):
         assert max(sizes) - min(sizes) <= 0.02 * graph.n / silos
 
 
-@pytest.mark.parametrize(
-    ("name", "transfers", "fraud"), [("amlsim", 120_558, 1804), ("amlsim-fanin", 118_250, 954)]
-)
+@pytest.mark.parametrize(("name", "transfers", "fraud"), [("amlsim", 120_558, 1804), ("amlsim-fanin", 118_250, 954)])
 def test_amlsim(name: str, transfers: int, fraud: int, data_folder: Path):
     graph = load(name, folder=str(data_folder))
     assert (graph.n, graph.m, int(graph.y.sum())) == (20_000, transfers, fraud)
@@ -116,9 +114,7 @@ def test_the_folder_may_come_from_the_environment(data_folder: Path, monkeypatch
     assert load("cora").name == "cora"
 
 
-def test_what_is_missing_is_fetched_into_the_cache(
-    data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_missing_is_fetched_into_the_cache(data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A stand-in for PyG's dataset class "downloads" the files to where PyG would put them."""
 
     def fetch(root: str, name: str) -> None:

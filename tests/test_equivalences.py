@@ -36,9 +36,7 @@ def test_sync_sgd_with_cross_edges_is_not_centralised() -> None:
 
 
 @pytest.mark.parametrize("training", BATCHES, ids=ids)
-@pytest.mark.parametrize(
-    "method", [name for name in names() if name not in ("centralised", "local-mlp", "fedper")]
-)
+@pytest.mark.parametrize("method", [name for name in names() if name not in ("centralised", "local-mlp", "fedper")])
 def test_one_silo_is_centralised(method: str, training: dict) -> None:
     graph, alone = small_graph(24, 120), torch.zeros(24, dtype=torch.int64)
     options = {"objective": {"mu": 0.0}} if method == "fedprox" else {}
@@ -116,7 +114,8 @@ def test_the_order_of_nodes_and_edges_in_the_files_does_not_matter() -> None:
     place = torch.empty_like(nodes)
     place[nodes] = torch.arange(24)
     shuffled = type(graph)(
-        ids=graph.ids[nodes.numpy()], x=graph.x[nodes], edge_index=place[graph.edge_index[:, edges]], schema=graph.schema,
+        ids=graph.ids[nodes.numpy()], x=graph.x[nodes], schema=graph.schema,
+        edge_index=place[graph.edge_index[:, edges]],
         y=graph.y[nodes], split=graph.split[nodes], edge_attr=graph.edge_attr[edges], edge_time=graph.edge_time[edges],
     )  # fmt: skip
     training = {"batch": 4, "fanout": (2,)}

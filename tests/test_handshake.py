@@ -46,9 +46,7 @@ def test_each_silo_holds_exactly_the_edges_that_touch_its_nodes(case: tuple[list
     every = [key for silo in silos for key in silo.edge_keys.tolist()]
     for silo in silos:
         assert bool((silo.edge_index < silo.n).any(0).all())
-        assert len(set(silo.edge_keys.tolist())) == len(
-            silo.edge_keys
-        )  # parallel edges have keys of their own
+        assert len(set(silo.edge_keys.tolist())) == len(silo.edge_keys)  # parallel edges have keys of their own
     inner = {key for silo in silos for key in silo.edge_keys[~silo.crosses].tolist()}
     crossing = {key for silo in silos for key in silo.edge_keys[silo.crosses].tolist()}
     assert all(every.count(key) == 1 for key in inner)
@@ -132,12 +130,8 @@ def test_schemas_that_differ_name_the_silos(change: dict, message: str) -> None:
 
 def test_class_names_become_the_union_and_labels_follow() -> None:
     silos = three_silos()
-    silos[0] = replace(
-        silos[0], schema=replace(silos[0].schema, labels=("a", "c")), y=silos[0].y.clamp(max=1)
-    )
-    silos[1] = replace(
-        silos[1], schema=replace(silos[1].schema, labels=()), y=torch.full_like(silos[1].y, -1)
-    )
+    silos[0] = replace(silos[0], schema=replace(silos[0].schema, labels=("a", "c")), y=silos[0].y.clamp(max=1))
+    silos[1] = replace(silos[1], schema=replace(silos[1].schema, labels=()), y=torch.full_like(silos[1].y, -1))
     agreed = agree_schema(LocalWire(3), silos)
     assert all(silo.schema.labels == ("a", "b", "c") for silo in agreed)
     assert torch.equal(agreed[0].y, silos[0].y * 2)

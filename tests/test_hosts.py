@@ -62,7 +62,5 @@ def test_parcels_survive_packing() -> None:
     }
     again = unpack(pack(parcels))
     assert again.keys() == parcels.keys()
-    assert all(
-        torch.equal(again[key], parcels[key]) and again[key].dtype == parcels[key].dtype for key in parcels
-    )
+    assert all(torch.equal(again[key], parcels[key]) and again[key].dtype == parcels[key].dtype for key in parcels)
     assert unpack(pack({})) == {}

@@ -46,9 +46,7 @@ def part_of(whole: Message, kept: Tensor) -> Message:
     nodes=st.integers(1, 6), edges=st.integers(0, 15), seed=st.integers(0, 99), kind=st.sampled_from(KINDS),
     data=st.data(),
 )  # fmt: skip
-def test_parts_merge_to_the_whole(
-    name: str, nodes: int, edges: int, seed: int, kind: str, data: st.DataObject
-) -> None:
+def test_parts_merge_to_the_whole(name: str, nodes: int, edges: int, seed: int, kind: str, data: st.DataObject) -> None:
     monoid, block = MONOIDS[name], random_block(nodes, edges, seed)
     whole = message(block, kind, seed)
     kept = torch.tensor(data.draw(st.lists(st.booleans(), min_size=edges, max_size=edges)), dtype=torch.bool)

@@ -38,9 +38,7 @@ def clusters(count: int, size: int) -> Graph:
     pairs += [(c * size, (c + 1) % count * size) for c in range(count)]
     edges = torch.tensor(pairs).T
     n = count * size
-    return Graph(
-        np.arange(n), torch.ones(n, 1), edges, Schema(1, ("a",)), y=torch.zeros(n, dtype=torch.int64)
-    )
+    return Graph(np.arange(n), torch.ones(n, 1), edges, Schema(1, ("a",)), y=torch.zeros(n, dtype=torch.int64))
 
 
 @settings(max_examples=60, deadline=None)
@@ -85,9 +83,7 @@ def test_independent_graphs_are_split_one_by_one(how: str):
     for number in range(3):
         rows = (graph.component == number).nonzero().flatten()
         inside = (graph.component[graph.edge_index[0]] == number).nonzero().flatten()
-        alone = Graph(
-            graph.ids[rows], graph.x[rows], graph.edge_index[:, inside] - int(rows[0]), graph.schema
-        )
+        alone = Graph(graph.ids[rows], graph.x[rows], graph.edge_index[:, inside] - int(rows[0]), graph.schema)
         assert torch.equal(owner[rows], partition(alone, how, 4))
 
 
@@ -142,8 +138,7 @@ def test_greedy_packing_differs_by_one_community_at_most(sizes: list[int]):
 def test_label_skew_grows_as_alpha_shrinks():
     graph = graph_of(3000, 0)
     spread = [
-        split_statistics(graph, partition(graph, f"label:{alpha}", 5), 5).label_distance
-        for alpha in (1000, 1, 0.05)
+        split_statistics(graph, partition(graph, f"label:{alpha}", 5), 5).label_distance for alpha in (1000, 1, 0.05)
     ]
     assert spread[0] < 0.05 < spread[1] < spread[2]
 
@@ -199,9 +194,7 @@ def test_owners_are_checked():
     graph = graph_of(5, 4)
     with pytest.raises(IsthmusError, match="for 5 nodes"):
         check_owner(graph, torch.zeros(4, dtype=torch.int64), 2)
-    with pytest.raises(
-        IsthmusError, match=f"Node {graph.ids[3]} belongs to silo 2; silos are numbered 0 to 1"
-    ):
+    with pytest.raises(IsthmusError, match=f"Node {graph.ids[3]} belongs to silo 2; silos are numbered 0 to 1"):
         check_owner(graph, torch.tensor([0, 1, 0, 2, 0]), 2)
 
 

@@ -25,9 +25,7 @@ ODD = "<b>&bank"
 Line = tuple[int, int, str, str, str, str, int, int, int]
 
 
-def ledger_of(
-    silos: Sequence[str], kinds: Sequence[str], event: str = "unprotected", epochs: int = 3
-) -> list[Line]:
+def ledger_of(silos: Sequence[str], kinds: Sequence[str], event: str = "unprotected", epochs: int = 3) -> list[Line]:
     """Every silo sends each kind to the server and gets it back; embeddings and adjoints go to a peer."""
     lines: list[Line] = []
     for epoch in range(epochs + 1):
@@ -42,9 +40,10 @@ def ledger_of(
     return lines
 
 
-def make_run(
-    path: Path, tests: Mapping[str, float | None], method: str = "fedavg", **changes: Any
-) -> RunFolder:
+Tests = Mapping[str, float | None]
+
+
+def make_run(path: Path, tests: Tests, method: str = "fedavg", **changes: Any) -> RunFolder:
     """A finished run whose silos scored ``tests``; other ``changes`` than the three go into its metrics."""
     lines = changes.pop("lines", None)
     data = changes.pop("data", "blocks")
@@ -205,9 +204,7 @@ def test_transport_is_shown_for_several_hosts(tmp_path: Path) -> None:
 def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
     silos = {ODD: 0.5, 'x" onload="y$z$': 0.6}
     lines = [(1, 1, ODD, "server", "metrics", ODD, 1, 1, 8)]
-    folder = make_run(
-        tmp_path / "run", silos, lines=lines, notes=[ODD], environment={ODD: ODD}, data=ODD, model=ODD
-    )
+    folder = make_run(tmp_path / "run", silos, lines=lines, notes=[ODD], environment={ODD: ODD}, data=ODD, model=ODD)
     other = make_run(tmp_path / ODD, silos, data=ODD)
     for path in (write_report(folder, folder), write_comparison([folder, other], tmp_path / "out")):
         page, markup = read(path), re.sub(r">[^<]*<", "><", path.read_text())

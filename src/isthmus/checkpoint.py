@@ -25,8 +25,8 @@ _KEEP = 2  # a host may be killed after its commit and before another's, so the 
 class Checkpoints:
     """The checkpoints of one host in a run folder.
 
-    ``epoch-N/host-H.safetensors`` holds tensors; ``host-H.json``, written last, commits them. Ledger lines are appended to
-    one file a host and cut back on resume, like ``metrics.jsonl``.
+    ``epoch-N/host-H.safetensors`` holds tensors; ``host-H.json``, written last, commits them. Ledger lines are appended
+    to one file a host and cut back on resume, like ``metrics.jsonl``.
     """
 
     def __init__(self, folder: Path, digest: str, host: int) -> None:
@@ -114,9 +114,7 @@ class Checkpoints:
         for path, size in ((self.pages, meta["ledger_bytes"]), (self.log, meta["log_bytes"])):
             if path.exists() and (path != self.log or self.host == 0):
                 if path.stat().st_size < size:
-                    raise IsthmusError(
-                        f"'{path}' is shorter than its checkpoint says; start again with --overwrite."
-                    )
+                    raise IsthmusError(f"'{path}' is shorter than its checkpoint says; start again with --overwrite.")
                 os.truncate(path, size)
         lines = torch.from_numpy(np.fromfile(self.pages, dtype=np.int64))
         ledger = run.wire.ledger
@@ -138,9 +136,7 @@ def _tensors(run: Run) -> dict[str, Tensor]:
     named |= {f"exchange/{name}": t for name, t in run.exchange.state.items()}
     named |= {f"objective/{name}": t for name, t in run.objective.state.items()}
     for index, state in run.optimiser.state_dict()["state"].items():
-        named |= {
-            f"optimiser/{index}/{key}": value for key, value in state.items() if isinstance(value, Tensor)
-        }
+        named |= {f"optimiser/{index}/{key}": value for key, value in state.items() if isinstance(value, Tensor)}
     return {name: t.detach().cpu().contiguous().clone() for name, t in named.items()}
 
 

@@ -23,9 +23,7 @@ app = typer.Typer(
 )
 _out = Console()
 
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="Any key of the configuration, like train.lr=0.01.")
-]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Any key of the configuration, like train.lr=0.01.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -38,14 +36,10 @@ def run(
     method: Annotated[str | None, typer.Option(help="See 'isthmus methods'.")] = None,
     model: Annotated[str | None, typer.Option(help="gcn, sage, gin, gat, pna, mlp, multi-pna.")] = None,
     silos: Annotated[int | None, typer.Option(help="Number of silos.")] = None,
-    split: Annotated[
-        str | None, typer.Option(help="louvain, metis, random, label:ALPHA, attribute:COLUMN.")
-    ] = None,
+    split: Annotated[str | None, typer.Option(help="louvain, metis, random, label:ALPHA, attribute:COLUMN.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs to train.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps to train, instead of epochs.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of parameters, sampling, dropout and shuffles.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of parameters, sampling, dropout and shuffles.")] = None,
     seeds: Annotated[int, typer.Option(help="Repeat with this many seeds; report mean and deviation.")] = 1,
     dtype: Annotated[str | None, typer.Option(help="float32 or float64.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
@@ -90,9 +84,7 @@ def _print_result(metrics: dict[str, Any]) -> None:
     from isthmus.run.plots import bytes_text
 
     spread = metrics.get("test_std", {})
-    table = Table(
-        title=f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos", title_justify="left"
-    )
+    table = Table(title=f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos", title_justify="left")
     table.add_column("metric")
     table.add_column("valid", justify="right")
     table.add_column("test", justify="right")
@@ -103,12 +95,9 @@ def _print_result(metrics: dict[str, Any]) -> None:
     _out.print(table)
     for note in metrics.get("notes", []):
         _out.print(f"note: {note}", markup=False, highlight=False)
-    total = metrics["bytes"]["total"]
-    _out.print(
-        f"{bytes_text(total)} crossed in {metrics['steps']} steps; {metrics['seconds']:.1f} s; {metrics['folder']}/report.html",
-        highlight=False,
-        soft_wrap=True,
-    )
+    crossed = f"{bytes_text(metrics['bytes']['total'])} crossed in {metrics['steps']} steps"
+    line = f"{crossed}; {metrics['seconds']:.1f} s; {metrics['folder']}/report.html"
+    _out.print(line, highlight=False, soft_wrap=True)
 
 
 def _number(value: float | None) -> str:
@@ -129,9 +118,7 @@ def methods(as_json: Json = False) -> None:
             for key, value in catalogue.part_options(getattr(method, axis)).items()
         }
         parts = {axis: type(getattr(method, axis)).__name__ for axis in catalogue.AXES}
-        rows.append(
-            {"name": name, "summary": method.summary, "paper": method.paper, **parts, "options": options}
-        )
+        rows.append({"name": name, "summary": method.summary, "paper": method.paper, **parts, "options": options})
     _show(rows, ("name", "summary", "paper"), as_json)
 
 
@@ -141,8 +128,7 @@ def datasets(as_json: Json = False) -> None:
     from isthmus.data import DATASETS
 
     rows = [
-        {"name": d.name, "summary": d.summary, "model": d.default_model, "source": d.source}
-        for d in DATASETS.values()
+        {"name": d.name, "summary": d.summary, "model": d.default_model, "source": d.source} for d in DATASETS.values()
     ]
     _show(rows, ("name", "summary", "model"), as_json)
 
@@ -188,15 +174,11 @@ def split(
 @app.command()
 def score(
     run_folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-    data: Annotated[
-        str, typer.Option(help="A data set, a folder with nodes and edges, or a folder of parts.")
-    ],
+    data: Annotated[str, typer.Option(help="A data set, a folder with nodes and edges, or a folder of parts.")],
     out: Annotated[
         str | None, typer.Option(help="Where to write the predictions (default: RUN/predictions.parquet).")
     ] = None,
-    silo: Annotated[
-        int | None, typer.Option(help="Use this silo's model, where silos have their own.")
-    ] = None,
+    silo: Annotated[int | None, typer.Option(help="Use this silo's model, where silos have their own.")] = None,
     set_: Set = None,
 ) -> None:
     """Predict with a trained model on new data, as Parquet."""
@@ -209,9 +191,7 @@ def score(
 @app.command()
 def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
-    out: Annotated[
-        str, typer.Option(help="Folder for comparison.html and comparison.json.")
-    ] = "runs/comparison",
+    out: Annotated[str, typer.Option(help="Folder for comparison.html and comparison.json.")] = "runs/comparison",
     as_json: Json = False,
 ) -> None:
     """Compare finished runs: a table, and a page with plots."""
@@ -230,9 +210,7 @@ def compare(
 @app.command()
 def report(
     run_folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-    alone: Annotated[
-        str | None, typer.Option(help="A 'local' run of the same data, to show each silo's gain.")
-    ] = None,
+    alone: Annotated[str | None, typer.Option(help="A 'local' run of the same data, to show each silo's gain.")] = None,
 ) -> None:
     """Write report.html of a run anew."""
     from isthmus.run.folder import RunFolder

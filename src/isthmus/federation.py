@@ -32,9 +32,7 @@ class Federation:
         """Refuse a federation with nothing to learn from; note silos that cannot learn. Returns steps an epoch."""
         counts = pools[TRAIN].counts
         if not int(counts.sum()):
-            raise IsthmusError(
-                "No silo has a labelled training node; set 'split' to 'train' for some labelled nodes."
-            )
+            raise IsthmusError("No silo has a labelled training node; set 'split' to 'train' for some labelled nodes.")
         for split in (TRAIN, VALID, TEST):
             empty = [i for i, count in enumerate(pools[split].counts.tolist()) if not count]
             if empty:

@@ -68,17 +68,13 @@ def local_mlp() -> Method:
 @method
 def fedavg() -> Method:
     """Local epochs, then the mean of the parameters, weighted by training nodes (its Algorithm 1)."""
-    return Method(
-        "fedavg", "local training, then the mean of parameters", "McMahan et al. 2017", sync=FedAvg()
-    )
+    return Method("fedavg", "local training, then the mean of parameters", "McMahan et al. 2017", sync=FedAvg())
 
 
 @method
 def fedprox() -> Method:
     """FedAvg whose silos also minimise (mu / 2) ||w - w_round||^2 (its equation 2)."""
-    return Method(
-        "fedprox", "FedAvg with a proximal term", "Li et al. 2020", sync=FedAvg(), objective=Proximal()
-    )
+    return Method("fedprox", "FedAvg with a proximal term", "Li et al. 2020", sync=FedAvg(), objective=Proximal())
 
 
 @method
@@ -138,9 +134,7 @@ def _coerce(axis: str, key: str, value: Any, part: object) -> Any:
     if isinstance(now, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, type(now)):
-        raise IsthmusError(
-            f"{axis}.{key} is {value!r}; it must be of type {type(now).__name__}, like {now!r}."
-        )
+        raise IsthmusError(f"{axis}.{key} is {value!r}; it must be of type {type(now).__name__}, like {now!r}.")
     return value
 
 

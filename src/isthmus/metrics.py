@@ -24,9 +24,7 @@ def score_silos(logits: Tensor, y: Tensor, ptr: tuple[int, ...], schema: Schema,
     logits, y, minority = logits.detach().cpu().double(), y.cpu(), minority.cpu()
     rank = _score_tasks if schema.task == "tasks" else _score_classes
     rows = [
-        rank(logits[a:b], y[a:b].long(), schema, minority)
-        if b > a
-        else [float("nan")] * len(metric_names(schema))
+        rank(logits[a:b], y[a:b].long(), schema, minority) if b > a else [float("nan")] * len(metric_names(schema))
         for a, b in zip(ptr, ptr[1:], strict=False)
     ]
     return torch.tensor(rows, dtype=torch.float64).reshape(len(ptr) - 1, -1)
@@ -34,9 +32,7 @@ def score_silos(logits: Tensor, y: Tensor, ptr: tuple[int, ...], schema: Schema,
 
 def _score_classes(logits: Tensor, y: Tensor, schema: Schema, minority: Tensor) -> list[float]:
     classes = len(schema.labels)
-    counts = torch.bincount(y * classes + logits.argmax(1), minlength=classes * classes).reshape(
-        classes, classes
-    )
+    counts = torch.bincount(y * classes + logits.argmax(1), minlength=classes * classes).reshape(classes, classes)
     hit, truth, said = counts.diagonal().double(), counts.sum(1).double(), counts.sum(0).double()
     seen = (truth + said) > 0  # scikit-learn leaves out classes that are neither there nor predicted
     f1 = 2 * hit / (truth + said).clamp(min=1)

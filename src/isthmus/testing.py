@@ -244,7 +244,7 @@ class LayerContract:
 
 
 def _learn(out: Tensor) -> None:
-    out.square().sum().backward()  # type: ignore[no-untyped-call]
+    out.square().sum().backward()
 
 
 def close(found: Tensor | None, expected: Tensor | None) -> None:

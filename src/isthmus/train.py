@@ -215,13 +215,9 @@ class Run:
             counts = torch.stack([torch.bincount(part.long(), minlength=width) for part in parts]).double()
             self.positive_weight: Tensor | None = None
         else:
-            counts = torch.stack(
-                [torch.stack([(part == 0).sum(0), (part == 1).sum(0)], 1) for part in parts]
-            ).double()
-            self.positive_weight = positive_weights(self.wire, counts, self.agreed).to(
-                self.device, self.dtype
-            )
-        total = self.wire.total(Kind.METRICS, counts)
+            counts = torch.stack([torch.stack([(part == 0).sum(0), (part == 1).sum(0)], 1) for part in parts]).double()
+            self.positive_weight = positive_weights(self.wire, counts, self.agreed).to(self.device, self.dtype)
+        total = self.wire.total(Kind.STATISTICS, counts)
         self.minority = total.flip(-1).argmin(-1).neg() + total.shape[-1] - 1  # of equals, the later class
 
     @property
@@ -246,9 +242,7 @@ class Run:
 
     def epoch_seeds(self) -> Iterator[Seeds]:
         """The seeds of each step of this epoch, and not beyond the last step that was asked for."""
-        drawn = draw_batches(
-            self.train_pool, self.wire, self.batches, self.train.batch, self.seed, "train", self.epoch
-        )
+        drawn = draw_batches(self.train_pool, self.wire, self.batches, self.train.batch, self.seed, "train", self.epoch)
         for seeds in drawn:
             if self.train.steps and self.step >= self.train.steps:
                 return

@@ -42,24 +42,14 @@ _MADE = "made here, from a seed"
 DATASETS: dict[str, DataSet] = {
     entry.name: entry
     for entry in (
-        DataSet(
-            "patterns", "directed multigraphs labelled by cycles and motifs", patterns, "multi-pna", _MADE
-        ),
+        DataSet("patterns", "directed multigraphs labelled by cycles and motifs", patterns, "multi-pna", _MADE),
         DataSet("blocks", "stochastic block model of any size, weak features", blocks, "sage", _MADE),
         DataSet("cora", "2,708 papers and their citations", partial(planetoid, "cora"), "gcn", _PLANETOID),
-        DataSet(
-            "citeseer", "3,327 papers and their citations", partial(planetoid, "citeseer"), "gcn", _PLANETOID
-        ),
-        DataSet(
-            "pubmed", "19,717 papers and their citations", partial(planetoid, "pubmed"), "gcn", _PLANETOID
-        ),
-        DataSet(
-            "coauthor-cs", "18,333 authors who write together", partial(npz, "coauthor-cs"), "sage", _SHCHUR
-        ),
+        DataSet("citeseer", "3,327 papers and their citations", partial(planetoid, "citeseer"), "gcn", _PLANETOID),
+        DataSet("pubmed", "19,717 papers and their citations", partial(planetoid, "pubmed"), "gcn", _PLANETOID),
+        DataSet("coauthor-cs", "18,333 authors who write together", partial(npz, "coauthor-cs"), "sage", _SHCHUR),
         DataSet("amazon-photo", "7,650 goods bought together", partial(npz, "amazon-photo"), "sage", _SHCHUR),
-        DataSet(
-            "wordnet", "117,659 word meanings", partial(npz, "wordnet"), "sage", "WordNet 3.0, its licence"
-        ),
+        DataSet("wordnet", "117,659 word meanings", partial(npz, "wordnet"), "sage", "WordNet 3.0, its licence"),
         DataSet(
             "amlsim",
             "bank transfers with fan-ins and cycles",

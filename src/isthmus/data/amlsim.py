@@ -57,7 +57,5 @@ def _rows(ends: torch.Tensor, ids: np.ndarray, place: Path) -> torch.Tensor:
     by_id = np.argsort(ids)
     rows = by_id[np.searchsorted(ids, ends.numpy(), sorter=by_id).clip(max=len(ids) - 1)]
     if (ids[rows] != ends.numpy()).any():
-        raise IsthmusError(
-            f"{place} has transfers of accounts that nodes.csv does not list; fetch the files again."
-        )
+        raise IsthmusError(f"{place} has transfers of accounts that nodes.csv does not list; fetch the files again.")
     return torch.from_numpy(rows)

@@ -42,9 +42,7 @@ def blocks(
     return Graph(
         ids=ids,
         x=torch.from_numpy(x),
-        edge_index=torch.from_numpy(
-            np.stack([np.concatenate([source, target]), np.concatenate([target, source])])
-        ),
+        edge_index=torch.from_numpy(np.stack([np.concatenate([source, target]), np.concatenate([target, source])])),
         schema=Schema(features, tuple(map(str, range(classes)))),
         y=torch.from_numpy(label),
         split=random_split(keys_of(ids), seed, train=train),
@@ -71,9 +69,7 @@ def _check(nodes: int, classes: int, degree: float, homophily: float, features: 
         )
 
 
-def _edges(
-    label: np.ndarray, wanted: int, homophily: float, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def _edges(label: np.ndarray, wanted: int, homophily: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Distinct pairs of different nodes, ``wanted`` of them, in the order drawn."""
     nodes, classes = len(label), int(label.max()) + 1
     by_class = np.argsort(label, kind="stable")

@@ -41,9 +41,7 @@ EDGE_COLUMNS = ("source", "target", "label", "split", "time")
 INTEGER = "^(0|-?[1-9][0-9]{0,18})$"  # no leading zeros: 007 is a name, not a number
 
 
-def load_folder(
-    folder: str, seed: int = 0, attributes: tuple[str, ...] = (), target: str | None = None
-) -> Graph:
+def load_folder(folder: str, seed: int = 0, attributes: tuple[str, ...] = (), target: str | None = None) -> Graph:
     """Read ``nodes`` and ``edges`` from a folder.
 
     ``attributes`` names columns of numbers to split by instead of learning from them; ``target`` says
@@ -88,18 +86,14 @@ def load_folder(
 
 def _sheets(folder: Path, attributes: tuple[str, ...]) -> tuple[Sheet, Sheet]:
     if not folder.is_dir():
-        raise IsthmusError(
-            f"There is no folder {folder}; give one that holds nodes and edges as .parquet or .csv."
-        )
+        raise IsthmusError(f"There is no folder {folder}; give one that holds nodes and edges as .parquet or .csv.")
     nodes = read_sheet(folder, "nodes", (*NODE_COLUMNS, *attributes))
     edges = read_sheet(folder, "edges", ("source", "target", "label", "split"))
     if not len(nodes.table):
         raise IsthmusError(f"{nodes.path} has no rows; a graph needs nodes.")
     for name in attributes:
         if name not in nodes.names:
-            raise unknown(
-                f"attribute column of {nodes.path.name}", name, set(nodes.names) - set(NODE_COLUMNS)
-            )
+            raise unknown(f"attribute column of {nodes.path.name}", name, set(nodes.names) - set(NODE_COLUMNS))
     return nodes, edges
 
 
@@ -118,9 +112,7 @@ def _ids(nodes: Sheet, edges: Sheet) -> tuple[np.ndarray, Tensor, Tensor]:
             pass
     ids = columns[0]
     _check_unique(nodes, ids)
-    rows = [
-        _rows(edges, name, column, ids) for (_, name), column in zip(places[1:], columns[1:], strict=True)
-    ]
+    rows = [_rows(edges, name, column, ids) for (_, name), column in zip(places[1:], columns[1:], strict=True)]
     plain = ids.to_numpy()
     return plain if plain.dtype == np.int64 else plain.astype(str), rows[0], rows[1]
 
@@ -188,8 +180,7 @@ def features(sheet: Sheet, without: tuple[str, ...]) -> tuple[Tensor, tuple[str,
         else:
             example = f", for example {column[0].as_py()!r}" if len(column) else ""
             raise IsthmusError(
-                f"{sheet.path}, column '{name}' holds {column.type}{example}; "
-                "turn it into numbers or remove it."
+                f"{sheet.path}, column '{name}' holds {column.type}{example}; turn it into numbers or remove it."
             )
     joined = np.concatenate(parts, axis=1) if parts else np.empty((len(sheet.table), 0), dtype=np.float32)
     return torch.from_numpy(joined), tuple(names)
@@ -233,7 +224,5 @@ def _by_edge(target: str | None, y: Any, edge_y: Any, folder: str) -> bool:
         raise unknown("target", target, ("node", "edge"))
     chosen = target or ("edge" if y is None and edge_y is not None else "node")
     if target is not None and (y if target == "node" else edge_y) is None:
-        raise IsthmusError(
-            f"The {target}s in {folder} have no column 'label'; add one, or choose another target."
-        )
+        raise IsthmusError(f"The {target}s in {folder} have no column 'label'; add one, or choose another target.")
     return chosen == "edge"

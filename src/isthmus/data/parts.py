@@ -1,15 +1,14 @@
 """Parts on disk: one folder for each silo, and how a real party brings its data.
 
-``PARTS/federation.toml`` lists the silos in order (the same list for everybody; without it, the sub-folders that are here).
-``PARTS/<silo>/``: ``silo.toml`` (name, and optionally the schema), ``nodes`` and ``edges`` as Parquet or CSV, in the columns of a
-user's own graph. A silo lists **every edge that touches a node it owns**; where the far end belongs to somebody else, the
-column ``owner`` of the edge names that silo.
+``PARTS/federation.toml`` lists the silos in order (the same list for everybody; without it, the sub-folders that are
+here). ``PARTS/<silo>/`` holds ``silo.toml`` (name, and optionally the schema), ``nodes`` and ``edges`` as Parquet or
+CSV, in the columns of a user's own graph. A silo lists **every edge that touches a node it owns**; where the far end
+belongs to somebody else, the column ``owner`` of the edge names that silo.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-import tomli_w
 import torch
 from pyarrow import compute
 from torch import Tensor
@@ -35,11 +32,9 @@ from isthmus.data.files import (
 from isthmus.data.tables import Sheet, as_text, is_list, numbers, read_sheet, splits, times
 from isthmus.errors import IsthmusError
 from isthmus.graph.features import Features, SparseRows
-from isthmus.graph.graph import SPLIT_NAMES, UNUSED, Schema
+from isthmus.graph.graph import UNUSED, Schema
 from isthmus.graph.silo import Silo
 from isthmus.sample.random import combine, keys_of
-
-WIDE = 64  # more features than this go into one list column
 
 
 def is_parts(folder: str) -> bool:
@@ -73,9 +68,7 @@ def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
             f"{folder / 'silo.toml'} is of '{meta['name']}', but the folder is '{names[number]}'; rename one."
         )
     declared = meta.get("schema", {})
-    tasks = (
-        [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
-    )
+    tasks = [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
     nodes = read_sheet(folder, "nodes", NODE_COLUMNS)
     edges = read_sheet(folder, "edges", ("source", "target", "label", "split", "owner"))
     ids, source, target = _typed_ids(nodes, edges)
@@ -84,13 +77,9 @@ def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
     edge_x, edge_names = features(edges, (*EDGE_COLUMNS, "owner"))
     time = times(edges, "time") if "time" in edges.names else None
     keys = keys_of(ids)
-    y, split, labels = (
-        _task_labels(nodes, tasks) if tasks else label_columns(nodes, keys, 0, declared.get("labels"))
-    )
+    y, split, labels = _task_labels(nodes, tasks) if tasks else label_columns(nodes, keys, 0, declared.get("labels"))
     both = torch.cat([keys, keys_of(halo_ids)])
-    edge_keys = combine(
-        combine(both[ends[0]], both[ends[1]]), torch.zeros_like(ends[0]) if time is None else time
-    )
+    edge_keys = combine(combine(both[ends[0]], both[ends[1]]), torch.zeros_like(ends[0]) if time is None else time)
     edge_y, edge_split, edge_labels = label_columns(edges, edge_keys, 0, declared.get("labels"))
     by_edge = declared.get("target", "edge" if y is None and edge_y is not None else "node") == "edge"
     return Silo(
@@ -109,9 +98,7 @@ def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
         ids=ids,
         x=x,
         y=y if y is not None and not by_edge else torch.full((len(ids),), -1),
-        split=split
-        if split is not None and not by_edge
-        else torch.full((len(ids),), UNUSED, dtype=torch.int8),
+        split=split if split is not None and not by_edge else torch.full((len(ids),), UNUSED, dtype=torch.int8),
         halo_ids=halo_ids,
         halo_owner=halo_owner,
         edge_index=ends,
@@ -177,13 +164,9 @@ def _ends(
     return ends, every[halo], torch.from_numpy(owner_of[halo])
 
 
-def _owner_numbers(
-    edges: Sheet, names: Sequence[str], far: np.ndarray, both: np.ndarray, number: int
-) -> np.ndarray:
+def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np.ndarray, number: int) -> np.ndarray:
     """The number of the silo that owns the far end of each edge, -1 for inner edges."""
-    given = (
-        as_text(edges.table["owner"]).fill_null("") if "owner" in edges.names else pa.array([""] * len(far))
-    )
+    given = as_text(edges.table["owner"]).fill_null("") if "owner" in edges.names else pa.array([""] * len(far))
     place = compute.index_in(given, value_set=pa.array(names, pa.string())).fill_null(-1).to_numpy()
     problems = (
         (both, "neither end is a node of this silo", "list only edges that touch owned nodes"),
@@ -199,17 +182,14 @@ def _owner_numbers(
         at = np.flatnonzero(wrong)
         if len(at):
             raise edges.wrong("owner", int(at[0]), what.format(given[int(at[0])].as_py()), todo)
-    return place.astype(np.int64)
+    numbers_of_owners: np.ndarray = place.astype(np.int64)
+    return numbers_of_owners
 
 
-def _node_features(
-    nodes: Sheet, tasks: list[str], declared: dict[str, Any]
-) -> tuple[Features, tuple[str, ...]]:
+def _node_features(nodes: Sheet, tasks: list[str], declared: dict[str, Any]) -> tuple[Features, tuple[str, ...]]:
     if "x_index" in nodes.names and is_list(nodes.table["x_index"]):
         index, value = (nodes.column(name).combine_chunks() for name in ("x_index", "x_value"))
-        length = torch.from_numpy(
-            compute.list_value_length(index).to_numpy(zero_copy_only=False).astype(np.int64)
-        )
+        length = torch.from_numpy(compute.list_value_length(index).to_numpy(zero_copy_only=False).astype(np.int64))
         ptr = torch.cat([torch.zeros(1, dtype=torch.int64), length.cumsum(0)])
         flat = [
             torch.from_numpy(compute.list_flatten(part).to_numpy(zero_copy_only=False).copy())
@@ -226,96 +206,5 @@ def _node_features(
 
 def _task_labels(nodes: Sheet, tasks: list[str]) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     y = torch.stack([torch.from_numpy(numbers(nodes, name)) for name in tasks], 1).to(torch.int8)
-    split = (
-        splits(nodes, "split") if "split" in nodes.names else torch.full((len(y),), UNUSED, dtype=torch.int8)
-    )
+    split = splits(nodes, "split") if "split" in nodes.names else torch.full((len(y),), UNUSED, dtype=torch.int8)
     return y, split, tuple(name.removeprefix("label:") for name in tasks)
-
-
-def write_parts(silos: Sequence[Silo], root: Path, overwrite: bool = False) -> None:
-    """Write one folder for each silo, and the list of all."""
-    if root.exists() and any(root.iterdir()):
-        if not overwrite:
-            raise IsthmusError(
-                f"'{root}' is not empty; choose another --out, or use --overwrite to replace the parts in it."
-            )
-        if not is_parts(str(root)):
-            raise IsthmusError(f"'{root}' holds files but no parts; --overwrite will not delete it.")
-        shutil.rmtree(root)
-    root.mkdir(parents=True, exist_ok=True)
-    names = [silo.name for silo in silos]
-    for silo in silos:
-        folder = root / silo.name
-        folder.mkdir()
-        pq.write_table(_node_table(silo), folder / "nodes.parquet")
-        pq.write_table(_edge_table(silo, names), folder / "edges.parquet")
-        (folder / "silo.toml").write_text(tomli_w.dumps({"name": silo.name, "schema": _declared(silo)}))
-    (root / "federation.toml").write_text(tomli_w.dumps({"silos": names}))
-
-
-def _declared(silo: Silo) -> dict[str, Any]:
-    schema = silo.schema
-    names = list(_feature_names(schema)) if not isinstance(silo.x, SparseRows) else []
-    return {
-        "task": schema.task, "target": schema.target, "labels": list(schema.labels),
-        "features": schema.features, "feature_names": names,
-    }  # fmt: skip
-
-
-def _feature_names(schema: Schema) -> tuple[str, ...]:
-    return schema.feature_names or tuple(f"x{i}" for i in range(schema.features))
-
-
-def _words(values: Tensor, names: Sequence[str]) -> pa.Array:
-    """Numbers as words; -1 is missing."""
-    return pa.array([names[v] if v >= 0 else None for v in values.tolist()], pa.string())
-
-
-def _node_table(silo: Silo) -> pa.Table:
-    columns: dict[str, Any] = {"id": _id_array(silo.ids), "split": _words(silo.split, SPLIT_NAMES)}
-    if silo.schema.task == "tasks":
-        columns |= {f"label:{t}": silo.y[:, i].numpy() for i, t in enumerate(silo.schema.labels)}
-    elif silo.schema.target == "node":
-        columns["label"] = _words(silo.y, silo.schema.labels)
-    if isinstance(silo.x, SparseRows):
-        offsets = pa.array(silo.x.ptr.numpy(), pa.int32())
-        columns["x_index"] = pa.ListArray.from_arrays(offsets, silo.x.index.numpy().astype(np.int32))
-        columns["x_value"] = pa.ListArray.from_arrays(offsets, silo.x.value.numpy())
-    elif silo.schema.features > WIDE:
-        columns["x"] = pa.FixedSizeListArray.from_arrays(
-            silo.x.contiguous().reshape(-1).numpy(), silo.schema.features
-        )
-    else:
-        columns |= {name: silo.x[:, i].numpy() for i, name in enumerate(_feature_names(silo.schema))}
-    return pa.table(columns)
-
-
-def _edge_table(silo: Silo, names: Sequence[str]) -> pa.Table:
-    ids = np.concatenate([silo.ids, silo.halo_ids])
-    owner = torch.cat([torch.full((silo.n,), -1), silo.halo_owner])
-    columns: dict[str, Any] = {
-        "source": _id_array(ids[silo.edge_index[0].numpy()]),
-        "target": _id_array(ids[silo.edge_index[1].numpy()]),
-        "owner": _words(owner[silo.edge_index].max(0).values, names),
-    }
-    if silo.edge_time is not None:
-        columns["time"] = silo.edge_time.numpy()
-    if silo.edge_y is not None and silo.edge_split is not None:
-        columns |= {
-            "label": _words(silo.edge_y, silo.schema.labels),
-            "split": _words(silo.edge_split, SPLIT_NAMES),
-        }
-    if silo.edge_attr is not None:
-        edge_names = silo.schema.edge_feature_names or tuple(
-            f"e{i}" for i in range(silo.schema.edge_features)
-        )
-        columns |= {name: silo.edge_attr[:, i].numpy() for i, name in enumerate(edge_names)}
-    return pa.table(columns)
-
-
-def _id_array(ids: np.ndarray) -> pa.Array:
-    return (
-        pa.array(ids, pa.int64())
-        if np.issubdtype(ids.dtype, np.integer)
-        else pa.array(ids.tolist(), pa.string())
-    )

@@ -23,9 +23,7 @@ LONGEST = 6  # nodes of the longest labelled cycle
 PATHS = 2_000_000  # paths held at once while looking for cycles: bounds memory, not results
 
 
-def patterns(
-    nodes: int = 8192, degree: float = 3.0, seed: int = 0, tasks: tuple[str, ...] | None = None
-) -> Graph:
+def patterns(nodes: int = 8192, degree: float = 3.0, seed: int = 0, tasks: tuple[str, ...] | None = None) -> Graph:
     """Three pattern graphs of ``nodes`` nodes each, with ``degree`` edges into a node on average.
 
     ``tasks`` chooses the labels (default: the seven structural ones); the graphs do not depend on it.
@@ -89,9 +87,7 @@ def pattern_labels(source: np.ndarray, target: np.ndarray, nodes: int, names: tu
     return np.stack([found[name] for name in names], axis=1).astype(np.int8)
 
 
-def _meets(
-    middle: np.ndarray, far: np.ndarray, onward: tuple[np.ndarray, np.ndarray], nodes: int
-) -> np.ndarray:
+def _meets(middle: np.ndarray, far: np.ndarray, onward: tuple[np.ndarray, np.ndarray], nodes: int) -> np.ndarray:
     """Nodes i that some other node reaches through two or more middle nodes, each with one edge to i.
 
     ``far`` is joined to ``middle`` by one edge, in either direction; ``onward`` holds the edges from middle
@@ -105,9 +101,7 @@ def _meets(
     return met
 
 
-def _expand(
-    last: np.ndarray, source: np.ndarray, target: np.ndarray, nodes: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _expand(last: np.ndarray, source: np.ndarray, target: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Every way on from each node of ``last``: its position, and the next node. Sources are sorted."""
     begin = np.searchsorted(source, np.arange(nodes + 1))
     count = np.diff(begin)[last]

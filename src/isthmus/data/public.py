@@ -86,9 +86,7 @@ def _without_label(test: Tensor) -> Tensor:
     return ~test & (number >= int(number[test].min()))
 
 
-def npz(
-    name: str, folder: str | None = None, seed: int = 0, masks: str = "random", normalise: bool = True
-) -> Graph:
+def npz(name: str, folder: str | None = None, seed: int = 0, masks: str = "random", normalise: bool = True) -> Graph:
     """Coauthor CS, Amazon Photo or WordNet.
 
     ``masks`` is ``random`` (60/20/20), as there is no public choice of training nodes. Words are present or

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError
-from isthmus.graph.graph import SPLIT_NAMES
+from isthmus.graph.graph import SPLIT_NAMES, natural
 
 Column = Any  # a pyarrow ChunkedArray
 
@@ -141,9 +141,7 @@ def lists(sheet: Sheet, name: str) -> np.ndarray:
     out = _single(flat.cast(pa.float64()).to_numpy(zero_copy_only=False)).reshape(len(length), int(length[0]))
     bad = np.flatnonzero(~np.isfinite(out).all(axis=1))
     if len(bad):
-        raise sheet.wrong(
-            name, int(bad[0]), "a missing or infinite number in the list", "fill or remove such rows"
-        )
+        raise sheet.wrong(name, int(bad[0]), "a missing or infinite number in the list", "fill or remove such rows")
     return out
 
 
@@ -156,9 +154,7 @@ def splits(sheet: Sheet, name: str) -> Tensor:
     bad = np.flatnonzero(np.isnan(code.astype(np.float64)))
     if len(bad):
         row = int(bad[0])
-        raise sheet.wrong(
-            name, row, f"unknown split '{column[row]}'", "write train, valid, test or leave it empty"
-        )
+        raise sheet.wrong(name, row, f"unknown split '{column[row]}'", "write train, valid, test or leave it empty")
     return torch.from_numpy(code.astype(np.int8))
 
 
@@ -186,18 +182,9 @@ def labels(column: Column) -> tuple[Tensor, tuple[str, ...]]:
     from pyarrow import compute
 
     text = as_text(column)
-    names = sorted((name for name in compute.unique(text).to_pylist() if name), key=_natural)
+    names = sorted((name for name in compute.unique(text).to_pylist() if name), key=natural)
     code = compute.index_in(text, value_set=_strings(names)).fill_null(-1)
     return torch.from_numpy(code.to_numpy().astype(np.int64)), tuple(names)
-
-
-def _natural(name: str) -> tuple[bool, float, str]:
-    """Numbers before words, and 2 before 10."""
-    try:
-        number = float(name)
-    except ValueError:
-        return True, 0.0, name
-    return (False, number, name) if number == number else (True, 0.0, name)
 
 
 def _strings(words: tuple[str, ...] | list[str]) -> Any:

@@ -1,1 +1,1 @@
-"""Exchange."""
+"""What crosses the boundary during training, and when."""

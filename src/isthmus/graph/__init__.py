@@ -1,1 +1,1 @@
-"""Graph."""
+"""Graphs, silos, splits and the handshake."""

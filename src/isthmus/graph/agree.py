@@ -32,27 +32,20 @@ def scale_features(wire: Wire, silos: Sequence[Silo], how: str, agreed: bool) ->
     scaled = list(silos)
     if silos[0].schema.features:
         if any(isinstance(silo.x, SparseRows) for silo in silos):
-            raise IsthmusError(
-                "data.scale=zscore would make sparse features dense; use data.scale=none for them."
-            )
+            raise IsthmusError("data.scale=zscore would make sparse features dense; use data.scale=none for them.")
         own = [silo.x for silo in silos if isinstance(silo.x, Tensor)]
         scaled = [replace(s, x=x) for s, x in zip(scaled, _zscore(wire, own, own, agreed), strict=True)]
     if silos[0].schema.edge_features:
         attrs = [silo.edge_attr for silo in silos if silo.edge_attr is not None]
         counted = [a[s.edge_index[1] < s.n] for a, s in zip(attrs, silos, strict=True)]  # each edge once
-        scaled = [
-            replace(s, edge_attr=a)
-            for s, a in zip(scaled, _zscore(wire, attrs, counted, agreed), strict=True)
-        ]
+        scaled = [replace(s, edge_attr=a) for s, a in zip(scaled, _zscore(wire, attrs, counted, agreed), strict=True)]
     return scaled
 
 
 def _zscore(wire: Wire, rows: list[Tensor], counted: list[Tensor], agreed: bool) -> list[Tensor]:
     """Scale ``rows`` by the moments of ``counted``; the second moment is centred first, against cancellation."""
     counted = [x.double() for x in counted]
-    size = summed(wire, torch.tensor([[float(len(x))] for x in counted], dtype=torch.float64), agreed).clamp(
-        min=1
-    )
+    size = summed(wire, torch.tensor([[float(len(x))] for x in counted], dtype=torch.float64), agreed).clamp(min=1)
     mean = summed(wire, torch.stack([x.sum(0) for x in counted]), agreed) / size
     spread = torch.stack([((x - m) ** 2).sum(0) for x, m in zip(counted, mean, strict=True)])
     deviation = (summed(wire, spread, agreed) / size).sqrt()

@@ -50,9 +50,7 @@ class SparseRows:
         length = self.ptr.diff()[rows]
         ptr = torch.zeros(len(rows) + 1, dtype=torch.int64, device=self.device)
         torch.cumsum(length, 0, out=ptr[1:])
-        at = torch.arange(int(ptr[-1]), device=self.device) + torch.repeat_interleave(
-            self.ptr[rows] - ptr[:-1], length
-        )
+        at = torch.arange(int(ptr[-1]), device=self.device) + torch.repeat_interleave(self.ptr[rows] - ptr[:-1], length)
         return SparseRows(ptr, self.index[at], self.value[at], self.width)
 
     def to(self, target: torch.device | torch.dtype) -> SparseRows:

@@ -50,9 +50,7 @@ class Graph:
     edge_time: Tensor | None = None  # [m] int64
     edge_y: Tensor | None = None  # [m] class number of an edge, -1 unknown
     edge_split: Tensor | None = None  # [m] int8
-    columns: dict[str, np.ndarray] = field(
-        default_factory=dict
-    )  # node attributes to split by, never features
+    columns: dict[str, np.ndarray] = field(default_factory=dict)  # node attributes to split by, never features
     component: Tensor | None = None  # [n] independent graphs in one (train, valid, test): split one by one
     name: str = "graph"
 
@@ -115,12 +113,19 @@ def _check_labels(what: str, y: Tensor | None, rows: int, schema: Schema) -> Non
     if y is None or not len(y):
         return
     if len(y) != rows:
-        raise IsthmusError(
-            f"{len(y)} {what} labels for {rows} {what}s; give one for each (-1 where unknown)."
-        )
+        raise IsthmusError(f"{len(y)} {what} labels for {rows} {what}s; give one for each (-1 where unknown).")
     top = len(schema.labels) if schema.task == "classes" else 2
     low, high = int(y.min()), int(y.max())
     if low < -1 or high >= top:
         raise IsthmusError(
             f"{what.capitalize()} labels lie in {low}..{high}; allowed are 0..{top - 1}, and -1 for unknown."
         )
+
+
+def natural(name: str) -> tuple[bool, float, str]:
+    """Sort key of label names: numbers before words, and 2 before 10."""
+    try:
+        number = float(name)
+    except ValueError:
+        return True, 0.0, name
+    return (False, number, name) if number == number else (True, 0.0, name)

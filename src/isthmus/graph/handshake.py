@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError
-from isthmus.graph.graph import Schema
+from isthmus.graph.graph import Schema, natural
 from isthmus.graph.silo import Silo
 from isthmus.sample.random import draw, stream
 from isthmus.wire.base import Wire
@@ -75,13 +75,7 @@ def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
         given = list(schema["labels"])  # type: ignore[call-overload]
         if first["task"] == "tasks" and labels and given and given != labels:
             return {"error": _differ("labels", first, schema), "labels": []}
-        labels = (
-            labels
-            if set(given) <= set(labels)
-            else sorted({*labels, *given}, key=natural)
-            if labels
-            else given
-        )
+        labels = labels if set(given) <= set(labels) else sorted({*labels, *given}, key=natural) if labels else given
     if not labels:
         return {
             "error": "No silo has a label, so there is nothing to learn; add a label column.",
@@ -90,19 +84,9 @@ def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
     return {"error": "", "labels": labels}
 
 
-def natural(label: str) -> tuple[int, float, str]:
-    """Sort key that puts numbers in numeric order, before text."""
-    try:
-        return (0, float(label), label)
-    except ValueError:
-        return (1, 0.0, label)
-
-
 def _differ(key: str, a: dict[str, object], b: dict[str, object]) -> str:
-    return (
-        f"Silos disagree on {key.replace('_', ' ')}: {a['name']} has {_short(a[key])}, {b['name']} has {_short(b[key])}. "
-        "One model needs one schema; make the columns equal."
-    )
+    each = ", ".join(f"{silo['name']} has {_short(silo[key])}" for silo in (a, b))
+    return f"Silos disagree on {key.replace('_', ' ')}: {each}. One model needs one schema; make the columns equal."
 
 
 def _short(value: object) -> str:
@@ -171,16 +155,15 @@ def plan_halo(wire: Wire, silos: Sequence[Silo]) -> HaloPlan:
         if len(wrong) and not problem:
             silo = by_number[mine]
             name = silo.halo_ids[int(fill[mine, owner][wrong[0]]) - silo.n]
-            problem = f"{silo.name} has edges to {len(wrong)} nodes of silo-{owner} that it does not own, for example {name!r}."
+            far = f"{len(wrong)} nodes of silo-{owner} that it does not own"
+            problem = f"{silo.name} has edges to {far}, for example {name!r}."
     _raise_together(wire, problem, "Correct the owner of the far end, or drop the edge.")
     return HaloPlan(send, fill)
 
 
 def _halo_by_owner(silo: Silo, silos: int) -> dict[int, Tensor]:
     if len(silo.halo_owner) and not 0 <= int(silo.halo_owner.min()) <= int(silo.halo_owner.max()) < silos:
-        raise IsthmusError(
-            f"{silo.name} names an owner outside 0..{silos - 1} for a far end; there are {silos} silos."
-        )
+        raise IsthmusError(f"{silo.name} names an owner outside 0..{silos - 1} for a far end; there are {silos} silos.")
     return {
         int(peer): (silo.halo_owner == peer).nonzero().flatten() + silo.n
         for peer in torch.unique(silo.halo_owner).tolist()

@@ -59,9 +59,7 @@ def partition(
     """
     split, argument = _find(how)
     if silos < 1 or silos > graph.n:
-        raise IsthmusError(
-            f"Cannot split {graph.n} nodes between {silos} silos; choose 1 to {graph.n} silos."
-        )
+        raise IsthmusError(f"Cannot split {graph.n} nodes between {silos} silos; choose 1 to {graph.n} silos.")
     given = {"resolution": resolution, "communities": communities}
     options = {name: value for name, value in given.items() if value is not None}
     for name in options.keys() - signature(split).parameters.keys():
@@ -73,15 +71,12 @@ def partition(
 def check_owner(graph: Graph, owner: Tensor, silos: int) -> None:
     """Raise a clear error unless every node has one owner in 0..silos-1."""
     if owner.shape != (graph.n,):
-        raise IsthmusError(
-            f"The owners have shape {tuple(owner.shape)} for {graph.n} nodes; give each node one owner."
-        )
+        raise IsthmusError(f"The owners have shape {tuple(owner.shape)} for {graph.n} nodes; give each node one owner.")
     outside = (owner < 0) | (owner >= silos)
     if bool(outside.any()):
         row = int(outside.nonzero()[0])
         raise IsthmusError(
-            f"Node {graph.ids[row].item()!r} belongs to silo {int(owner[row])}; "
-            f"silos are numbered 0 to {silos - 1}."
+            f"Node {graph.ids[row].item()!r} belongs to silo {int(owner[row])}; silos are numbered 0 to {silos - 1}."
         )
 
 
@@ -123,9 +118,7 @@ def _by_component(split: Partitioner) -> Partitioner:
 def _random(part: Part) -> np.ndarray:
     """Deal the nodes out in an order that depends on their public ids alone; sizes differ by one at most."""
     owner = np.empty(len(part.keys), dtype=np.int64)
-    owner[order(stream(part.seed, "random split"), part.keys).numpy()] = (
-        np.arange(len(part.keys)) % part.silos
-    )
+    owner[order(stream(part.seed, "random split"), part.keys).numpy()] = np.arange(len(part.keys)) % part.silos
     return owner
 
 
@@ -135,9 +128,7 @@ def _metis(part: Part, communities: int | None = None) -> np.ndarray:
     if communities is None:
         return metis(adjacency, part.silos, part.seed)
     if communities < part.silos:
-        raise IsthmusError(
-            f"{communities} METIS communities cannot fill {part.silos} silos; choose more communities."
-        )
+        raise IsthmusError(f"{communities} METIS communities cannot fill {part.silos} silos; choose more communities.")
     return pack(metis(adjacency, min(communities, len(part.keys)), part.seed), part.silos)
 
 
@@ -157,9 +148,7 @@ def _label(job: Job) -> np.ndarray:
     """
     alpha = _positive(job.argument)
     if job.graph.y is None:
-        raise IsthmusError(
-            "A split by label needs node labels, and this graph has none; choose another partitioner."
-        )
+        raise IsthmusError("A split by label needs node labels, and this graph has none; choose another partitioner.")
     known, code = np.unique(job.graph.y.numpy(), axis=0, return_inverse=True)
     shares = np.random.default_rng(job.seed).dirichlet(np.full(job.silos, alpha), size=len(known))
     bounds = np.cumsum(shares, axis=1)
@@ -188,9 +177,7 @@ def _positive(text: str) -> float:
     except ValueError:
         number = float("nan")
     if not 0 < number < float("inf"):
-        raise IsthmusError(
-            f"label:ALPHA needs a positive number, not '{text}'; try label:0.5 (smaller: more skew)."
-        )
+        raise IsthmusError(f"label:ALPHA needs a positive number, not '{text}'; try label:0.5 (smaller: more skew).")
     return number
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -98,13 +99,9 @@ def parallel_rank(pair: Tensor, time: Tensor | None, attr: Tensor | None) -> Ten
 def split_graph(graph: Graph, owner: Tensor, silos: int, names: Sequence[str] | None = None) -> list[Silo]:
     """Cut a whole graph into silos; an edge between two silos goes to both."""
     if len(owner) != graph.n:
-        raise IsthmusError(
-            f"The owner vector has {len(owner)} entries for {graph.n} nodes; give one for each node."
-        )
+        raise IsthmusError(f"The owner vector has {len(owner)} entries for {graph.n} nodes; give one for each node.")
     if graph.n and (int(owner.min()) < 0 or int(owner.max()) >= silos):
-        raise IsthmusError(
-            f"Owners lie in {int(owner.min())}..{int(owner.max())}; allowed are 0..{silos - 1}."
-        )
+        raise IsthmusError(f"Owners lie in {int(owner.min())}..{int(owner.max())}; allowed are 0..{silos - 1}.")
     names = names or [f"silo-{i}" for i in range(silos)]
     nodes = _by_value(owner, silos)
     source, target = owner[graph.edge_index]
@@ -168,7 +165,7 @@ def merge(silos: Sequence[Silo]) -> Silo:
                 f"{silo.name} refers to node {far!r}, which no silo owns; add the node or drop the edge."
             )
         ends.append(order[place][silo.edge_index[:, keep]])
-    fields: dict[str, Tensor | None] = {}
+    fields: dict[str, Any] = {}
     for field in ("edge_attr", "edge_time", "edge_y", "edge_split"):
         parts = [getattr(silo, field) for silo in silos]
         whole = all(part is not None for part in parts)

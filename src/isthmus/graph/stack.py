@@ -43,7 +43,7 @@ class Adjacency:
 class Stack:
     """Rows of my silos under each other (each: owned, then halo where the view keeps it) and their edges.
 
-    ``feature_row`` maps a row to its row of ``x``: all placeholders of a silo share one feature row, the mean of its own.
+    ``feature_row`` maps a row to its row of ``x``: all placeholders of a silo share one, the mean of its own.
     """
 
     silos: tuple[int, ...]
@@ -89,12 +89,8 @@ def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype) -> Stack:
     keep = halo != "drop"
     sizes = [silo.n + (silo.h if keep else 0) for silo in silos]
     ptr = torch.tensor([0, *sizes]).cumsum(0)
-    kept = [
-        torch.ones(silo.edge_index.shape[1], dtype=torch.bool) if keep else ~silo.crosses for silo in silos
-    ]
-    ends = torch.cat(
-        [s.edge_index[:, k] + ptr[i] for i, (s, k) in enumerate(zip(silos, kept, strict=True))], 1
-    )
+    kept = [torch.ones(silo.edge_index.shape[1], dtype=torch.bool) if keep else ~silo.crosses for silo in silos]
+    ends = torch.cat([s.edge_index[:, k] + ptr[i] for i, (s, k) in enumerate(zip(silos, kept, strict=True))], 1)
     x, x_ptr, feature_row = _features(silos, keep, dtype)
     return Stack(
         silos=tuple(silo.number for silo in silos),
@@ -130,9 +126,7 @@ def _edges(silos: Sequence[Silo], kept: list[Tensor], field: str, dtype: torch.d
     return torch.cat([part[k] for part, k in zip(parts, kept, strict=True)]).to(dtype)
 
 
-def _features(
-    silos: Sequence[Silo], keep: bool, dtype: torch.dtype
-) -> tuple[Features, tuple[int, ...], Tensor | None]:
+def _features(silos: Sequence[Silo], keep: bool, dtype: torch.dtype) -> tuple[Features, tuple[int, ...], Tensor | None]:
     """Feature rows, and which one each row uses; a placeholder looks like the average node of the silo that sees it."""
     own = [silo.x.to(dtype) for silo in silos]
     if not keep or not any(silo.h for silo in silos):

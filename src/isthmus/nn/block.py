@@ -20,9 +20,7 @@ class Rows:
 
     ptr: tuple[int, ...]
     keys: Tensor  # [n] public keys, for dropout
-    owned: Tensor | None = (
-        None  # [n] bool: rows of owned nodes (None: all); placeholders are not counted in moments
-    )
+    owned: Tensor | None = None  # [n] bool: rows of owned nodes (None: all); placeholders are not counted in moments
 
     def __len__(self) -> int:
         return self.ptr[-1]

@@ -20,9 +20,7 @@ class Dense(Layer):
         super().__init__(inputs, outputs, edge, bias)
         self.lin = Linear(inputs, outputs, bias)
 
-    def forward(
-        self, h: Features, block: Block, edge: Tensor | None = None, beyond: State | None = None
-    ) -> Tensor:
+    def forward(self, h: Features, block: Block, edge: Tensor | None = None, beyond: State | None = None) -> Tensor:
         """Map the targets' own rows."""
         if beyond is not None:
             raise self.refusal()

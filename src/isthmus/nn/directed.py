@@ -35,9 +35,7 @@ class Directed(nn.Module):
         self.inward.set_degree(inward)
         self.outward.set_degree(outward)
 
-    def forward(
-        self, h: Features, block: Block, edge: Tensor | None = None, back: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, h: Features, block: Block, edge: Tensor | None = None, back: Tensor | None = None) -> Tensor:
         """Both directions, summed; ``back`` holds the encodings of the reversed edges."""
         out: Tensor = self.inward(h, block, edge) + self.outward(h, reverse(block), back)
         return out
@@ -46,7 +44,5 @@ class Directed(nn.Module):
 def reverse(block: Block) -> Block:
     """The block of outgoing edges, which a directed model cannot do without."""
     if block.reverse is None:
-        raise IsthmusError(
-            "A directed model also reads outgoing edges; sample with both directions (Block.reverse)."
-        )
+        raise IsthmusError("A directed model also reads outgoing edges; sample with both directions (Block.reverse).")
     return block.reverse

@@ -34,15 +34,11 @@ class EdgeEncoder(Stackable):
         parts = []
         if self.edge_features:
             if block.attr is None:
-                raise IsthmusError(
-                    f"The model reads {self.edge_features} edge features, but the block has none."
-                )
+                raise IsthmusError(f"The model reads {self.edge_features} edge features, but the block has none.")
             parts.append(block.attr)
         if self.near is not None and self.far is not None:
             if block.ports is None:
-                raise IsthmusError(
-                    "The model reads port numbers, but the block has none; number the ports first."
-                )
+                raise IsthmusError("The model reads port numbers, but the block has none; number the ports first.")
             at = block.ports.clamp(max=self.ports - 1) + _first_row(self.near, block)
             parts += [_look_up(self.near, at[:, 0]), _look_up(self.far, at[:, 1])]
         return torch.cat(parts, 1) if parts else None

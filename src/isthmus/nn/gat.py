@@ -43,9 +43,7 @@ class GAT(Layer):
     ) -> None:
         super().__init__(inputs, outputs, edge, bias)
         if heads < 1 or (concat and outputs % heads):
-            raise IsthmusError(
-                f"GAT cannot share {outputs} outputs between {heads} heads; use a divisor of {outputs}."
-            )
+            raise IsthmusError(f"GAT cannot share {outputs} outputs between {heads} heads; use a divisor of {outputs}.")
         self.heads, self.concat = heads, concat
         self.width = outputs // heads if concat else outputs
         self.lin = Linear(inputs, heads * self.width, bias=False)
@@ -55,9 +53,7 @@ class GAT(Layer):
         self.from_edge = self.fresh("from_edge", heads, self.width) if edge else None  # r
         self.bias = self.fresh("bias", outputs) if bias else None
 
-    def forward(
-        self, h: Features, block: Block, edge: Tensor | None = None, beyond: State | None = None
-    ) -> Tensor:
+    def forward(self, h: Features, block: Block, edge: Tensor | None = None, beyond: State | None = None) -> Tensor:
         """Attend over all edges of a target at once."""
         if beyond is not None:
             raise self.refusal()

@@ -22,9 +22,7 @@ class GIN(Layer):
     monoid = SUM
     uses_edges = True
 
-    def __init__(
-        self, inputs: int, outputs: int, edge: int = 0, bias: bool = True, *, train_eps: bool = False
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, edge: int = 0, bias: bool = True, *, train_eps: bool = False) -> None:
         super().__init__(inputs, outputs, edge, bias)
         self.eps = self.fresh("eps", 1) if train_eps else None
         self.encode = Linear(edge, inputs) if edge else None

@@ -52,9 +52,7 @@ class Layer(Stackable):
             raise self.refusal()
         return self.monoid.reduce(self.message(self.prepare(h, block), block, edge), block)
 
-    def forward(
-        self, h: Features, block: Block, edge: Tensor | None = None, beyond: State | None = None
-    ) -> Tensor:
+    def forward(self, h: Features, block: Block, edge: Tensor | None = None, beyond: State | None = None) -> Tensor:
         """Source rows to target rows [targets, outputs]; ``beyond`` holds what others aggregated."""
         if self.monoid is None:
             raise self.refusal()
@@ -77,9 +75,7 @@ class Layer(Stackable):
     def encoded(self, edge: Tensor | None) -> Tensor:
         """The edge encodings, which a layer built with ``edge`` > 0 cannot do without."""
         if edge is None:
-            raise IsthmusError(
-                f"{type(self).__name__} was built for edge encodings of width {self.edge}; none came."
-            )
+            raise IsthmusError(f"{type(self).__name__} was built for edge encodings of width {self.edge}; none came.")
         return edge
 
 

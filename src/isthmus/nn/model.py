@@ -85,9 +85,7 @@ def options_of(layer: type[Layer]) -> list[str]:
 
 MODELS: dict[str, ModelConfig] = {
     **{name: ModelConfig(name=name) for name in LAYERS},
-    "multi-pna": ModelConfig(
-        name="pna", layers=6, dropout=0.1, norm="batch", directed=True, ports=32, ego=True
-    ),
+    "multi-pna": ModelConfig(name="pna", layers=6, dropout=0.1, norm="batch", directed=True, ports=32, ego=True),
 }
 
 

@@ -111,9 +111,7 @@ class BatchNorm(_Affine):
         self.var += pace * (var * count / (count - 1).clamp(min=1) - self.var)
 
 
-def _mean(
-    h: Tensor, owned: Tensor, rows: Rows, total: Callable[[Tensor], Tensor] | None
-) -> tuple[Tensor, Tensor]:
+def _mean(h: Tensor, owned: Tensor, rows: Rows, total: Callable[[Tensor], Tensor] | None) -> tuple[Tensor, Tensor]:
     """Number of owned rows [silos or 1, 1] and their mean [silos or 1, d], from one sum."""
     sums = _total(row_sums(torch.cat((owned * h, owned), 1), rows), total)
     count = sums[:, -1:].detach()

@@ -33,9 +33,7 @@ class PNA(Layer):
     final: ClassVar[dict[str, Any]] = {"towers": 1}
     delta: Tensor  # [silos, 1]
 
-    def __init__(
-        self, inputs: int, outputs: int, edge: int = 0, bias: bool = True, *, towers: int = 4
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, edge: int = 0, bias: bool = True, *, towers: int = 4) -> None:
         super().__init__(inputs, outputs, edge, bias)
         if towers < 1 or outputs % towers:
             raise IsthmusError(
@@ -56,9 +54,7 @@ class PNA(Layer):
     def set_degree(self, inward: Tensor, outward: Tensor | None = None) -> None:
         """Set delta from each silo's mean of log(in-degree + 1): [silos]."""
         if len(inward) != len(self.delta):
-            raise IsthmusError(
-                f"{len(inward)} degree constants for {len(self.delta)} silos; give one for each."
-            )
+            raise IsthmusError(f"{len(inward)} degree constants for {len(self.delta)} silos; give one for each.")
         self.delta.copy_(inward[:, None].clamp(min=1e-6))
 
     def message(self, h: Features, block: Block, edge: Tensor | None) -> Message:

@@ -1,1 +1,1 @@
-"""Objective."""
+"""What a silo minimises."""

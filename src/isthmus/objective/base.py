@@ -42,7 +42,7 @@ class Objective:
 
 @dataclass
 class Proximal(Objective):
-    r"""FedProx (Li et al. 2020): task loss + (mu / 2) ||w - w_round||^2, w_round the parameters the round began with."""
+    """FedProx (Li et al. 2020): task loss + (mu / 2) ||w - w_round||^2, w_round the parameters at the round's start."""
 
     mu: float = 0.01
 
@@ -57,8 +57,5 @@ class Proximal(Objective):
     def penalty(self, run: Run) -> Tensor:
         """(mu / 2) times the squared distance, of the sets that have seeds in this step."""
         active = run.active.to(run.device)
-        terms = [
-            ((p - self.state[name]) ** 2).reshape(len(p), -1).sum(1)
-            for name, p in run.sets.parameters.items()
-        ]
+        terms = [((p - self.state[name]) ** 2).reshape(len(p), -1).sum(1) for name, p in run.sets.parameters.items()]
         return self.mu / 2 * torch.stack(terms).sum(0)[active].sum()

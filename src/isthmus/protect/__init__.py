@@ -1,1 +1,1 @@
-"""Protect."""
+"""What is done to a payload before it leaves."""

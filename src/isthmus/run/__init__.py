@@ -1,0 +1,1 @@
+"""Runs: configuration, hosts, run folders, reports."""

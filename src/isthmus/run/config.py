@@ -88,16 +88,12 @@ class RunConfig:
         hosts = recipe.pop("system")["hosts"]
         for free in ("epochs", "steps", "checkpoint_every"):  # a run may be continued for longer
             recipe["train"].pop(free)
-        return hashlib.blake2b(
-            json.dumps([recipe, hosts], sort_keys=True).encode(), digest_size=8
-        ).hexdigest()
+        return hashlib.blake2b(json.dumps([recipe, hosts], sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def recipe_names() -> list[str]:
     """Recipes that ship with the package."""
-    return sorted(
-        f.name[:-5] for f in resources.files("isthmus.run.recipes").iterdir() if f.name.endswith(".toml")
-    )
+    return sorted(f.name[:-5] for f in resources.files("isthmus.run.recipes").iterdir() if f.name.endswith(".toml"))
 
 
 def read_recipe(name: str) -> dict[str, Any]:
@@ -105,9 +101,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         if not path.is_file():
-            raise IsthmusError(
-                f"There is no recipe file '{name}'. Shipped recipes: {', '.join(recipe_names())}."
-            )
+            raise IsthmusError(f"There is no recipe file '{name}'. Shipped recipes: {', '.join(recipe_names())}.")
         text = path.read_text()
     elif name in recipe_names():
         text = resources.files("isthmus.run.recipes").joinpath(f"{name}.toml").read_text()
@@ -182,9 +176,7 @@ def resolve(recipe: Mapping[str, Any]) -> RunConfig:
 def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = recipe.get(key, {})
     if not isinstance(value, Mapping):
-        raise IsthmusError(
-            f"'{key}' is a table of values; set one of its keys, like {key}.… = …, not '{key}' itself."
-        )
+        raise IsthmusError(f"'{key}' is a table of values; set one of its keys, like {key}.… = …, not '{key}' itself.")
     return dict(value)
 
 
@@ -250,7 +242,5 @@ def _as_type(name: str, value: Any, example: Any) -> Any:
     if isinstance(example, str) and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, bool) != isinstance(example, bool) or not isinstance(value, type(example)):
-        raise IsthmusError(
-            f"{name} is {value!r}; it must be of type {type(example).__name__}, like {example!r}."
-        )
+        raise IsthmusError(f"{name} is {value!r}; it must be of type {type(example).__name__}, like {example!r}.")
     return value

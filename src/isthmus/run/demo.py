@@ -17,11 +17,7 @@ METHODS = ("local", "fedavg", "sync-sgd", "centralised")
 
 def run_demo(out: Path) -> tuple[Table, Path]:
     """Run the recipe ``demo`` with each method; ``report.html`` in ``out`` compares them."""
-    root = (
-        RunFolder.create(out, resume=False, overwrite=True)
-        if out.exists()
-        else RunFolder.create(out, False, False)
-    )
+    root = RunFolder.create(out, resume=False, overwrite=True) if out.exists() else RunFolder.create(out, False, False)
     folders = []
     for method in METHODS:
         config = resolve(merge_into(read_recipe("demo"), {"method": method}))

@@ -19,7 +19,7 @@ from isthmus.errors import IsthmusError
 
 @dataclass(frozen=True)
 class RunFolder:
-    """``config.toml``, ``metrics.jsonl``, ``metrics.json``, ``ledger.parquet``, ``model.safetensors``, ``checkpoint/``."""
+    """``config.toml``, ``metrics.jsonl``, ``metrics.json``, ``ledger.parquet``, ``model.safetensors``, ..."""
 
     path: Path
 
@@ -46,13 +46,9 @@ class RunFolder:
         for name in ("config.toml", "metrics.json"):
             if not (folder.path / name).is_file():
                 what = (
-                    "has not finished (no metrics.json)"
-                    if (folder.path / "config.toml").is_file()
-                    else "is not a run"
+                    "has not finished (no metrics.json)" if (folder.path / "config.toml").is_file() else "is not a run"
                 )
-                raise IsthmusError(
-                    f"'{path}' {what}; give the folder of a finished run, like runs/demo/fedavg."
-                )
+                raise IsthmusError(f"'{path}' {what}; give the folder of a finished run, like runs/demo/fedavg.")
         return folder
 
     @cached_property

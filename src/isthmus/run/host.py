@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from safetensors.torch import save
 
 from isthmus import data
 from isthmus.checkpoint import Checkpoints
+from isthmus.data.parts import is_parts, member_names, read_part
 from isthmus.errors import IsthmusError
 from isthmus.evaluate import Scores
 from isthmus.federation import open_federation
 from isthmus.graph.partition import partition
-from isthmus.data.parts import is_parts, member_names, read_part
 from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.run.config import DataConfig, RunConfig
 from isthmus.run.folder import RunFolder, write_atomic
@@ -65,9 +66,7 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Run:
     agreed = (config.train.statistics or config.method.statistics) == "agreed"
     federation = open_federation(wire, silos, config.seed, config.data.scale, agreed)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    return Run(
-        federation, config.method, config.model, config.train, config.seed, config.system.device, dtype
-    )
+    return Run(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)
 
 
 class Recorder(Watcher):
@@ -176,7 +175,7 @@ def _write_models(run: Run, folder: RunFolder) -> None:
     live = run.sets.everything()
     for i, silo in enumerate(run.wire.mine):
         mine = {name: t[min(i, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()}
-        if run.sync.alone or getattr(run.sync, "private", ()):
+        if run.sync.personal:
             write_atomic(folder.path / f"model-silo-{silo}.safetensors", save(mine))
         if silo == 0:
             write_atomic(folder.path / "model.safetensors", save(mine))
@@ -192,9 +191,7 @@ def _collect_ledgers(run: Run) -> dict[str, int]:
     first = wire.mine[0]
     sent = {(first, SERVER): lines}
     got_lines = wire._deliver(Kind.METRICS, dict(sent))
-    got_text = wire._deliver(
-        Kind.METRICS, {(first, SERVER): torch.frombuffer(bytearray(text), dtype=torch.uint8)}
-    )
+    got_text = wire._deliver(Kind.METRICS, {(first, SERVER): torch.frombuffer(bytearray(text), dtype=torch.uint8)})
     for (sender, receiver), theirs in sorted(got_lines.items()):
         if receiver == SERVER and sender != first:
             other_events, other_transport = json.loads(bytes(got_text[sender, SERVER].tolist()))
@@ -206,6 +203,7 @@ def _collect_ledgers(run: Run) -> dict[str, int]:
 
 def _environment(config: RunConfig) -> dict[str, Any]:
     return {
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),

@@ -13,10 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from isthmus.data.parts import is_parts
+from isthmus.data.write_parts import write_parts
 from isthmus.errors import IsthmusError
-from isthmus.data.parts import is_parts, write_parts
 from isthmus.run.config import RunConfig, resolve
 from isthmus.run.folder import RunFolder, write_atomic
 from isthmus.run.host import host_main, load_silos, prepare
@@ -66,7 +67,7 @@ def _write_parts(config: RunConfig, folder: RunFolder) -> None:
 
 def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
     """Start one process for each host, watch them, and tell which one failed and why."""
-    store = dist.TCPStore(
+    store = TCPStore(
         "127.0.0.1",
         0,
         is_master=True,
@@ -116,16 +117,13 @@ def _explain(codes: list[int], logs: Path) -> str:
     """The cause before its consequences: a killed host, then an error of a host, then the loss others saw."""
     for host, code in enumerate(codes):
         if code < 0 and code != -signal.SIGSTOP:
-            return f"Host {host} was killed ({signal.Signals(-code).name}); the last checkpoint is intact, continue with --resume."
+            how = signal.Signals(-code).name
+            return f"Host {host} was killed ({how}); the last checkpoint is intact, continue with --resume."
     for wanted in (REFUSED, 1, LOST):
         for host, code in enumerate(codes):
             if code == wanted:
                 said = logs / f"host-{host}.error"
-                return (
-                    said.read_text()
-                    if said.exists()
-                    else f"Host {host} failed; see {logs / f'host-{host}.log'}."
-                )
+                return said.read_text() if said.exists() else f"Host {host} failed; see {logs / f'host-{host}.log'}."
     return f"Hosts ended with {codes}; see {logs}."
 
 
@@ -137,9 +135,7 @@ def main(arguments: list[str]) -> int:
     folder = RunFolder(Path(arguments[0]))
     try:
         config = resolve(folder.config)
-        execute(
-            config, folder, arguments[1] == "resume", watcher_for(config, quiet=os.environ["RANK"] != "0")
-        )
+        execute(config, folder, arguments[1] == "resume", watcher_for(config, quiet=os.environ["RANK"] != "0"))
     except IsthmusError as error:
         (folder.path / "hosts" / f"host-{os.environ['RANK']}.error").write_text(str(error))
         return LOST if isinstance(error, HostLost) else REFUSED

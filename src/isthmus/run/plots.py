@@ -153,9 +153,7 @@ def heat_map(sizes: Mapping[tuple[str, str], int]) -> _Canvas:
 
 
 @_drawing
-def score_against_bytes(
-    runs: Mapping[str, tuple[float | None, float | None, float | None]], metric: str
-) -> _Canvas:
+def score_against_bytes(runs: Mapping[str, tuple[float | None, float | None, float | None]], metric: str) -> _Canvas:
     """A point for each run: (test score, deviation, bytes per step).
 
     A run that sends nothing stands at the left edge; one without bytes (merged data) is a line across.

@@ -52,9 +52,7 @@ class Lines(Watcher):
     def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
         """Print every tenth part of the run."""
         if run.epoch % max(1, run.epochs // _LINES) == 0 or run.epoch == run.epochs:
-            text = (
-                f"{self.label}: epoch {run.epoch}/{run.epochs}  loss {lines[-1]['loss']:.4f}{_score(lines)}"
-            )
+            text = f"{self.label}: epoch {run.epoch}/{run.epochs}  loss {lines[-1]['loss']:.4f}{_score(lines)}"
             print(text, file=sys.stderr, flush=True)
 
 

@@ -80,7 +80,8 @@ def _load(run: Run, folder: RunFolder, silo: int | None) -> None:
     for key, live in run.sets.everything().items():
         if key not in stored or stored[key].shape != live.shape:
             raise IsthmusError(
-                f"The model of {folder.path} does not fit this data ({key}); features and labels must be those of the training."
+                f"The model of {folder.path} does not fit this data ({key}); "
+                "features and labels must be those it was trained with."
             )
         live.copy_(stored[key])
 
@@ -93,9 +94,7 @@ def _table(run: Run, part: Silo, logits: Tensor, index: Tensor) -> pa.Table:
         ids, ends = np.asarray(part.ids), run.stack.ends[:, index].numpy()
         columns |= {"source": ids[ends[0]].tolist(), "target": ids[ends[1]].tolist()}
     if run.schema.task == "tasks":
-        columns |= {
-            f"probability:{n}": p.numpy() for n, p in zip(run.schema.labels, logits.sigmoid().T, strict=True)
-        }
+        columns |= {f"probability:{n}": p.numpy() for n, p in zip(run.schema.labels, logits.sigmoid().T, strict=True)}
     else:
         chance = logits.softmax(1)
         columns["prediction"] = [run.schema.labels[i] for i in chance.argmax(1).tolist()]

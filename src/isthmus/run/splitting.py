@@ -9,7 +9,8 @@ from typing import Any
 from rich.table import Table
 
 from isthmus import data
-from isthmus.data.parts import is_parts, write_parts
+from isthmus.data.parts import is_parts
+from isthmus.data.write_parts import write_parts
 from isthmus.errors import IsthmusError
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
@@ -30,9 +31,7 @@ def split_command(
     own, options = split_options(table.get("data", {}))
     config = fill(DataConfig(name=name, silos=silos, split=how), own, "data")
     graph = data.load(name, seed=config.seed, folder=config.folder or None, **options)
-    owner = partition(
-        graph, how, config.silos, config.seed, config.resolution or None, config.communities or None
-    )
+    owner = partition(graph, how, config.silos, config.seed, config.resolution or None, config.communities or None)
     if out is not None:
         write_parts(split_graph(graph, owner, config.silos), out, overwrite)
     return asdict(split_statistics(graph, owner, config.silos))
@@ -41,9 +40,7 @@ def split_command(
 def stats_table(stats: dict[str, Any]) -> Table:
     """The statistics for people."""
     cut = stats["cross_pairs"] / max(stats["pairs"], 1)
-    title = (
-        f"{stats['nodes']} nodes, {stats['edges']} directed edges; {cut:.1%} of connected pairs cross silos"
-    )
+    title = f"{stats['nodes']} nodes, {stats['edges']} directed edges; {cut:.1%} of connected pairs cross silos"
     table = Table(title=title, title_justify="left")
     for column in (
         "silo",
@@ -58,7 +55,5 @@ def stats_table(stats: dict[str, Any]) -> Table:
         table.add_column(column, justify="left" if column == "silo" else "right")
     keys = ("nodes", "training", "inner", "cross", "inner_pairs", "cross_pairs")
     for silo in stats["silos"]:
-        table.add_row(
-            f"silo-{silo['silo']}", *(str(silo[key]) for key in keys), f"{silo['label_distance']:.3f}"
-        )
+        table.add_row(f"silo-{silo['silo']}", *(str(silo[key]) for key in keys), f"{silo['label_distance']:.3f}")
     return table

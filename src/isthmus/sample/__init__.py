@@ -1,1 +1,1 @@
-"""Sample."""
+"""Placement-invariant randomness, sampling and batches."""

@@ -40,9 +40,7 @@ class Batch:
     feature_row: Tensor | None  # the row of x that each row of layer 0 uses (None: its own)
     rows: Rows  # of layer 0
     blocks: list[Block]
-    ends: tuple[
-        Tensor, ...
-    ]  # where the seeds (one tensor), or both ends of seed edges, stand in the last rows
+    ends: tuple[Tensor, ...]  # where the seeds (one tensor), or both ends of seed edges, stand in the last rows
     seed_attr: Tensor | None  # edge features of seed edges
     seed_rows: Rows
     y: Tensor
@@ -68,9 +66,7 @@ class Batcher:
             rows = Rows(self.stack.ptr, self.stack.keys, self.stack.owned)
             block = self._block(self.stack.incoming, None, everything, everything, rows, rows, None)
             if self.directed:
-                block.reverse = self._block(
-                    self.stack.outgoing, None, everything, everything, rows, rows, None
-                )
+                block.reverse = self._block(self.stack.outgoing, None, everything, everything, rows, rows, None)
             self._whole = rows, block
         rows, block = self._whole
         position = torch.arange(self.stack.rows, device=self.stack.keys.device)
@@ -92,9 +88,7 @@ class Batcher:
         inputs = take(self.stack.x, used), rows[0], None
         return self._batch(step, inputs, rows[0], blocks, position, seeds, alive[0])
 
-    def _sampled_block(
-        self, sample: Sample, layer: int, s: Tensor, t: Tensor, sources: Rows, targets: Rows
-    ) -> Block:
+    def _sampled_block(self, sample: Sample, layer: int, s: Tensor, t: Tensor, sources: Rows, targets: Rows) -> Block:
         depth = torch.full((self.stack.rows,), self.layers + 1, device=s.device)
         depth[sample.rows] = sample.depth
         made = []
@@ -119,9 +113,7 @@ class Batcher:
     ) -> Block:
         """The edges ``at`` of an adjacency (None: all) between the ascending stack rows ``s`` and ``t``."""
         forward = adjacency is self.stack.incoming
-        edge, near = (
-            (adjacency.edge, adjacency.near) if at is None else (adjacency.edge[at], adjacency.near[at])
-        )
+        edge, near = (adjacency.edge, adjacency.near) if at is None else (adjacency.edge[at], adjacency.near[at])
         towards = self.stack.ends[1 if forward else 0][edge]
         whole = own is None
         attr = self.stack.edge_attr

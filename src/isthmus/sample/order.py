@@ -53,9 +53,7 @@ class Joint:
         """The place of each seed in the shuffle of all silos' seeds."""
         hashes = draw(key, pool.keys).cpu()
         parts = hashes.split(torch.tensor(pool.ptr).diff().tolist())
-        got = wire.post(
-            Kind.ORDER, {(silo, SERVER): part for silo, part in zip(wire.mine, parts, strict=True)}
-        )
+        got = wire.post(Kind.ORDER, {(silo, SERVER): part for silo, part in zip(wire.mine, parts, strict=True)})
         answer: dict[tuple[int, int], Tensor] = {}
         if wire.serves:
             sizes = [len(got[silo, SERVER]) for silo in range(wire.silos)]
@@ -85,18 +83,14 @@ def _rank(hashes: Tensor) -> Tensor:
 ORDERS: dict[str, Local | Joint] = {"local": Local(), "joint": Joint()}
 
 
-def draw_batches(
-    pool: Pool, wire: Wire, how: str, size: int, seed: int, purpose: str, epoch: int
-) -> Iterator[Seeds]:
+def draw_batches(pool: Pool, wire: Wire, how: str, size: int, seed: int, purpose: str, epoch: int) -> Iterator[Seeds]:
     """The seeds of each step of an epoch; ``size`` 0 means all of them in one step."""
     if size == 0:
         yield pool.all()
         return
     rule = ORDERS[how]
     rank = rule.ranks(pool, wire, stream(seed, f"shuffle/{purpose}", epoch))
-    silo = torch.repeat_interleave(torch.arange(len(pool.ptr) - 1), torch.tensor(pool.ptr).diff()).to(
-        rank.device
-    )
+    silo = torch.repeat_interleave(torch.arange(len(pool.ptr) - 1), torch.tensor(pool.ptr).diff()).to(rank.device)
     step = rank // size
     by_step = torch.argsort(step, stable=True)
     counts = rule.seeds_per_step(pool, size)

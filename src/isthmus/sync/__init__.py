@@ -1,1 +1,1 @@
-"""Sync."""
+"""How parameters agree between silos."""

@@ -30,6 +30,11 @@ class FedAvg(Sync):
             raise IsthmusError(f"sync.local_epochs is {self.local_epochs}; it must be at least 1.")
 
     @property
+    def personal(self) -> bool:
+        """Whether a part of the model stays at home."""
+        return bool(self.private)
+
+    @property
     def epochs_per_round(self) -> int:
         """Epochs of local training between two averages."""
         return self.local_epochs

@@ -21,6 +21,11 @@ class Sync:
     alone: ClassVar[bool] = True
 
     @property
+    def personal(self) -> bool:
+        """Whether silos end with models of their own."""
+        return self.alone
+
+    @property
     def epochs_per_round(self) -> int:
         """Epochs of local training between two calls of :meth:`round_end`."""
         return 1

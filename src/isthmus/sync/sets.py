@@ -21,9 +21,7 @@ class ParameterSets:
         stack_sets(model, sets, silos)
         self.model, self.count = model, sets
         self.parameters = dict(model.named_parameters())
-        self.views = {
-            name: [nn.Parameter(p.data[i]) for i in range(sets)] for name, p in self.parameters.items()
-        }
+        self.views = {name: [nn.Parameter(p.data[i]) for i in range(sets)] for name, p in self.parameters.items()}
         self.running = {name: b for name, b in model.named_buffers() if name.startswith("norms.")}
 
     def names(self) -> list[str]:

@@ -1,1 +1,1 @@
-"""Wire."""
+"""The one door between silos, in one process or between several."""

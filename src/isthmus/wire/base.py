@@ -57,9 +57,7 @@ class Wire(ABC):
         """Every silo's row of ``x`` [mine, ...], made known to all through the server: [silos, ...]."""
         up = self.post(kind, {(silo, SERVER): x[i : i + 1] for i, silo in enumerate(self.mine)})
         rows = torch.cat([up[silo, SERVER] for silo in range(self.silos)]) if self.serves else None
-        down = self.post(
-            kind, {(SERVER, silo): rows for silo in range(self.silos)} if rows is not None else {}
-        )
+        down = self.post(kind, {(SERVER, silo): rows for silo in range(self.silos)} if rows is not None else {})
         return down[SERVER, self.mine[0]]
 
     def total(self, kind: Kind, x: Tensor) -> Tensor:
@@ -67,7 +65,8 @@ class Wire(ABC):
         if x.requires_grad:
             if self._token is None:
                 self._token = torch.zeros((), dtype=x.dtype, device=x.device, requires_grad=True)
-            y, self._token = _Total.apply(x, self._token, self, kind)
+            y: Tensor
+            y, self._token = _Total.apply(x, self._token, self, kind)  # type: ignore[no-untyped-call]
             return y
         return self._totalled(kind, x)
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from isthmus.errors import IsthmusError
 from isthmus.protect.base import Protect
@@ -36,14 +37,12 @@ def silos_of_host(host: int, hosts: int, silos: int) -> range:
 class DistributedWire(Wire):
     """Parcels travel in one ``all_to_all_single`` of bytes; sums are gathered by the server's host and sent back."""
 
-    def __init__(
-        self, silos: int, timeout: float, device: str = "cpu", protect: Protect | None = None
-    ) -> None:
+    def __init__(self, silos: int, timeout: float, device: str = "cpu", protect: Protect | None = None) -> None:
         self.host, self.hosts = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         super().__init__(silos, silos_of_host(self.host, self.hosts, silos), protect)
         self.timeout = timeout
         self.device = torch.device(device)
-        store = dist.TCPStore(
+        store = TCPStore(
             os.environ["MASTER_ADDR"],
             int(os.environ["MASTER_PORT"]),
             is_master=self.host == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
@@ -62,10 +61,7 @@ class DistributedWire(Wire):
         home = {silo: h for h in range(self.hosts) for silo in silos_of_host(h, self.hosts, self.silos)}
         home[SERVER] = 0
         stay = {key: x for key, x in parcels.items() if home[key[1]] == self.host}
-        outgoing = [
-            pack({k: x for k, x in parcels.items() if home[k[1]] == h != self.host})
-            for h in range(self.hosts)
-        ]
+        outgoing = [pack({k: x for k, x in parcels.items() if home[k[1]] == h != self.host}) for h in range(self.hosts)]
         incoming = self._swap(kind, outgoing)
         for buffer in incoming:
             stay.update(unpack(buffer))
@@ -119,7 +115,7 @@ class DistributedWire(Wire):
 class _Pulse:
     """Signs of life in the shared store: a beat counter, and how many collectives this host has entered."""
 
-    def __init__(self, store: dist.TCPStore, host: int, hosts: int) -> None:
+    def __init__(self, store: TCPStore, host: int, hosts: int) -> None:
         self.store, self.host, self.hosts, self.calls = store, host, hosts, 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
@@ -146,7 +142,9 @@ class _Pulse:
             time.sleep(5 * _BEAT)
             after = self._read()
         except (RuntimeError, ValueError):
-            return "Host 0 (the server's) is gone: its store does not answer. The last checkpoint is intact; use --resume."
+            return (
+                "Host 0 (the server's) is gone: its store does not answer. The last checkpoint is intact; use --resume."
+            )
         others = [h for h in range(self.hosts) if h != self.host]
         silent = [h for h in others if before.get(h) == after.get(h)]
         late = [h for h in others if h in after and after[h][1] < self.calls]
@@ -173,10 +171,7 @@ def _hosts(numbers: list[int]) -> str:
 
 def pack(parcels: dict[tuple[int, int], Tensor]) -> Tensor:
     """Parcels as plain bytes: the number of parcels, a header for each, then the payloads. No pickle."""
-    header = [
-        [s, r, _DTYPES.index(x.dtype), x.dim(), *x.shape, *[0] * (3 - x.dim())]
-        for (s, r), x in parcels.items()
-    ]
+    header = [[s, r, _DTYPES.index(x.dtype), x.dim(), *x.shape, *[0] * (3 - x.dim())] for (s, r), x in parcels.items()]
     head = torch.tensor([len(header), *sum(header, [])], dtype=torch.int64)
     bodies = [x.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for x in parcels.values()]
     return torch.cat([head.view(torch.uint8), *bodies]) if parcels else torch.empty(0, dtype=torch.uint8)
@@ -189,9 +184,7 @@ def unpack(buffer: Tensor) -> dict[tuple[int, int], Tensor]:
     count = int(buffer[:8].clone().view(torch.int64))
     at = 8 * (1 + _HEADER * count)
     parcels = {}
-    for sender, receiver, code, dims, *shape in (
-        buffer[8:at].clone().view(torch.int64).reshape(count, _HEADER).tolist()
-    ):
+    for sender, receiver, code, dims, *shape in buffer[8:at].clone().view(torch.int64).reshape(count, _HEADER).tolist():
         size = _DTYPES[code].itemsize
         for length in shape[:dims]:
             size *= length

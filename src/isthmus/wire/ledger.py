@@ -109,9 +109,7 @@ class Ledger:
         }
         return pa.table(
             {
-                name: pa.array(named[name], pa.string())
-                if name in named
-                else pa.array(data[name], pa.int64())
+                name: pa.array(named[name], pa.string()) if name in named else pa.array(data[name], pa.int64())
                 for name in COLUMNS
             }
         )

@@ -1,0 +1,104 @@
+"""Writing parts: one folder for each silo, in the format that :mod:`isthmus.data.parts` reads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tomli_w
+import torch
+from torch import Tensor
+
+from isthmus.data.parts import is_parts
+from isthmus.errors import IsthmusError
+from isthmus.graph.features import SparseRows
+from isthmus.graph.graph import SPLIT_NAMES, Schema
+from isthmus.graph.silo import Silo
+
+WIDE = 64  # more features than this go into one list column
+
+
+def write_parts(silos: Sequence[Silo], root: Path, overwrite: bool = False) -> None:
+    """Write one folder for each silo, and the list of all."""
+    if root.exists() and any(root.iterdir()):
+        if not overwrite:
+            raise IsthmusError(
+                f"'{root}' is not empty; choose another --out, or use --overwrite to replace the parts in it."
+            )
+        if not is_parts(str(root)):
+            raise IsthmusError(f"'{root}' holds files but no parts; --overwrite will not delete it.")
+        shutil.rmtree(root)
+    root.mkdir(parents=True, exist_ok=True)
+    names = [silo.name for silo in silos]
+    for silo in silos:
+        folder = root / silo.name
+        folder.mkdir()
+        pq.write_table(_node_table(silo), folder / "nodes.parquet")
+        pq.write_table(_edge_table(silo, names), folder / "edges.parquet")
+        (folder / "silo.toml").write_text(tomli_w.dumps({"name": silo.name, "schema": _declared(silo)}))
+    (root / "federation.toml").write_text(tomli_w.dumps({"silos": names}))
+
+
+def _declared(silo: Silo) -> dict[str, Any]:
+    schema = silo.schema
+    names = list(_feature_names(schema)) if not isinstance(silo.x, SparseRows) else []
+    return {
+        "task": schema.task, "target": schema.target, "labels": list(schema.labels),
+        "features": schema.features, "feature_names": names,
+    }  # fmt: skip
+
+
+def _feature_names(schema: Schema) -> tuple[str, ...]:
+    return schema.feature_names or tuple(f"x{i}" for i in range(schema.features))
+
+
+def _words(values: Tensor, names: Sequence[str]) -> pa.Array:
+    """Numbers as words; -1 is missing."""
+    return pa.array([names[v] if v >= 0 else None for v in values.tolist()], pa.string())
+
+
+def _node_table(silo: Silo) -> pa.Table:
+    columns: dict[str, Any] = {"id": _id_array(silo.ids), "split": _words(silo.split, SPLIT_NAMES)}
+    if silo.schema.task == "tasks":
+        columns |= {f"label:{t}": silo.y[:, i].numpy() for i, t in enumerate(silo.schema.labels)}
+    elif silo.schema.target == "node":
+        columns["label"] = _words(silo.y, silo.schema.labels)
+    if isinstance(silo.x, SparseRows):
+        offsets = pa.array(silo.x.ptr.numpy(), pa.int32())
+        columns["x_index"] = pa.ListArray.from_arrays(offsets, silo.x.index.numpy().astype(np.int32))
+        columns["x_value"] = pa.ListArray.from_arrays(offsets, silo.x.value.numpy())
+    elif silo.schema.features > WIDE:
+        columns["x"] = pa.FixedSizeListArray.from_arrays(silo.x.contiguous().reshape(-1).numpy(), silo.schema.features)
+    else:
+        columns |= {name: silo.x[:, i].numpy() for i, name in enumerate(_feature_names(silo.schema))}
+    return pa.table(columns)
+
+
+def _edge_table(silo: Silo, names: Sequence[str]) -> pa.Table:
+    ids = np.concatenate([silo.ids, silo.halo_ids])
+    owner = torch.cat([torch.full((silo.n,), -1), silo.halo_owner])
+    columns: dict[str, Any] = {
+        "source": _id_array(ids[silo.edge_index[0].numpy()]),
+        "target": _id_array(ids[silo.edge_index[1].numpy()]),
+        "owner": _words(owner[silo.edge_index].max(0).values, names),
+    }
+    if silo.edge_time is not None:
+        columns["time"] = silo.edge_time.numpy()
+    if silo.edge_y is not None and silo.edge_split is not None:
+        columns |= {
+            "label": _words(silo.edge_y, silo.schema.labels),
+            "split": _words(silo.edge_split, SPLIT_NAMES),
+        }
+    if silo.edge_attr is not None:
+        edge_names = silo.schema.edge_feature_names or tuple(f"e{i}" for i in range(silo.schema.edge_features))
+        columns |= {name: silo.edge_attr[:, i].numpy() for i, name in enumerate(edge_names)}
+    return pa.table(columns)
+
+
+def _id_array(ids: np.ndarray) -> pa.Array:
+    return pa.array(ids, pa.int64()) if np.issubdtype(ids.dtype, np.integer) else pa.array(ids.tolist(), pa.string())
