@@ -74,6 +74,7 @@ class Checkpoints:
         meta, tensors = self._read(epoch)
         run.epoch, run.step, run.best.waited = meta["epoch"], meta["step"], meta["waited"]
         run.seconds = meta["seconds"]
+        run.round_starts = run.sync.round_over(run.step, run.epoch, run.epoch_over)
         _restore(run, tensors)
         self._cut_back(run, meta)
         for later in [e for e in self.committed() if e > epoch]:
@@ -135,6 +136,7 @@ def _tensors(run: Run) -> dict[str, Tensor]:
     named |= {"selection/score": run.best.score, "selection/epoch": run.best.epoch}
     named |= {f"exchange/{name}": t for name, t in run.exchange.state.items()}
     named |= {f"objective/{name}": t for name, t in run.objective.state.items()}
+    named |= {f"sync/{name}": t for name, t in run.sync.state.items()}
     for index, state in run.optimiser.state_dict()["state"].items():
         named |= {f"optimiser/{index}/{key}": value for key, value in state.items() if isinstance(value, Tensor)}
     return {name: t.detach().cpu().contiguous().clone() for name, t in named.items()}
@@ -151,6 +153,7 @@ def _restore(run: Run, tensors: dict[str, Tensor]) -> None:
     run.best.score, run.best.epoch = groups["selection"]["score"], groups["selection"]["epoch"]
     run.exchange.state = groups.get("exchange", {})
     run.objective.state = groups.get("objective", {})
+    run.sync.state = groups.get("sync", {})
     states: dict[int, dict[str, Tensor]] = {}
     for name, tensor in groups.get("optimiser", {}).items():
         index, key = name.split("/")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from isthmus.graph.graph import Schema
@@ -54,6 +53,8 @@ def _score_tasks(logits: Tensor, y: Tensor, schema: Schema, minority: Tensor) ->
 
 def average_precision(truth: Tensor, score: Tensor) -> float:
     """PR-AUC; nan where there is only one class, since no ranking can be judged there."""
+    from sklearn.metrics import average_precision_score
+
     if not bool(truth.any()) or bool(truth.all()):
         return float("nan")
     return float(average_precision_score(truth.numpy(), score.numpy()))

@@ -48,19 +48,18 @@ def train(run: Run, watcher: Watcher | None = None) -> Result:
     """Train to the end (or from where a checkpoint left off), then score the selected parameters on test, once."""
     watcher = watcher or Watcher()
     while run.epoch < run.epochs and not run.best.exhausted(run.train.patience):
-        if run.epoch % run.sync.epochs_per_round == 0:
-            run.objective.round_begin(run)
         started = time.perf_counter()
-        run.begin_epoch()
         for seeds in run.epoch_seeds():
+            if run.round_starts:
+                run.objective.round_begin(run)
             step(run, seeds)
+            run.round_starts = run.sync.round_over(run.step, run.epoch + 1, run.epoch_over) or run.over
+            if run.round_starts:
+                run.exchange.round_end(run)
+                run.sync.round_end(run)
             watcher.on_step(run, run.last_loss)
         run.epoch += 1
-        over = run.epoch % run.sync.epochs_per_round == 0 or run.epoch == run.epochs
-        if over:
-            run.exchange.round_end(run)
-            run.sync.round_end(run)
-        scores = evaluate(run, VALID) if over and run.evaluates() else None
+        scores = evaluate(run, VALID) if run.round_starts and run.evaluates() else None
         if scores is not None:
             run.best.offer(run, scores)
         lines = run.end_epoch(scores)
@@ -72,6 +71,7 @@ def train(run: Run, watcher: Watcher | None = None) -> Result:
 def step(run: Run, seeds: Seeds) -> None:
     """One optimiser step on the given seeds."""
     batch = run.make_batch(seeds, run.step)
+    run.step += 1
     losses = run.objective.seed_losses(forward(run, batch, training=True), batch.y, run.weights_of(batch))
     per_silo = torch.stack([losses[a:b].sum() for a, b in zip(seeds.ptr, seeds.ptr[1:], strict=False)])
     counts = seeds.counts().to(per_silo)
@@ -154,6 +154,7 @@ class Run:
         self.epoch = self.step = 0
         self.last_loss = float("nan")
         self.seconds = 0.0
+        self.round_starts = True
         self.history: list[dict[str, Any]] = []
         self._losses: list[Tensor] = []
         self.active = torch.ones(len(self.wire.mine), dtype=torch.bool)
@@ -165,7 +166,7 @@ class Run:
 
     def _lay_out(self, model: ModelConfig) -> None:
         """Stack my silos, and find the seeds of every split."""
-        self.stack = build_stack(self.federation.silos, self.exchange.halo, self.dtype).to(self.device)
+        self.stack = build_stack(self.federation.silos, self.exchange.view, self.dtype).to(self.device)
         self.batcher = Batcher(self.stack, model.layers, model.directed, self.schema.target, model.ego)
         self.sampler = Sampler(self.stack, self.train.fanouts(model.layers), self.seed, model.directed)
         labels = self.stack.y if self.schema.target == "node" else self.stack.edge_y
@@ -229,26 +230,33 @@ class Run:
         """The whole graph, or a sample around the seeds."""
         if self.train.batch == 0:
             return self.batcher.whole(seeds, step)
-        sample = self.sampler.sample(self.batcher.roots(seeds), step, purpose)
+        sample = self.exchange.sample(self, self.batcher.roots(seeds), step, purpose)
         return self.batcher.sampled(seeds, sample, step)
 
     def weights_of(self, batch: Batch) -> Tensor | None:
         """The positive weights of the silo that each seed belongs to."""
         return None if self.positive_weight is None else self.positive_weight[batch.seed_rows.silo()]
 
-    def begin_epoch(self) -> None:
-        """Stamp the ledger."""
-        self.wire.ledger.epoch, self.wire.ledger.step = self.epoch + 1, self.step + 1
+    @property
+    def over(self) -> bool:
+        """Whether the last step has been taken."""
+        last = self.train.steps or self.epochs * self.steps_per_epoch
+        return self.step >= last
+
+    @property
+    def epoch_over(self) -> bool:
+        """Whether the last step of an epoch has been taken."""
+        return self.step % self.steps_per_epoch == 0
 
     def epoch_seeds(self) -> Iterator[Seeds]:
         """The seeds of each step of this epoch, and not beyond the last step that was asked for."""
+        self.wire.ledger.epoch, self.wire.ledger.step = self.epoch + 1, self.step + 1
         drawn = draw_batches(self.train_pool, self.wire, self.batches, self.train.batch, self.seed, "train", self.epoch)
         for seeds in drawn:
-            if self.train.steps and self.step >= self.train.steps:
+            if self.over:
                 return
             self.wire.ledger.step = self.step + 1
             yield seeds
-            self.step += 1
 
     def evaluates(self) -> bool:
         """Whether validation is due after this epoch."""

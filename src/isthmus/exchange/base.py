@@ -11,6 +11,7 @@ from isthmus.errors import unknown
 from isthmus.graph.features import Features
 from isthmus.nn.monoid import State
 from isthmus.sample.batches import Batch
+from isthmus.sample.neighbours import Sample
 
 if TYPE_CHECKING:
     from isthmus.train import Run
@@ -41,8 +42,17 @@ class Exchange:
         if self.halo not in VIEWS:
             raise unknown("exchange.halo", self.halo, VIEWS)
 
+    @property
+    def view(self) -> str:
+        """Which rows and edges a silo computes on; see :func:`isthmus.graph.stack.build_stack`."""
+        return self.halo
+
     def begin(self, run: Run) -> None:
-        """Before the first step of a phase."""
+        """Before the first step."""
+
+    def sample(self, run: Run, roots: Tensor, step: int, purpose: str) -> Sample:
+        """The neighbourhood of the seeds; here each silo expands what it knows by itself."""
+        return run.sampler.sample(roots, step, purpose)
 
     def beyond(self, layer: int, h: Features, batch: Batch, run: Run) -> Beyond:
         """Before layer ``layer`` reads its source rows ``h``."""

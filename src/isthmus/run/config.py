@@ -11,8 +11,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tomli_w
-
 from isthmus import methods
 from isthmus.errors import IsthmusError, unknown
 from isthmus.methods import Method
@@ -80,13 +78,15 @@ class RunConfig:
 
     def toml(self) -> str:
         """The text of ``config.toml``."""
+        import tomli_w
+
         return tomli_w.dumps(self.as_dict())
 
     def digest(self) -> str:
         """A short hash of all that affects results; a checkpoint belongs to one digest."""
         recipe = self.as_dict()
         hosts = recipe.pop("system")["hosts"]
-        for free in ("epochs", "steps", "checkpoint_every"):  # a run may be continued for longer
+        for free in ("epochs", "checkpoint_every"):  # a run may be continued for longer
             recipe["train"].pop(free)
         return hashlib.blake2b(json.dumps([recipe, hosts], sort_keys=True).encode(), digest_size=8).hexdigest()
 

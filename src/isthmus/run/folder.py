@@ -9,12 +9,12 @@ import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import IsthmusError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class RunFolder:
     @cached_property
     def ledger(self) -> pa.Table:
         """Who sent what to whom."""
+        import pyarrow.parquet as pq
+
         return pq.read_table(self.path / "ledger.parquet")
 
     def write_json(self, name: str, value: Any) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from isthmus.train import Run
 
 
-@dataclass(frozen=True)
+@dataclass
 class FedAvg(Sync):
     r"""McMahan et al. 2017: every ``local_epochs`` epochs  w <- sum_i n_i w_i / sum_i n_i,  n_i = owned training nodes.
 
@@ -34,10 +34,9 @@ class FedAvg(Sync):
         """Whether a part of the model stays at home."""
         return bool(self.private)
 
-    @property
-    def epochs_per_round(self) -> int:
-        """Epochs of local training between two averages."""
-        return self.local_epochs
+    def round_over(self, step: int, epoch: int, epoch_over: bool) -> bool:
+        """After every ``local_epochs`` epochs."""
+        return epoch_over and epoch % self.local_epochs == 0
 
     def shares(self, name: str) -> bool:
         """Whether a parameter takes part in the average."""

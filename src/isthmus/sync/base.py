@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
 
 if TYPE_CHECKING:
     from isthmus.train import Run
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sync:
     """The nothing of this axis: every silo keeps its own parameters.
 
@@ -19,16 +21,16 @@ class Sync:
 
     lockstep: ClassVar[bool] = False
     alone: ClassVar[bool] = True
+    state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # checkpointed
 
     @property
     def personal(self) -> bool:
         """Whether silos end with models of their own."""
         return self.alone
 
-    @property
-    def epochs_per_round(self) -> int:
-        """Epochs of local training between two calls of :meth:`round_end`."""
-        return 1
+    def round_over(self, step: int, epoch: int, epoch_over: bool) -> bool:
+        """Whether a round of local training ends after this step (steps and epochs are counted from 1)."""
+        return epoch_over
 
     def gradients(self, run: Run) -> None:
         """After the backward pass, before the optimiser steps."""

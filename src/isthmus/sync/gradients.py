@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from isthmus.train import Run
 
 
-@dataclass(frozen=True)
+@dataclass
 class SyncSGD(Sync):
     """g <- sum_i grad of (sum of silo i's seed losses) / (seeds of all silos); every silo takes the same step."""
 

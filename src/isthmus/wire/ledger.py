@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:  # loaded where tables are made, so that training needs no more than torch
+    import pyarrow as pa
 
 SERVER = -1
 
@@ -99,6 +101,8 @@ class Ledger:
 
     def table(self) -> pa.Table:
         """The ledger as a table, with names instead of numbers."""
+        import pyarrow as pa
+
         lines = self.lines()
         data = {name: lines[:, i].tolist() for i, name in enumerate(COLUMNS)}
         named = {
@@ -116,4 +120,6 @@ class Ledger:
 
     def write(self, path: Path) -> None:
         """Write ``ledger.parquet``."""
+        import pyarrow.parquet as pq
+
         pq.write_table(self.table(), path)
