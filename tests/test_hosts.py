@@ -1,11 +1,21 @@
 """One process or several: the same numbers."""
 
+import gc
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from isthmus import methods
+from isthmus.data.parts import member_names, read_part
+from isthmus.data.write_parts import write_parts
+from isthmus.federation import open_federation
+from isthmus.graph.silo import split_graph
 from isthmus.methods import names
+from isthmus.nn.model import MODELS
+from isthmus.settings import TrainConfig
+from isthmus.train import Run, train
 from isthmus.wire.base import Wire
 from isthmus.wire.distributed import DistributedWire, pack, unpack
 from tests.hosts import on_hosts
@@ -37,6 +47,30 @@ def hosted_cases(host: int) -> Any:
     done = run_cases(wire)
     wire.close_down()
     return done
+
+
+def own_part_only(host: int, parts: str) -> tuple[int, int]:
+    """Train from parts on disk; the rows of every tensor of a run are those of this host's silos."""
+    wire = DistributedWire(3, timeout=60)
+    silo = read_part(Path(parts), member_names(Path(parts)), host)
+    federation = open_federation(wire, [silo])
+    run = Run(federation, methods.get("fedavg"), MODELS["sage"], TrainConfig(epochs=1))
+    train(run)
+    gc.collect()
+    largest = max(
+        x.shape[0] for x in gc.get_objects() if type(x) is torch.Tensor and x.dim() and x.dtype == torch.float32
+    )
+    wire.close_down()
+    return silo.n, largest
+
+
+@pytest.mark.hosts
+def test_a_host_of_one_silo_holds_nothing_of_the_size_of_the_whole_graph(tmp_path: Path) -> None:
+    graph = small_graph(3000, 3000)
+    write_parts(split_graph(graph, torch.arange(3000) % 3, 3), tmp_path / "parts")
+    for owned, largest in on_hosts(3, own_part_only, str(tmp_path / "parts")):
+        assert owned == 1000
+        assert largest < 2500  # the edges that touch owned nodes; the graph has 3000 nodes and 3600 edges
 
 
 @pytest.mark.hosts

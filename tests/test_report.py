@@ -1,6 +1,5 @@
 """What a report must not get wrong: every silo and kind is there, bytes add up, user text stays text."""
 
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -11,18 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.console import Console
 
-from isthmus.errors import IsthmusError
-from isthmus.run.compare import cautions, comparison, comparison_table, write_comparison
-from isthmus.run.disclosure import WORDS, disclosure, in_short, read_flows
+from isthmus.run.compare import write_comparison
 from isthmus.run.folder import RunFolder
-from isthmus.run.plots import bytes_text, gain_text, list_names, metric_label, score_text
-from isthmus.run.report import curves, epsilons, score, silo_names, write_report
+from isthmus.run.report import write_report
+from isthmus.run.summary import silo_names
+from isthmus.run.text import bytes_text, gain_text, list_names, metric_label, score_text
 from isthmus.wire.ledger import COLUMNS, KINDS
 
 ODD = "<b>&bank"
+THREE = {"silo-0": 0.812, "silo-1": 0.75, "silo-2": None}
 Line = tuple[int, int, str, str, str, str, int, int, int]
+Tests = Mapping[str, float | None]
 
 
 def ledger_of(silos: Sequence[str], kinds: Sequence[str], event: str = "unprotected", epochs: int = 3) -> list[Line]:
@@ -40,57 +39,50 @@ def ledger_of(silos: Sequence[str], kinds: Sequence[str], event: str = "unprotec
     return lines
 
 
-Tests = Mapping[str, float | None]
-
-
 def make_run(path: Path, tests: Tests, method: str = "fedavg", **changes: Any) -> RunFolder:
     """A finished run whose silos scored ``tests``; other ``changes`` than the three go into its metrics."""
-    lines = changes.pop("lines", None)
-    data = changes.pop("data", "blocks")
+    numbered = [f"silo-{i}" for i in range(len(tests))]
+    lines = changes.pop("lines", ledger_of(numbered, ["schema", "parameters"]))
     history = changes.pop("history", True)
-    silos, numbered = list(tests), [f"silo-{i}" for i in range(len(tests))]
-    lines = ledger_of(numbered, ["schema", "parameters"]) if lines is None else lines
+    metrics = {**metrics_of(tests, method), **changes}
     path.mkdir(parents=True)
-    quoted = json.dumps(data)
     (path / "config.toml").write_text(
-        f'method = "{method}"\nseed = 0\n[data]\nname = {quoted}\nsilos = {len(silos)}\nsplit = "louvain"\n'
-        '[model]\nname = "sage"\nlayers = 2\nhidden = 16\n[train]\nepochs = 3\n'
+        f'method = "{method}"\nseed = 0\n[data]\nname = {json.dumps(metrics["data"])}\nsilos = {len(tests)}\n'
+        'split = "louvain"\n[model]\nname = "sage"\nlayers = 2\nhidden = 16\n[train]\nepochs = 3\n'
     )
-    types = {"sender", "receiver", "kind", "event"}
-    columns = {
-        name: pa.array([line[i] for line in lines], pa.string() if name in types else pa.int64())
-        for i, name in enumerate(COLUMNS)
-    }
-    pq.write_table(pa.table(columns), path / "ledger.parquet")
-    values = list(tests.values())
+    words = ("sender", "receiver", "kind", "event")
+    types = [pa.string() if name in words else pa.int64() for name in COLUMNS]
+    columns = [pa.array([line[i] for line in lines], kind) for i, kind in enumerate(types)]
+    pq.write_table(pa.table(columns, names=list(COLUMNS)), path / "ledger.parquet")
     steps = [{"step": s, "epoch": s, "loss": 1 / s} for s in (1, 2, 3)]
-    scored = [{**line, "valid": {"accuracy": 0.1 * line["step"]}, "silo_valid": values} for line in steps]
+    last = {"silo_valid": list(tests.values())}
+    scored = [{**line, "valid": {"accuracy": 0.1 * line["step"]}, **last} for line in steps]
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps + scored) * history)
-    known = [value for value in values if value is not None]
-    mean = sum(known) / len(known) if known else None
-    each = {silo: {"accuracy": value, "macro_f1": None} for silo, value in tests.items()}
-    split = {"accuracy": mean, "macro_f1": None, "silos": each}
-    metrics = {
-        "method": method,
-        "data": data,
-        "model": "sage",
-        "silos": len(silos),
-        "seed": 0,
-        "epochs": 3,
-        "steps": 3,
-        "metric": "accuracy",
-        "valid": split,
-        "test": split,
-        "best_epoch": [2],
-        "seconds": 75.0,
-        "epsilon": {},
-        "notes": [],
-        "hosts": 1,
-        "silo_nodes": {s: {"nodes": 1200 + i, "train": 40, "halo": 7} for i, s in enumerate(silos)},
-        "environment": {"python": "3.11", "device": "cpu"},
-    }
-    (path / "metrics.json").write_text(json.dumps({**metrics, **changes}))
+    (path / "metrics.json").write_text(json.dumps(metrics))
     return RunFolder.open(path)
+
+
+def metrics_of(tests: Tests, method: str) -> dict[str, Any]:
+    """The final metrics of such a run."""
+    known = [value for value in tests.values() if value is not None]
+    each = {silo: {"accuracy": value, "macro_f1": None} for silo, value in tests.items()}
+    split = {"accuracy": sum(known) / len(known) if known else None, "macro_f1": None, "silos": each}
+    sizes = {silo: {"nodes": 1200 + i, "train": 40, "halo": 7} for i, silo in enumerate(tests)}
+    return {
+        **{"method": method, "data": "blocks", "model": "sage", "silos": len(tests), "seed": 0},
+        **{"epochs": 3, "steps": 3, "metric": "accuracy", "valid": split, "test": split, "best_epoch": [2]},
+        **{"seconds": 75.0, "epsilon": {}, "notes": [], "hosts": 1, "silo_nodes": sizes},
+        "environment": {"finished": "2031-02-03T04:05:06+00:00", "python": "3.11", "device": "cpu"},
+    }
+
+
+def make_seeds(path: Path) -> RunFolder:
+    """Two seeds; the folder itself holds means, deviations, and copies of the first seed's files."""
+    spread = {"accuracy": 0.01, "silos": {s: {"accuracy": 0.02} for s in THREE}}
+    folder = make_run(path, THREE, seeds=[0, 1], test_std=spread, valid_std=spread)
+    make_run(path / "seed-0", THREE)
+    make_run(path / "seed-1", {**THREE, "silo-0": 0.612})
+    return folder
 
 
 class Page(HTMLParser):
@@ -153,9 +145,6 @@ def read(path: Path) -> Page:
     return page
 
 
-THREE = {"silo-0": 0.812, "silo-1": 0.75, "silo-2": None}
-
-
 def test_every_silo_and_its_numbers_are_in_the_report(tmp_path: Path) -> None:
     page = read(write_report(make_run(tmp_path / "run", THREE)))
     rows = page.table("Silo", "Nodes")
@@ -212,153 +201,22 @@ def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
         assert "bank" not in markup and "onload" not in markup
 
 
-def test_every_kind_of_message_has_its_words() -> None:
-    assert list(WORDS) == list(KINDS), "a new kind needs words in run/disclosure.py, in the ledger's order"
-    for words in WORDS.values():
-        assert words.name and words.risk.endswith(".")
-        assert all(words.meaning(direction).endswith(".") for direction in ("up", "down", "peer"))
-
-
-def test_disclosure_tells_what_each_party_saw(tmp_path: Path) -> None:
-    lines = ledger_of(["silo-0", "silo-1", "silo-2"], ["parameters", "embeddings"])
-    server, silos, absent = disclosure(make_run(tmp_path / "run", THREE, lines=lines))
-    assert server.title == "The server saw" and [s.kind for s in server.seen] == ["parameters"]
-    assert server.seen[0].sender == "silo-0 to silo-2"
-    assert server.seen[0].amounts == "12 messages, 24 rows, 12.0 kB"
-    assert "inversion" in server.seen[0].meaning and "epsilon is infinite" in server.seen[0].protection
-    assert silos.title == "Each of silo-0 to silo-2 saw"
-    assert [seen.kind for seen in silos.seen] == ["parameters", "embeddings"]
-    assert [seen.sender for seen in silos.seen] == ["the server", "other silos"]
-    assert silos.seen[1].amounts == "8 messages, 20 to 28 rows, 6.4 kB to 9.0 kB each"
-    assert any(point.startswith("Gradients") for point in absent.points)
-    assert not any(point.startswith(("Model weights", "Embeddings")) for point in absent.points)
-    assert "but embeddings are computed from them" in absent.points[0]
-
-
-def test_disclosure_splits_parties_that_saw_different_things(tmp_path: Path) -> None:
-    asked = (1, 1, "silo-0", "silo-1", "ids", "unprotected", 1, 3, 24)
-    lines = [*ledger_of(["silo-0", "silo-1"], ["metrics"]), asked]
-    folder = make_run(tmp_path / "run", {"silo-0": 1, "silo-1": 0}, lines=lines)
-    titles = [part.title for part in disclosure(folder)]
-    assert titles == ["The server saw", "silo-0 saw", "silo-1 saw", "What did not cross"]
-
-
-def test_all_kinds_of_the_ledger_are_in_the_sheet(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", THREE, lines=ledger_of(list(THREE), [k.value for k in KINDS]))
-    assert {seen.kind for part in disclosure(folder) for seen in part.seen} == {k.value for k in KINDS}
-    crossed, not_crossed = in_short(read_flows(folder))
-    assert len(crossed) == len(KINDS) and len(not_crossed) == 1  # features have no kind at all
-    text = read(write_report(folder)).text
-    assert all(words.meaning("peer") in text or words.meaning("up") in text for words in WORDS.values())
-
-
-def test_protected_messages_have_the_epsilon_of_the_accountant(tmp_path: Path) -> None:
-    lines = ledger_of(list(THREE), ["embeddings"], "gaussian/node") + ledger_of(list(THREE), ["metrics"])
-    folder = make_run(tmp_path / "run", THREE, lines=lines, epsilon={"embeddings": 2.5, "metrics": 1.0})
-    assert epsilons(folder) == {"embeddings": 2.5, "metrics": float("inf")}  # what left bare has no bound
-    rows = read(write_report(folder)).table("Kind", "Protection")
-    assert [row[-1] for row in rows] == ["2.5", "∞"] and "gaussian" in rows[0][1]
-
-
-def test_merged_runs_say_that_one_party_held_everything(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", {"silo-0": 0.9}, "centralised")
-    (part,) = disclosure(folder)
-    assert part.title == "One party held everything" and "Nothing crossed between silos" in part.lead
-    assert "simulation" in part.lead
-    assert "Did not cross" not in read(write_report(folder)).text
-    (row,) = comparison([folder])
-    assert row.merged and row.bytes is None and row.epsilon == float("inf")
-
-
-def test_one_silo_nothing_sent_nothing_scored(tmp_path: Path) -> None:
-    none: dict[str, Any] = {"lines": [], "history": False, "notes": None, "steps": 0}
-    folder = make_run(tmp_path / "run", {"silo-0": None}, "local", **none)
-    page = read(write_report(folder))
-    assert "Nothing: the ledger is empty" in page.text and "epsilon is 0" in page.text
-    assert page.table("Silo")[0][-1] == "–"
-    assert comparison([folder])[0].epsilon == 0
-    read(write_comparison([folder, make_run(tmp_path / "other", THREE)], tmp_path / "out"))
-
-
 def test_bare_metrics_are_enough(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", THREE)
     (folder.path / "metrics.json").write_text('{"method": "mine", "test": {"accuracy": 0.5}}')
     assert "50.0 %" in read(write_report(RunFolder.open(folder.path))).text
 
 
-def make_seeds(path: Path) -> RunFolder:
-    """Two seeds; the folder itself holds means, deviations, and copies of the first seed's files."""
-    spread = {"accuracy": 0.01, "silos": {s: {"accuracy": 0.02} for s in THREE}}
-    folder = make_run(path, THREE, seeds=[0, 1], test_std=spread, valid_std=spread)
-    make_run(path / "seed-0", THREE)
-    make_run(path / "seed-1", {**THREE, "silo-0": 0.612})
-    return folder
-
-
-def test_several_seeds_show_deviations_and_sum_their_ledgers(tmp_path: Path) -> None:
+def test_header_tells_when_the_last_seed_finished(tmp_path: Path) -> None:
     folder = make_seeds(tmp_path / "run")
+    late = {"finished": "2031-02-04T01:30:00+02:00", "device": "cpu"}
+    make_run(tmp_path / "late", THREE, environment=late)
+    (tmp_path / "late" / "metrics.json").rename(folder.path / "seed-1" / "metrics.json")
     page = read(write_report(folder))
-    assert page.table("Silo")[0][-1] == "81.2 ± 2.0 %"
-    once = sum(folder.ledger["bytes"].to_pylist())
-    assert page.table("Kind", "Messages")[-1][-1] == bytes_text(2 * once)
-    assert curves(folder).silos[0] == pytest.approx([0.712] * 3)
-    (row,) = comparison([folder])
-    assert (row.bytes, row.bytes_per_step, row.seeds, row.deviation) == (once, once / 3, 2, 0.01)
-    assert sum(flow.bytes for flow in read_flows(folder)) == 2 * once
-
-
-def test_comparison_has_every_run_and_adds_nothing(tmp_path: Path) -> None:
-    folders = [
-        make_run(tmp_path / "alone", THREE, "local", lines=[]),
-        make_run(tmp_path / "a", THREE),
-        make_run(tmp_path / "b", {**THREE, "silo-2": 0.9}),
-        make_seeds(tmp_path / "c"),
-        make_run(tmp_path / "all", {"silo-0": 0.95}, "centralised"),
-    ]
-    rows = comparison(folders)
-    assert [row.name for row in rows] == ["local", "fedavg (a)", "fedavg (b)", "fedavg (c)", "centralised"]
-    page = read(write_comparison(folders, tmp_path / "out"))
-    assert [row[0] for row in page.table("Run")] == [row.name for row in rows]
-    assert [row[1:] for row in page.table("Silo")][2] == ["–", "–", "90.0 %", "–"]
-    saved = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert [run["test"] for run in saved["runs"]] == [score(folder, "test", "accuracy") for folder in folders]
-    assert [run["epsilon"] for run in saved["runs"]] == [0.0, "inf", "inf", "inf", "inf"]
-
-
-def test_comparison_says_what_does_not_compare(tmp_path: Path) -> None:
-    here = make_run(tmp_path / "a", THREE)
-    there = make_run(tmp_path / "b", THREE, "fedprox", data="patterns", metric="macro_f1")
-    assert cautions(comparison([here])) == []
-    said = " ".join(cautions(comparison([here, there])))
-    assert "blocks, patterns" in said and "accuracy, macro_f1" in said
-    assert said in " ".join(read(write_comparison([here, there], tmp_path / "out")).text.split("\n"))
-
-
-def test_comparison_table_keeps_names_as_they_are(tmp_path: Path) -> None:
-    console = Console(width=100, record=True, file=io.StringIO())
-    folders = [make_run(tmp_path / "a", THREE, "[bold]mine"), make_seeds(tmp_path / "b")]
-    console.print(comparison_table(comparison(folders)))
-    text = console.export_text()
-    assert "[bold]mine" in text and "78.1 ± 1.0 %" in text and "1 min" in text
-
-
-def test_errors_tell_the_next_step(tmp_path: Path) -> None:
-    with pytest.raises(IsthmusError, match="nothing to compare; give the folders"):
-        comparison([])
-    gossip = (0, 0, "silo-0", "server", "gossip", "unprotected", 1, 1, 1)
-    unknown = make_run(tmp_path / "a", THREE, lines=[gossip])
-    with pytest.raises(IsthmusError, match="unknown kind gossip; update"):
-        disclosure(unknown)
-    (unknown.path / "ledger.parquet").unlink()
-    with pytest.raises(IsthmusError, match=r"no ledger.parquet.*run again"):
-        write_report(RunFolder.open(unknown.path))
-
-
-@pytest.mark.filterwarnings("error")
-def test_many_runs_fit(tmp_path: Path) -> None:
-    folders = [make_run(tmp_path / str(i), {"silo-0": i / 20}, f"method {i}") for i in range(20)]
-    page = read(write_comparison(folders, tmp_path / "out"))
-    assert len(page.table("Run")) == 20
+    assert "Finished 2031-02-03 23:30 UTC on 1 host, device cpu." in page.text
+    assert ["python", "3.11"] in page.tables[-1] and "finished" not in page.text
+    bare = read(write_report(make_run(tmp_path / "bare", THREE, environment=None)))
+    assert "Ran on 1 host" in bare.text and "Finished" not in bare.text
 
 
 @pytest.mark.filterwarnings("error")

@@ -81,7 +81,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_result(metrics: dict[str, Any]) -> None:
-    from isthmus.run.plots import bytes_text
+    from isthmus.run.text import bytes_text
 
     spread = metrics.get("test_std", {})
     table = Table(title=f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos", title_justify="left")

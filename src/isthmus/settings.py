@@ -12,7 +12,8 @@ class TrainConfig:
     """``batch`` 0 is full batch; ``fanout`` one number for all layers or one a layer (-1: all neighbours).
 
     ``batches`` (joint, local) and ``statistics`` (own, agreed) override what the method prescribes.
-    ``patience`` counts evaluations without a better score before training stops (0: never).
+    ``patience`` counts evaluations without a better score before training stops (0: never). ``checkpoint_every`` counts
+    epochs; 0 is every epoch, or as many as keep the bytes written for an epoch below 32 MB in large federations.
     """
 
     epochs: int = 100
@@ -27,7 +28,7 @@ class TrainConfig:
     evaluate_every: int = 1
     patience: int = 0
     pooled: bool = False
-    checkpoint_every: int = 1
+    checkpoint_every: int = 0
 
     def check(self, layers: int) -> None:
         """Refuse values that cannot be trained with."""

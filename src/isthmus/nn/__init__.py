@@ -9,7 +9,7 @@ from isthmus.nn.gcn import GCN
 from isthmus.nn.gin import GIN
 from isthmus.nn.layer import Layer
 from isthmus.nn.linear import Linear, product
-from isthmus.nn.model import GNN, LAYERS, MODELS, ModelConfig
+from isthmus.nn.model import GNN, LAYERS, MODELS, ModelConfig, register
 from isthmus.nn.monoid import MAX, MEAN, MOMENTS, SUM, Message, Monoid, State
 from isthmus.nn.norm import NORMS, BatchNorm, LayerNorm, Pass, dropout
 from isthmus.nn.pna import PNA
@@ -20,5 +20,5 @@ __all__ = [
     "GAT", "GCN", "GIN", "GNN", "LAYERS", "MAX", "MEAN", "MODELS", "MOMENTS", "NORMS", "PNA", "SAGE",
     "SUM", "BatchNorm", "Block", "Dense", "Directed", "EdgeEncoder", "Layer", "LayerNorm", "Linear",
     "Message", "ModelConfig", "Monoid", "Pass", "Rows", "Stackable", "State", "dropout", "per_row",
-    "product", "reset", "row_sums", "stack_sets",
+    "product", "register", "reset", "row_sums", "stack_sets",
 ]  # fmt: skip

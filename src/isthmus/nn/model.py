@@ -89,6 +89,14 @@ MODELS: dict[str, ModelConfig] = {
 }
 
 
+def register(name: str, layer: type[Layer]) -> None:
+    """Make a layer of one's own available as a model under ``name``, as if it had come with the package."""
+    if name in MODELS:
+        raise IsthmusError(f"There is a model called '{name}' already; choose another name.")
+    LAYERS[name] = layer
+    MODELS[name] = ModelConfig(name=name)
+
+
 class GNN(nn.Module):
     """embed -> (convolve -> normalise -> ReLU -> dropout) for each layer -> readout.
 

@@ -12,24 +12,22 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.errors import IsthmusError
-from isthmus.run import plots
-from isthmus.run.disclosure import is_merged, members, read_flows
+from isthmus.run import compare_plots
 from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.plots import bytes_text, metric_label, score_text, spread_text
-from isthmus.run.report import (
+from isthmus.run.page import box, figure, page, table
+from isthmus.run.summary import (
     curves,
     data_name,
-    duration,
-    epsilon_text,
     epsilons,
-    figure,
-    page,
+    is_merged,
+    members,
     primary,
+    read_flows,
     score,
     silo_names,
     steps_of,
-    table,
 )
+from isthmus.run.text import bytes_text, duration, epsilon_text, metric_label, score_text, spread_text
 
 Column = tuple[str, Callable[["Row"], str]]
 
@@ -151,7 +149,6 @@ def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
 
 def _overview(rows: Sequence[Row]) -> str:
     """What to beware of, and the table."""
-    points = "".join(f"<li>{escape(sentence)}</li>" for sentence in cautions(rows))
     columns = _columns(rows)
     note = "Bytes count once for each receiving party. ε = ∞: something left unprotected."
     if any(row.seeds > 1 for row in rows):
@@ -160,8 +157,7 @@ def _overview(rows: Sequence[Row]) -> str:
         note += " Merged: all data in one place, as an upper bound; nothing left that place."
     left = sum(title in ("Run", "Data", "Metric") for title, _ in columns)
     lines = [[text(row) for _, text in columns] for row in rows]
-    box = f'<div class="box"><ul>{points}</ul></div>' if points else ""
-    return box + table([title for title, _ in columns], lines, note, left)
+    return box(cautions(rows)) + table([title for title, _ in columns], lines, note, left)
 
 
 def _figures(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
@@ -172,9 +168,9 @@ def _figures(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
     lines = {name: (curve.epochs, curve.valid) for name, curve in found.items()}
     unlike = " " + " ".join(cautions(rows)) if cautions(rows) else ""
     across = " Dashed: merged, without a price in bytes." if any(row.merged for row in rows) else ""
-    drawn = plots.score_against_bytes(points, metric)
+    drawn = compare_plots.score_against_bytes(points, metric)
     price = figure(drawn, f"Test score against bytes per step.{across}{unlike}")
-    training = figure(plots.overlaid(lines, metric), f"Validation score by epoch.{unlike}")
+    training = figure(compare_plots.overlaid(lines, metric), f"Validation score by epoch.{unlike}")
     return f"<h2>Score and price</h2>{price}<h2>Training</h2>{training}"
 
 
@@ -194,5 +190,5 @@ def _silos(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
     if len(shown) > max(len(silos), 6):  # the longer side runs down the page
         lines = [list(line) for line in zip(*lines, strict=True)]
     note = "Test scores." + (" A merged run has one silo and is left out." if len(shown) < len(rows) else "")
-    drawn = figure(plots.silo_dots(tests, rows[0].metric), "Test scores silo by silo.")
+    drawn = figure(compare_plots.silo_dots(tests, rows[0].metric), "Test scores silo by silo.")
     return f"<h2>Silo by silo</h2>{table(lines[0], lines[1:], note)}{drawn}"

@@ -5,125 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from isthmus import methods
-from isthmus.errors import IsthmusError
 from isthmus.protect.base import UNPROTECTED
 from isthmus.run.folder import RunFolder
-from isthmus.run.plots import bytes_text, list_names, party_order
+from isthmus.run.summary import Flow, is_merged, rank, read_flows
+from isthmus.run.text import bytes_text, list_names, party_order
+from isthmus.run.words import NEVER, WORDS
 from isthmus.wire.ledger import SERVER, Kind, party
-
-
-@dataclass(frozen=True)
-class Words:
-    """One kind of message in plain words; ``up``, ``down`` and ``peer`` say it for one direction only."""
-
-    name: str
-    what: str
-    risk: str
-    up: str = ""  # from a silo to the server
-    down: str = ""  # from the server to a silo
-    peer: str = ""  # from a silo to a silo
-
-    def meaning(self, direction: str, empty: bool = False) -> str:
-        """What the message carries, and what can be learnt from it."""
-        return f"{getattr(self, direction) or self.what} {'Here it was empty.' if empty else self.risk}"
-
-
-WORDS: dict[Kind, Words] = {
-    Kind.SCHEMA: Words(
-        "column names and label names",
-        "Names of silos, columns and labels, and problems found while comparing them.",
-        "This describes what sort of data a silo holds, not its records.",
-        down="The label names of all silos together, and problems found while comparing schemas.",
-    ),
-    Kind.IDS: Words(
-        "ids of nodes",
-        "Ids of nodes, as they are or as hashes.",
-        "They tell which nodes exist. Read a hash as the id itself: the run's seed is enough to undo it.",
-        up="Keyed hashes of the ids of the nodes a silo owns, to find nodes with two owners.",
-        down="The hashes that two silos both sent; an empty list where every node has one owner.",
-        peer="Public ids of this silo's nodes that the sender's edges refer to, and keys of those edges.",
-    ),
-    Kind.ORDER: Words(
-        "the order of training nodes",
-        "Keyed hashes of training and evaluation ids, and their places in one common shuffle.",
-        "They tell how many such nodes each silo has and, to whoever knows the run's seed, which.",
-        up="Keyed hashes of a silo's training and evaluation ids, to be placed in one common shuffle.",
-        down="The ranks of the silo's own nodes in the common shuffle.",
-    ),
-    Kind.STATISTICS: Words(
-        "sums and counts over nodes",
-        "Sums and counts over a silo's nodes: sizes of splits, degrees, moments of features and of batches.",
-        "A sum over few nodes can reveal the value of one.",
-        down="Sums over all silos, and every silo's number of nodes in each split.",
-    ),
-    Kind.PORTS: Words(
-        "port numbers of cross edges",
-        "Port numbers of cross edges: the place of a neighbour in a node's list of neighbours.",
-        "A high number tells that the node has at least as many neighbours.",
-    ),
-    Kind.PARAMETERS: Words(
-        "model weights",
-        "Model weights.",
-        "Weights carry traces of the training data: membership and inversion attacks can tell whether a node "
-        "was trained on, or recover part of what it held.",
-        up="The weights of a silo's model after training on its own data.",
-        down="Weights combined from the models of all silos.",
-    ),
-    Kind.GRADIENTS: Words(
-        "gradients",
-        "Gradients of the loss for every model weight.",
-        "Inversion and membership attacks can recover training inputs and labels from gradients, the better "
-        "the fewer nodes they were taken over.",
-        up="Gradients of the loss on a silo's own training nodes, for every model weight.",
-        down="Gradients combined from all silos.",
-    ),
-    Kind.EMBEDDINGS: Words(
-        "embeddings of single nodes",
-        "Rows that the model computed for single boundary nodes, or for sums of a few of them.",
-        "Rows are computed from features and neighbours of a node and can be used to infer its attributes.",
-    ),
-    Kind.ADJOINTS: Words(
-        "derivatives for boundary rows",
-        "Derivatives of the loss for rows that crossed the boundary.",
-        "They depend on the labels and inputs of whoever computed the loss, and can reveal both in part.",
-    ),
-    Kind.METRICS: Words(
-        "losses, scores and label counts",
-        "Losses, scores, and numbers of nodes and of training labels of each class.",
-        "Over few nodes they can reveal a single outcome.",
-        down="Losses, scores and sizes of every silo, and label counts of all silos together.",
-    ),
-    Kind.SCORES: Words(
-        "predictions and labels of single nodes",
-        "The prediction and the true label of every evaluated node, one by one.",
-        "These are individual records, labels included.",
-    ),
-}
-NEVER = "node features, edge features and edges inside a silo"  # the wire has no kind of message for them
-
-
-@dataclass(frozen=True)
-class Flow:
-    """All messages of one kind between two parties under one protection; ``setup``: bytes before training."""
-
-    sender: str
-    receiver: str
-    kind: str
-    event: str
-    messages: int
-    rows: int
-    bytes: int
-    setup: int
-
-    @property
-    def direction(self) -> str:
-        """``up`` to the server, ``down`` from it, ``peer`` between silos."""
-        server = party(SERVER)
-        return "up" if self.receiver == server else "down" if self.sender == server else "peer"
 
 
 @dataclass(frozen=True)
@@ -175,7 +62,7 @@ def disclosure(folder: RunFolder) -> list[Paragraph]:
 def _party(flows: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
     """What one party saw, or several that saw the same kinds of messages in the same way."""
     of_group = [f for f in flows if f.receiver in receivers]
-    keys = sorted({(_rank(f.kind), f.kind, f.direction, f.event) for f in of_group})
+    keys = sorted({(rank(f.kind), f.kind, f.direction, f.event) for f in of_group})
     seen = []
     for _, kind, direction, event in keys:
         lines = [f for f in of_group if (f.kind, f.direction, f.event) == (kind, direction, event)]
@@ -227,7 +114,7 @@ def protection(event: str) -> str:
 def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
     """What crossed and what did not, as names; what reveals most comes first."""
     kinds = {flow.kind for flow in flows}
-    order = sorted(WORDS, key=lambda kind: -_rank(kind))
+    order = sorted(WORDS, key=lambda kind: -rank(kind))
     crossed = [WORDS[kind].name for kind in order if kind in kinds]
     return crossed, [NEVER, *(WORDS[kind].name for kind in order if kind not in kinds)]
 
@@ -252,38 +139,3 @@ def _one_party(flows: Sequence[Flow]) -> Paragraph:
         f"{crossed} between silos, because there was only one. This is a simulation, for comparison: silos "
         "that may not show their nodes cannot train like this.",
     )
-
-
-def is_merged(folder: RunFolder) -> bool:
-    """Whether the run's method puts all silos into one."""
-    name = str(folder.config.get("method", folder.metrics.get("method", "")))
-    return name in methods.names() and methods.get(name).merged
-
-
-def members(folder: RunFolder) -> list[RunFolder]:
-    """The runs behind a folder: one for each seed, or the folder itself."""
-    parts = [RunFolder(folder.path / f"seed-{seed}") for seed in folder.metrics.get("seeds", ())]
-    return parts if parts and all((part.path / "metrics.json").is_file() for part in parts) else [folder]
-
-
-def read_flows(folder: RunFolder) -> list[Flow]:
-    """The ledger summed over time (and seeds), by sender, receiver, kind and protection."""
-    parts = members(folder)
-    for part in parts:
-        if not (part.path / "ledger.parquet").is_file():
-            raise IsthmusError(f"'{part.path}' has no ledger.parquet, so it cannot be reported; run again.")
-    table = pa.concat_tables([part.ledger for part in parts])
-    early = pc.if_else(pc.equal(table["epoch"], 0), table["bytes"], 0)
-    keys, sums = ["sender", "receiver", "kind", "event"], ["messages", "rows", "bytes", "setup"]
-    table = table.append_column("setup", early).group_by(keys).aggregate([(name, "sum") for name in sums])
-    flows = [Flow(*(row[k] for k in keys), *(row[f"{s}_sum"] for s in sums)) for row in table.to_pylist()]
-    new = sorted({f.kind for f in flows} - {k.value for k in WORDS})
-    if new:
-        raise IsthmusError(f"'{folder.path}' has messages of unknown kind {', '.join(new)}; update isthmus.")
-    parties = {name: party_order(name) for f in flows for name in (f.sender, f.receiver)}
-    return sorted(flows, key=lambda f: (_rank(f.kind), parties[f.receiver], parties[f.sender], f.event))
-
-
-def _rank(kind: str) -> int:
-    """The place of a kind in the ledger's own order, which runs from names to records."""
-    return [k.value for k in Kind].index(kind)

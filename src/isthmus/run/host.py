@@ -84,7 +84,7 @@ class Recorder(Watcher):
         if run.wire.serves:
             with open(self.folder.path / "metrics.jsonl", "a") as file:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
-        if run.epoch % run.train.checkpoint_every == 0 or run.epoch == run.epochs:
+        if run.epoch % self.checkpoints.every(run) == 0 or run.epoch == run.epochs:
             self.checkpoints.commit(run)
         self.inner.on_epoch(run, lines)
 

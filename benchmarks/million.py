@@ -1,0 +1,142 @@
+"""Seconds and peak memory of every stage on a block model of a million nodes, eight million directed edges, ten silos.
+
+The stages: make the graph, choose owners, cut it, shake hands, lay out the run, train one sampled epoch (GraphSAGE,
+hidden 64, batches of 1,024 a silo, fanouts 10 and 10, federated averaging), score the validation nodes. A random split
+cuts nine edges of ten, METIS as few as it can; the handshake is dear for the one, the epoch for the other.
+
+    python benchmarks/million.py --json docs/results/million.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from measure import SEED, WORDS, Job, as_child, forget_peak, hot_spots, in_child, peak_mb, record
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from isthmus.train import Run
+
+_T = TypeVar("_T")
+SILOS = 10
+SPLITS = ("random", "metis")
+THREADS = (1, 2)
+TRAIN = {"epochs": 1, "batch": 1024, "fanout": [10, 10]}
+
+
+def main() -> None:
+    """Measure every split and number of threads, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--profile", choices=SPLITS, help="print the hot spots of the sampled epoch instead")
+    options = parser.parse_args()
+    if options.profile:
+        job = {"nodes": options.nodes, "split": options.profile, "profile": True}
+        print("\n".join(in_child(__file__, job)["profile"]))
+        return
+    jobs = [(how, threads) for how in SPLITS for threads in THREADS]
+    found = [
+        {"split": how, "threads": threads, **in_child(__file__, {"nodes": options.nodes, "split": how}, threads)}
+        for how, threads in jobs
+    ]
+    _show(found, options.nodes)
+    record(options.json, "one and two threads", nodes=options.nodes, silos=SILOS, train=TRAIN, runs=found)
+
+
+def _show(found: list[Job], nodes: int) -> None:
+    table = Table("stage", title=f"{nodes:,} nodes over {SILOS} silos: seconds, and peak MB", title_justify="left")
+    for run in found:
+        table.add_column(f"{run['split']}, {WORDS[run['threads']]}", justify="right")
+    for stage in found[0]["stages"]:
+        cells = [run["stages"][stage] for run in found]
+        table.add_row(stage, *(f"{cell['seconds']:.2f}  {cell['peak_mb']:6,.0f}" for cell in cells))
+    for name in ("cross_edges", "halo_rows", "steps"):
+        table.add_row(name.replace("_", " "), *(f"{run[name]:,}" for run in found))
+    Console(width=140).print(table)
+
+
+class Stages:
+    """Times what it runs, and notes the memory that the process held at most meanwhile."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, dict[str, float]] = {}
+
+    def run(self, name: str, work: Callable[[], _T]) -> _T:
+        """Run one stage."""
+        forget_peak()
+        began = time.perf_counter()
+        result = work()
+        self.note(name, time.perf_counter() - began)
+        return result
+
+    def note(self, name: str, seconds: float) -> None:
+        """Keep a stage that ends now."""
+        self.seen[name] = {"seconds": seconds, "peak_mb": peak_mb()}
+
+
+def work(job: Job) -> Job:
+    """All stages with one split, in this process."""
+    from isthmus.data import blocks
+    from isthmus.federation import open_federation
+    from isthmus.graph.partition import partition
+    from isthmus.graph.silo import split_graph
+    from isthmus.run.config import resolve
+    from isthmus.train import Run
+    from isthmus.wire.base import LocalWire
+
+    stages = Stages()
+    stages.run("imports", lambda: None)
+    graph = stages.run("make the graph", lambda: blocks(job["nodes"], degree=8.0, seed=SEED))
+    owner = stages.run("partition", lambda: partition(graph, job["split"], SILOS, SEED))
+    silos = stages.run("split_graph", lambda: split_graph(graph, owner, SILOS))
+    wire = LocalWire(SILOS)
+    federation = stages.run("handshake", lambda: open_federation(wire, silos, SEED))
+    model = {"name": "sage", "layers": 2, "hidden": 64}
+    config = resolve({"method": "fedavg", "seed": SEED, "model": model, "train": TRAIN})
+    run = stages.run("lay out the run", lambda: Run(federation, config.method, config.model, config.train, SEED))
+    if job.get("profile"):
+        return {"profile": hot_spots(lambda: _epoch(run, stages))}
+    _epoch(run, stages)
+    return {
+        "stages": stages.seen,
+        "edges": graph.m,
+        "cross_edges": int((owner[graph.edge_index[0]] != owner[graph.edge_index[1]]).sum()),
+        "halo_rows": sum(silo.h for silo in silos),
+        "steps": run.step,
+    }
+
+
+def _epoch(run: Run, stages: Stages) -> None:
+    """One epoch: steps with the average at their end, then the scores of the validation nodes."""
+    from isthmus.train import Watcher, train
+
+    class Enough(Exception):
+        """The epoch is over; the scores of a finished run are not wanted."""
+
+    class Clock(Watcher):
+        """Notes when the last step and the scores are done."""
+
+        def on_step(self, run: Run, loss: float) -> None:
+            """Once a step; the last one stands."""
+            stages.note("one epoch", time.perf_counter() - began)
+
+        def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
+            """After the scores."""
+            stages.note("validation", time.perf_counter() - began - stages.seen["one epoch"]["seconds"])
+            raise Enough
+
+    forget_peak()
+    began = time.perf_counter()
+    with suppress(Enough):
+        train(run, Clock())
+
+
+if __name__ == "__main__" and not as_child(work):
+    main()

@@ -1,0 +1,67 @@
+"""Figures of several runs side by side as inline SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from isthmus.run.canvas import SERIES, Canvas, Scores, Values, clip, drawing
+
+
+@drawing
+def score_against_bytes(runs: Mapping[str, tuple[float | None, float | None, float | None]], metric: str) -> Canvas:
+    """A point for each run: (test score, deviation, bytes per step).
+
+    A run that sends nothing stands at the left edge; one without bytes (merged data) is a line across.
+    """
+    canvas = Canvas(2.9, names=len(runs))
+    sent = [size for *_, size in runs.values() if size]
+    edge = min(sent, default=1.0) / 10
+    for number, (name, (score, deviation, size)) in enumerate(runs.items()):
+        colour, mark, _ = _style(number)
+        if score is not None and size is None:
+            look = {"color": colour, "linewidth": 1.2, "linestyle": (0, (4, 3))}
+            canvas.axes.axhline(score, label=clip(name), **look)
+        elif score is not None and size is not None:
+            look = {"fmt": mark, "markersize": 6.5, "capsize": 3, "elinewidth": 1, "color": colour, "alpha": 0.8}
+            canvas.axes.errorbar(max(size, edge), score, yerr=deviation or None, label=clip(name), **look)
+    silent = any(size == 0 for score, _, size in runs.values() if score is not None)
+    canvas.sizes("bytes per step, log scale" + (" (left edge: none)" if silent else ""))
+    canvas.scores("y", metric, "test")
+    canvas.legend(runs)
+    return canvas
+
+
+@drawing
+def overlaid(curves: Mapping[str, tuple[Sequence[int], Values]], metric: str) -> Canvas:
+    """The validation curve of each run."""
+    canvas = Canvas(2.9, names=len(curves))
+    for number, (name, (epochs, values)) in enumerate(curves.items()):
+        colour, _, dash = _style(number)
+        canvas.line(epochs, values, colour, 1.5, label=clip(name), linestyle=dash)
+    canvas.count("epoch")
+    canvas.scores("y", metric, "validation")
+    canvas.legend()
+    return canvas
+
+
+@drawing
+def silo_dots(runs: Mapping[str, Scores], metric: str) -> Canvas:
+    """Test scores silo by silo, one dot a run."""
+    silos = list(dict.fromkeys(silo for scores in runs.values() for silo in scores))
+    canvas = Canvas(0.7 + 0.27 * len(silos), names=len(runs))
+    for number, (name, scores) in enumerate(runs.items()):
+        colour, mark, _ = _style(number)
+        known = {row: score for row, silo in enumerate(silos) if (score := scores.get(silo)) is not None}
+        look = {"color": colour, "alpha": 0.85, "label": clip(name)}
+        canvas.axes.plot(list(known.values()), list(known), mark, **look)
+    canvas.rows(silos)
+    canvas.axes.grid(True, axis="y")
+    canvas.scores("x", metric, "test")
+    canvas.legend()
+    return canvas
+
+
+def _style(number: int) -> tuple[str, str, str]:
+    """Colour, marker and dash of a run; when colours run out, the others change."""
+    lap, place = divmod(number, len(SERIES))
+    return SERIES[place], "osD^"[lap % 4], ("-", "--", "-.", ":")[lap % 4]

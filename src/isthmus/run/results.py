@@ -1,0 +1,78 @@
+"""The report's results: scores of the federation, silo by silo, and over time."""
+
+from __future__ import annotations
+
+from isthmus.run import plots
+from isthmus.run.folder import RunFolder
+from isthmus.run.page import Cell, Line, figure, table
+from isthmus.run.summary import curves, fact, members, primary, score, silo_names
+from isthmus.run.text import gain_text, metric_label, spread_text
+
+
+def results(folder: RunFolder, alone: RunFolder | None) -> str:
+    """Scores of the federation by metric, then of each silo."""
+    head = ["Metric", "Validation", "Test", *(["Alone", "Gain"] if alone else [])]
+    rows: list[Line] = [
+        [metric_label(metric), *_scores(folder, alone, metric)]
+        for metric in folder.metrics.get("test") or {}
+        if metric != "silos"
+    ]
+    note = "Over the nodes or edges of all silos together." if folder.metrics.get("pooled") else ""
+    note = note or "Means over silos, weighted by how many nodes or edges each scored."
+    note += " Alone: each silo trained by itself. Gains are in percentage points." if alone else ""
+    note += " ± is the deviation over seeds." if folder.metrics.get("test_std") else ""
+    return f"<h2>Results</h2>{table(head, rows, note)}{_by_silo(folder, alone)}"
+
+
+def _by_silo(folder: RunFolder, alone: RunFolder | None) -> str:
+    """Size and scores of each silo."""
+    metric, silos, sizes = primary(folder), silo_names(folder), fact(folder, "silo_nodes", {})
+    if not silos:
+        return ""
+    head = ["Silo", "Nodes", "Training", "Halo", "Validation", "Test", *(["Alone", "Gain"] if alone else [])]
+    rows: list[Line] = []
+    for silo in silos:
+        held = (sizes.get(silo, {}).get(key) for key in ("nodes", "train", "halo"))
+        counts = ["–" if count is None else f"{count:,}" for count in held]
+        rows.append([silo, *counts, *_scores(folder, alone, metric, silo)])
+    note = f"Scores are {metric_label(metric)}. Training: nodes or edges that the silo trains on. "
+    note += "Halo: nodes of other silos at the far end of its edges."
+    tests = {silo: score(folder, "test", metric, silo) for silo in silos}
+    base = {silo: score(alone, "test", metric, silo) for silo in silos} if alone else None
+    gain = ", and its gain over training alone in percentage points" if alone else ""
+    drawn = figure(plots.silo_bars(tests, base, metric), f"Test {metric_label(metric)} of each silo{gain}.")
+    return f"<h3>Silo by silo</h3>{table(head, rows, note)}{drawn if len(silos) > 1 else ''}"
+
+
+def _scores(folder: RunFolder, alone: RunFolder | None, metric: str, silo: str = "") -> list[str | Cell]:
+    """Validation and test score; with a run of each silo alone also that one's, and the gain."""
+    own: list[str | Cell] = [_with_deviation(folder, split, metric, silo) for split in ("valid", "test")]
+    if alone is None:
+        return own
+    text = gain_text(metric, score(folder, "test", metric, silo), score(alone, "test", metric, silo))
+    tone = {"+": "good", "−": "bad"}.get(text[0], "") if text.strip("+−0.") else ""
+    return [*own, _with_deviation(alone, "test", metric, silo), Cell(text, tone=tone)]
+
+
+def _with_deviation(folder: RunFolder, split: str, metric: str, silo: str = "") -> str:
+    """A score, with its deviation where there are several seeds."""
+    value, spread = score(folder, split, metric, silo), score(folder, f"{split}_std", metric, silo)
+    return spread_text(metric, value, spread)
+
+
+def training(folder: RunFolder) -> str:
+    """Loss and validation over time."""
+    found, metric = curves(folder), primary(folder)
+    mean = f" Mean of {len(members(folder))} seeds." if len(members(folder)) > 1 else ""
+    parts = ["<h2>Training</h2>"]
+    if found.steps:
+        drawn = plots.loss_curve(found.steps, found.loss)
+        parts.append(figure(drawn, f"Training loss of the federation by step.{mean}"))
+    if found.epochs:
+        named = dict(zip(silo_names(folder), found.silos, strict=False))
+        best = [int(epoch) for epoch in fact(folder, "best_epoch", [])]
+        mark = best[0] if len(set(best)) == 1 and not mean else 0
+        svg = plots.valid_curve(found.epochs, found.valid, named, metric, mark)
+        thin = " Thin lines are single silos." if len(named) > 1 else ""
+        parts.append(figure(svg, f"Validation {metric_label(metric)} by epoch.{thin}{mean}"))
+    return "\n".join(parts) if len(parts) > 1 else ""

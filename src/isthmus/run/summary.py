@@ -1,0 +1,172 @@
+"""What a run folder tells: scores, curves, sizes, and the ledger summed by who sent what to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from isthmus import methods
+from isthmus.errors import IsthmusError
+from isthmus.protect.base import UNPROTECTED
+from isthmus.run.folder import RunFolder
+from isthmus.run.text import party_order
+from isthmus.wire.ledger import SERVER, Kind, party
+
+
+def is_merged(folder: RunFolder) -> bool:
+    """Whether the run's method puts all silos into one."""
+    name = str(folder.config.get("method", folder.metrics.get("method", "")))
+    return name in methods.names() and methods.get(name).merged
+
+
+def members(folder: RunFolder) -> list[RunFolder]:
+    """The runs behind a folder: one for each seed, or the folder itself."""
+    parts = [RunFolder(folder.path / f"seed-{seed}") for seed in folder.metrics.get("seeds", ())]
+    return parts if parts and all((part.path / "metrics.json").is_file() for part in parts) else [folder]
+
+
+def fact(folder: RunFolder, key: str, default: Any) -> Any:
+    """A value of ``metrics.json``: the run's, its first seed's, or the default."""
+    for source in (folder.metrics, members(folder)[0].metrics):
+        if source.get(key) is not None:
+            return source[key]
+    return default
+
+
+def data_name(folder: RunFolder) -> str:
+    """The data set's name; of a folder of parts only the last part of its path."""
+    return Path(str(fact(folder, "data", folder.config.get("data", {}).get("name", "data")))).name
+
+
+def steps_of(folder: RunFolder) -> int:
+    """Steps of the run, over all its seeds; at least 1."""
+    return max(sum(int(part.metrics.get("steps") or 0) for part in members(folder)), 1)
+
+
+def finished(folder: RunFolder) -> datetime | None:
+    """When the run ended, or the last of its seeds, in UTC."""
+    times = [(part.metrics.get("environment") or {}).get("finished") for part in members(folder)]
+    return max((datetime.fromisoformat(time).astimezone(UTC) for time in times if time), default=None)
+
+
+def score(folder: RunFolder, split: str, metric: str, silo: str = "") -> float | None:
+    """A final score, of the federation or of a silo; split ``test_std`` gives its deviation over seeds."""
+    scores = folder.metrics.get(split) or {}
+    scores = (scores.get("silos") or {}).get(silo) or {} if silo else scores
+    value = scores.get(metric)
+    return None if value is None else float(value)
+
+
+def silo_names(folder: RunFolder) -> list[str]:
+    """Every silo that the final scores or sizes name, in their order, which is also that of the curves."""
+    parts = [(folder.metrics.get(split) or {}).get("silos") or {} for split in ("valid", "test")]
+    parts.append(fact(folder, "silo_nodes", {}))
+    return list(dict.fromkeys(name for part in parts for name in part))
+
+
+def primary(folder: RunFolder) -> str:
+    """The metric that the run is judged by."""
+    return str(folder.metrics.get("metric") or next(iter(folder.metrics.get("test") or {"score": None})))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What ``metrics.jsonl`` tells: means over seeds, at the steps and epochs that all seeds reached."""
+
+    steps: list[int]
+    loss: list[float | None]
+    epochs: list[int]
+    valid: list[float | None]
+    silos: list[list[float | None]]
+
+
+def curves(folder: RunFolder) -> Curves:
+    """The learning curves of a run, or their means over its seeds."""
+    runs = [part.history for part in members(folder) if (part.path / "metrics.jsonl").is_file()]
+    loss = [{line["step"]: line.get("loss") for line in run if "valid" not in line} for run in runs]
+    seen = [{line["epoch"]: line for line in run if "valid" in line} for run in runs]
+    steps = sorted(set.intersection(*map(set, loss))) if loss else []
+    epochs = sorted(set.intersection(*map(set, seen))) if seen else []
+    width = max((len(line.get("silo_valid", ())) for run in seen for line in run.values()), default=0)
+    metric = primary(folder)
+    return Curves(
+        steps,
+        [_mean([run[step] for run in loss]) for step in steps],
+        epochs,
+        [_mean([(run[epoch]["valid"] or {}).get(metric) for run in seen]) for epoch in epochs],
+        [[_mean([_at(run[e].get("silo_valid"), i) for run in seen]) for e in epochs] for i in range(width)],
+    )
+
+
+def _at(values: Sequence[float | None] | None, place: int) -> float | None:
+    return values[place] if values and place < len(values) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True)
+class Flow:
+    """All messages of one kind between two parties under one protection; ``setup``: bytes before training."""
+
+    sender: str
+    receiver: str
+    kind: str
+    event: str
+    messages: int
+    rows: int
+    bytes: int
+    setup: int
+
+    @property
+    def direction(self) -> str:
+        """``up`` to the server, ``down`` from it, ``peer`` between silos."""
+        server = party(SERVER)
+        return "up" if self.receiver == server else "down" if self.sender == server else "peer"
+
+
+def read_flows(folder: RunFolder) -> list[Flow]:
+    """The ledger summed over time (and seeds), by sender, receiver, kind and protection."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = members(folder)
+    for part in parts:
+        if not (part.path / "ledger.parquet").is_file():
+            raise IsthmusError(f"'{part.path}' has no ledger.parquet, so it cannot be reported; run again.")
+    table = pa.concat_tables([part.ledger for part in parts])
+    early = pc.if_else(pc.equal(table["epoch"], 0), table["bytes"], 0)
+    keys, sums = ["sender", "receiver", "kind", "event"], ["messages", "rows", "bytes", "setup"]
+    table = table.append_column("setup", early).group_by(keys).aggregate([(name, "sum") for name in sums])
+    flows = [Flow(*(row[k] for k in keys), *(row[f"{s}_sum"] for s in sums)) for row in table.to_pylist()]
+    new = sorted({f.kind for f in flows} - {k.value for k in Kind})
+    if new:
+        raise IsthmusError(f"'{folder.path}' has messages of unknown kind {', '.join(new)}; update isthmus.")
+    parties = {name: party_order(name) for f in flows for name in (f.sender, f.receiver)}
+    return sorted(flows, key=lambda f: (rank(f.kind), parties[f.receiver], parties[f.sender], f.event))
+
+
+def rank(kind: str) -> int:
+    """The place of a kind in the ledger's own order, which runs from names to records."""
+    return [k.value for k in Kind].index(kind)
+
+
+def epsilons(folder: RunFolder) -> dict[str, float]:
+    """The privacy loss of each kind in the ledger; infinite where a message left without a bound."""
+    flows, known = read_flows(folder), fact(folder, "epsilon", {})
+    spent = {f.kind: float("inf" if known.get(f.kind) is None else known[f.kind]) for f in flows}
+    return spent | {f.kind: float("inf") for f in flows if f.event == str(UNPROTECTED)}
+
+
+def carried_bytes(folder: RunFolder) -> dict[str, int]:
+    """Bytes of each kind that the transport moved between hosts, over all seeds."""
+    total: dict[str, int] = {}
+    for part in members(folder):
+        for kind, size in (part.metrics.get("transport") or {}).items():
+            total[kind] = total.get(kind, 0) + int(size)
+    return total

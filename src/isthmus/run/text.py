@@ -1,0 +1,90 @@
+"""Numbers and names as people read them, the same in tables, figures and sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from isthmus.wire.ledger import SERVER, party
+
+_SHARES = ("accuracy", "f1", "auc", "precision", "recall")
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric lies between 0 and 1 and reads best in per cent."""
+    return any(word in metric for word in _SHARES)
+
+
+def score_text(metric: str, value: float | None, digits: int = 1) -> str:
+    """A score for humans: shares in per cent, anything else to four digits, nothing as a dash."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{100 * value:.{digits}f} %" if is_share(metric) else f"{value:.4g}"
+
+
+def spread_text(metric: str, value: float | None, deviation: float | None) -> str:
+    """A score with its deviation over seeds, where there is one: ``79.4 ± 0.4 %``."""
+    text = score_text(metric, value)
+    return text if deviation is None else f"{text.removesuffix(' %')} ± {score_text(metric, deviation)}"
+
+
+def gain_text(metric: str, value: float | None, base: float | None) -> str:
+    """A difference with its sign; between shares in percentage points."""
+    if value is None or base is None:
+        return "–"
+    text = f"{100 * (value - base):+.1f}" if is_share(metric) else f"{value - base:+.4g}"
+    return text.replace("-", "−")
+
+
+def metric_label(metric: str) -> str:
+    """``macro_pr_auc`` as ``macro PR-AUC``, ``pr_auc/C2`` as ``PR-AUC of C2``."""
+    name, _, task = metric.partition("/")
+    for code, text in (("f1_minority", "F1 of the rare class"), ("f1", "F1"), ("pr_auc", "PR-AUC")):
+        name = name.replace(code, text)
+    return name.replace("_", " ") + (f" of {task}" if task else "")
+
+
+def party_order(name: str) -> tuple[int, int, str]:
+    """The server first, then silos by number, then any other name."""
+    stem, _, number = name.rpartition("-")
+    if stem == "silo" and number.isdigit():
+        return (1, int(number), "")
+    return (0 if name == party(SERVER) else 2, 0, name)
+
+
+def list_names(names: Iterable[str]) -> str:
+    """``silo-0 to silo-4`` for neighbours, else the names one by one."""
+    names = list(names)
+    numbers = [party_order(name)[1] for name in names if party_order(name)[0] == 1]
+    if len(names) > 2 and len(numbers) == len(names) and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{names[0]} to {names[-1]}"
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+
+
+def bytes_text(size: float) -> str:
+    """A size for humans, in powers of 1000: ``1.3 MB``."""
+    units, place = ("B", "kB", "MB", "GB", "TB", "PB"), 0
+    while size >= 999.5 and place < len(units) - 1:
+        size, place = size / 1000, place + 1
+    digits = 0 if size >= 99.95 or size == int(size) else 1
+    return f"{size:.{digits}f} {units[place]}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds for humans."""
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def epsilon_text(value: float) -> str:
+    """An epsilon for humans."""
+    return "∞" if value == float("inf") else f"{value:.3g}"
+
+
+def count_text(number: int, noun: str) -> str:
+    """A number with its noun: ``1 silo``, ``1,200 silos``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,89 @@
+"""What crossed, in the report: bytes by kind and party, epsilon, and the disclosure sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from isthmus.run import plots
+from isthmus.run.disclosure import Paragraph, Seen, protection
+from isthmus.run.folder import RunFolder
+from isthmus.run.page import Cell, figure, table
+from isthmus.run.summary import Flow, carried_bytes, epsilons, is_merged, members, steps_of
+from isthmus.run.text import bytes_text, epsilon_text
+
+
+def traffic(folder: RunFolder, flows: Sequence[Flow]) -> str:
+    """Bytes by kind, per step, and from whom to whom; with several hosts also what the transport carried."""
+    if not flows:
+        return "<h2>What crossed</h2><p>Nothing: the ledger is empty.</p>"
+    steps, carried = steps_of(folder), carried_bytes(folder)
+    sizes: dict[str, int] = {}
+    pairs: dict[tuple[str, str], int] = {}
+    for f in flows:
+        sizes[f.kind] = sizes.get(f.kind, 0) + f.bytes
+        pairs[f.sender, f.receiver] = pairs.get((f.sender, f.receiver), 0) + f.bytes
+    sizes = dict(sorted(sizes.items(), key=lambda item: -item[1]))
+    head = ["Kind", "Messages", "Rows", "Before training", "Per step", "Bytes"] + ["Carried"] * bool(carried)
+    rows = [_amounts(kind, [f for f in flows if f.kind == kind], steps, carried) for kind in sizes]
+    shown = table(head, rows, _traffic_note(folder), total=_amounts("all", flows, steps, carried))
+    kinds = figure(plots.kind_bars(sizes), "Bytes by kind of message.")
+    parties = figure(plots.heat_map(pairs), "Bytes from each party (row) to each party (column).")
+    return f"<h2>What crossed</h2>{shown}{kinds}{parties}"
+
+
+def _traffic_note(folder: RunFolder) -> str:
+    seeds = len(members(folder))
+    note = f"Bytes count once for each receiving party; per step: all bytes over {steps_of(folder):,} steps."
+    note += f" Sums over {seeds} seeds." if seeds > 1 else ""
+    note += " Carried: what really moved between hosts." if carried_bytes(folder) else ""
+    merged = " Here the only silo and the server were one place, so none of this left it."
+    return note + merged * is_merged(folder)
+
+
+def _amounts(kind: str, flows: Sequence[Flow], steps: int, carried: Mapping[str, int]) -> list[str | Cell]:
+    """One line of the table of bytes."""
+    total, setup = sum(f.bytes for f in flows), sum(f.setup for f in flows)
+    counts = [f"{sum(f.messages for f in flows):,}", f"{sum(f.rows for f in flows):,}"]
+    moved = sum(carried.values()) if kind == "all" else carried.get(kind, 0)
+    line: list[str | Cell] = [kind, *counts, _size(setup), bytes_text(total / steps), _size(total)]
+    return [*line, _size(moved)] if carried else line
+
+
+def _size(size: int) -> Cell:
+    return Cell(bytes_text(size), f"{size:,} bytes")
+
+
+def privacy(folder: RunFolder, flows: Sequence[Flow]) -> str:
+    """Epsilon by kind."""
+    rows = []
+    for kind, value in epsilons(folder).items():
+        events = sorted({f.event for f in flows if f.kind == kind})
+        rows.append([kind, " ".join(map(protection, events)), epsilon_text(value)])
+    if is_merged(folder):
+        return "<h2>Privacy loss</h2><p>One party held everything, so epsilon is infinite.</p>"
+    if not rows:
+        return "<h2>Privacy loss</h2><p>Nothing crossed, so there is no loss: epsilon is 0.</p>"
+    note = (
+        "Epsilon bounds how far a release can move the odds of any conclusion about one protected unit. "
+        "∞: there is no bound."
+    )
+    return "<h2>Privacy loss</h2>" + table(["Kind", "Protection", "ε"], rows, note, left=2)
+
+
+def sheet(paragraphs: Sequence[Paragraph], seeds: int) -> str:
+    """The disclosure sheet."""
+    many = f" Amounts are sums over {seeds} seeds." if seeds > 1 else ""
+    parts = [f"<h2>Disclosure sheet</h2><p>What each party saw, from the ledger alone.{many}</p>"]
+    for part in paragraphs:
+        parts.append(f"<h3>{escape(part.title)}</h3><p>{escape(part.lead)}</p>")
+        parts += ["<dl>", *map(_seen, part.seen), "</dl>"] if part.seen else []
+        points = "".join(f"<li>{escape(point)}</li>" for point in part.points)
+        parts.append(f"<ul>{points}</ul>" if points else "")
+    return "\n".join(parts)
+
+
+def _seen(seen: Seen) -> str:
+    amounts = f"From {seen.sender}: {seen.amounts}. {seen.protection}"
+    text = f'<dd>{escape(seen.meaning)}</dd><dd class="small">{escape(amounts)}</dd>'
+    return f'<div class="seen"><dt>{escape(seen.kind.capitalize())}</dt>{text}</div>'

@@ -1,0 +1,98 @@
+"""Each kind of message in plain words: what it carries, and what can be learnt from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isthmus.wire.ledger import Kind
+
+
+@dataclass(frozen=True)
+class Words:
+    """One kind of message in plain words; ``up``, ``down`` and ``peer`` say it for one direction only."""
+
+    name: str
+    what: str
+    risk: str
+    up: str = ""  # from a silo to the server
+    down: str = ""  # from the server to a silo
+    peer: str = ""  # from a silo to a silo
+
+    def meaning(self, direction: str, empty: bool = False) -> str:
+        """What the message carries, and what can be learnt from it."""
+        return f"{getattr(self, direction) or self.what} {'Here it was empty.' if empty else self.risk}"
+
+
+WORDS: dict[Kind, Words] = {
+    Kind.SCHEMA: Words(
+        "column names and label names",
+        "Names of silos, columns and labels, and problems found while comparing them.",
+        "This describes what sort of data a silo holds, not its records.",
+        down="The label names of all silos together, and problems found while comparing schemas.",
+    ),
+    Kind.IDS: Words(
+        "ids of nodes",
+        "Ids of nodes, as they are or as hashes.",
+        "They tell which nodes exist. Read a hash as the id itself: the run's seed is enough to undo it.",
+        up="Keyed hashes of the ids of the nodes a silo owns, to find nodes with two owners.",
+        down="The hashes that two silos both sent; an empty list where every node has one owner.",
+        peer="Public ids of this silo's nodes that the sender's edges refer to, and keys of those edges.",
+    ),
+    Kind.ORDER: Words(
+        "the order of training nodes or edges",
+        "Keyed hashes of training and evaluation ids, and their places in one common shuffle.",
+        "They tell how many such nodes or edges each silo has and, to whoever knows the run's seed, which.",
+        up="Keyed hashes of a silo's training and evaluation ids, to be placed in one common shuffle.",
+        down="The places of the silo's own nodes or edges in the common shuffle.",
+    ),
+    Kind.STATISTICS: Words(
+        "sums, counts and label counts",
+        "Sums and counts over a silo's nodes or edges: sizes of its splits, training labels of each class, "
+        "degrees, moments of features and of batches.",
+        "A sum or a count over few nodes can reveal the value or the label of one.",
+        down="Sums and label counts of all silos together, and the sizes of every silo's splits.",
+    ),
+    Kind.PORTS: Words(
+        "port numbers of cross edges",
+        "Port numbers of cross edges: the place of a neighbour in a node's list of neighbours.",
+        "A high number tells that the node has at least as many neighbours.",
+    ),
+    Kind.PARAMETERS: Words(
+        "model weights",
+        "Model weights.",
+        "Weights carry traces of the training data: membership and inversion attacks can tell whether a node "
+        "was trained on, or recover part of what it held.",
+        up="The weights of a silo's model after training on its own data.",
+        down="Weights combined from the models of all silos.",
+    ),
+    Kind.GRADIENTS: Words(
+        "gradients",
+        "Gradients of the loss for every model weight.",
+        "Inversion and membership attacks can recover training inputs and labels from gradients, the better "
+        "the fewer nodes they were taken over.",
+        up="Gradients of the loss on a silo's own training data, for every model weight.",
+        down="Gradients combined from all silos.",
+    ),
+    Kind.EMBEDDINGS: Words(
+        "embeddings of single nodes",
+        "Rows that the model computed for single boundary nodes, or for sums of a few of them.",
+        "Rows are computed from features and neighbours of a node and can be used to infer its attributes.",
+    ),
+    Kind.ADJOINTS: Words(
+        "derivatives for boundary rows",
+        "Derivatives of the loss for rows that crossed the boundary.",
+        "They depend on the labels and inputs of whoever computed the loss, and can reveal both in part.",
+    ),
+    Kind.METRICS: Words(
+        "losses, scores and sizes of silos",
+        "Losses and scores of a silo, its numbers of nodes and halo nodes and, in a resumed run, its checkpoints.",
+        "Over few nodes they can reveal a single outcome.",
+        down="Losses, scores, and numbers of nodes and halo nodes of every silo.",
+    ),
+    Kind.SCORES: Words(
+        "predictions and labels of single nodes or edges",
+        "The prediction and the true label of every evaluated node or edge, one by one.",
+        "These are individual records, labels included.",
+    ),
+}
+NEVER = "node features, edge features and edges inside a silo"  # the wire has no kind of message for them

@@ -1,0 +1,124 @@
+"""The one door: nothing passes beside it, and everything that passes is counted."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from isthmus import methods
+from isthmus.federation import open_federation
+from isthmus.graph.silo import split_graph
+from isthmus.nn.model import MODELS
+from isthmus.protect.base import Event, Protect
+from isthmus.settings import TrainConfig
+from isthmus.train import Run, train
+from isthmus.wire.base import LocalWire
+from isthmus.wire.ledger import Kind
+from tests.small import parameters, run_method, small_graph
+
+THREE = torch.arange(24) % 3
+
+
+@pytest.mark.parametrize("halo", ["drop", "placeholder"])
+@pytest.mark.parametrize("model", ["gcn", "gat", "multi-pna"])
+def test_nan_in_one_silo_does_not_reach_another(model: str, halo: str) -> None:
+    """Rows of silo 2 were never sent to silos 0 and 1, which therefore train exactly as before."""
+    graph = small_graph(24, 120)
+    spoilt = replace(graph, x=torch.where((THREE == 2)[:, None], torch.nan, graph.x))
+    training = {"batch": 4, "fanout": (3,), "epochs": 2}
+    options = {"exchange": {"halo": halo}}
+    clean = parameters(run_method("local", graph, THREE, 3, model, options=options, **training))
+    beside = parameters(run_method("local", spoilt, THREE, 3, model, options=options, **training))
+    for name in clean:
+        assert torch.equal(clean[name][:2], beside[name][:2]), name
+    assert not torch.equal(clean["head.weight"][2], beside["head.weight"][2])
+
+
+def test_a_parcel_is_a_copy() -> None:
+    wire, rows = LocalWire(2), torch.ones(3, 2)
+    got = wire.post(Kind.EMBEDDINGS, {(0, 1): rows})
+    rows.zero_()
+    assert bool((got[0, 1] == 1).all())
+
+
+def test_every_message_is_in_the_ledger() -> None:
+    wire = LocalWire(3)
+    wire.ledger.epoch, wire.ledger.step = 2, 7
+    wire.post(Kind.EMBEDDINGS, {(0, 1): torch.zeros(4, 5), (0, 2): torch.zeros(1, 5, dtype=torch.float64)})
+    wire.total(Kind.GRADIENTS, torch.zeros(3, 10))
+    table = wire.ledger.table().to_pylist()
+    sent = {(row["sender"], row["receiver"], row["kind"]): (row["rows"], row["bytes"]) for row in table}
+    assert sent["silo-0", "silo-1", "embeddings"] == (4, 80)
+    assert sent["silo-0", "silo-2", "embeddings"] == (1, 40)
+    assert all(sent[f"silo-{i}", "server", "gradients"] == (1, 40) for i in range(3))
+    assert all(sent["server", f"silo-{i}", "gradients"] == (1, 40) for i in range(3))
+    assert len(table) == 8
+    assert all((row["epoch"], row["step"], row["event"]) == (2, 7, "unprotected") for row in table)
+    assert wire.ledger.by_kind() == {"gradients": 240, "embeddings": 120}
+
+
+def test_fedavg_sends_its_parameters_up_and_down_once_a_round() -> None:
+    result = run_method("fedavg", small_graph(24, 120), THREE, 3, epochs=5, options={"sync": {"local_epochs": 2}})
+    numbers = sum(p[0].numel() for p in result.run.sets.parameters.values())
+    rounds = 3  # after epochs 2, 4, and the last
+    assert result.bytes["parameters"] == rounds * 3 * 2 * numbers * 8
+
+
+def test_local_training_sends_neither_parameters_nor_gradients() -> None:
+    crossed = run_method("local", small_graph(24, 120), THREE, 3).bytes
+    assert set(crossed) == {"ids", "schema", "statistics", "metrics"}
+
+
+def test_scores_leave_a_silo_only_when_pooled_metrics_are_asked_for() -> None:
+    graph = small_graph(24, 120)
+    apart, pooled = run_method("fedavg", graph, THREE, 3), run_method("fedavg", graph, THREE, 3, pooled=True)
+    assert "scores" not in apart.bytes and "scores" in pooled.bytes
+    alone = torch.zeros(24, dtype=torch.int64)
+    one = run_method("sync-sgd", small_graph(24, 120, inner=THREE), alone, 1, pooled=True)
+    many = run_method("sync-sgd", small_graph(24, 120, inner=THREE), THREE, 3, pooled=True)
+    assert many.test.as_dict() == pytest.approx(one.test.as_dict())  # pooled scores do not depend on the split
+
+
+@dataclass(frozen=True)
+class Halve(Protect):
+    """A mechanism of its own: halves what it seals, and says so."""
+
+    @property
+    def separates(self) -> bool:
+        return True
+
+    def seal(self, kind: Kind, senders: Tensor, rows: Tensor) -> tuple[Tensor, Event]:
+        assert len(senders) == len(rows)
+        return (rows / 2, Event("halved", "silo")) if kind == Kind.GRADIENTS else super().seal(kind, senders, rows)
+
+
+def test_protection_acts_on_every_payload_and_is_recorded() -> None:
+    graph, losses = small_graph(24, 120), []
+    for protect in (Protect(), Halve()):
+        wire = LocalWire(3, protect)
+        federation = open_federation(wire, split_graph(graph, THREE, 3))
+        settings = TrainConfig(epochs=3, optimiser="sgd", lr=0.1 if protect == Protect() else 0.2, weight_decay=0.0)
+        model = replace(MODELS["gcn"], hidden=8, dropout=0.0)
+        result = train(Run(federation, methods.get("sync-sgd"), model, settings, dtype=torch.float64))
+        losses.append([line["loss"] for line in result.history])
+        table = wire.ledger.table().to_pylist()
+        events = {row["event"] for row in table if row["kind"] == "gradients"}
+        assert events == {"unprotected" if protect == Protect() else "halved/silo"}
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)  # half the gradient at twice the rate
+
+
+def test_totals_are_differentiable_and_their_adjoints_are_counted() -> None:
+    wire, x = LocalWire(3), torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    wire.close((wire.total(Kind.STATISTICS, x) ** 2).sum()).backward()
+    assert x.grad is not None
+    assert torch.allclose(x.grad, 2 * x.detach().sum(0).expand(3, 4))
+    assert wire.ledger.by_kind()["statistics"] == 2 * 3 * 2 * 32  # up and down, forward and backward
+
+
+def test_a_silo_holds_content_of_its_own_nodes_only() -> None:
+    graph = small_graph(24, 30)
+    for silo in split_graph(graph, THREE, 3):
+        assert silo.n + silo.h < graph.n
+        assert len(silo.x) == len(silo.y) == len(silo.split) == silo.n
+        assert silo.edge_index.shape[1] < graph.m

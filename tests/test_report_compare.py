@@ -1,0 +1,83 @@
+"""Runs side by side, and several seeds as one: nothing is lost, nothing unlike is compared in silence."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from isthmus.errors import IsthmusError
+from isthmus.run.compare import cautions, comparison, comparison_table, write_comparison
+from isthmus.run.disclosure import disclosure
+from isthmus.run.folder import RunFolder
+from isthmus.run.report import write_report
+from isthmus.run.summary import curves, read_flows, score
+from isthmus.run.text import bytes_text
+from tests.test_report import THREE, make_run, make_seeds, read
+
+
+def test_several_seeds_show_deviations_and_sum_their_ledgers(tmp_path: Path) -> None:
+    folder = make_seeds(tmp_path / "run")
+    page = read(write_report(folder))
+    assert page.table("Silo")[0][-1] == "81.2 ± 2.0 %"
+    once = sum(folder.ledger["bytes"].to_pylist())
+    assert page.table("Kind", "Messages")[-1][-1] == bytes_text(2 * once)
+    assert curves(folder).silos[0] == pytest.approx([0.712] * 3)
+    (row,) = comparison([folder])
+    assert (row.bytes, row.bytes_per_step, row.seeds, row.deviation) == (once, once / 3, 2, 0.01)
+    assert sum(flow.bytes for flow in read_flows(folder)) == 2 * once
+
+
+def test_comparison_has_every_run_and_adds_nothing(tmp_path: Path) -> None:
+    folders = [
+        make_run(tmp_path / "alone", THREE, "local", lines=[]),
+        make_run(tmp_path / "a", THREE),
+        make_run(tmp_path / "b", {**THREE, "silo-2": 0.9}),
+        make_seeds(tmp_path / "c"),
+        make_run(tmp_path / "all", {"silo-0": 0.95}, "centralised"),
+    ]
+    rows = comparison(folders)
+    assert [row.name for row in rows] == ["local", "fedavg (a)", "fedavg (b)", "fedavg (c)", "centralised"]
+    page = read(write_comparison(folders, tmp_path / "out"))
+    assert [row[0] for row in page.table("Run")] == [row.name for row in rows]
+    assert [row[1:] for row in page.table("Silo")][2] == ["–", "–", "90.0 %", "–"]
+    saved = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [run["test"] for run in saved["runs"]] == [score(folder, "test", "accuracy") for folder in folders]
+    assert [run["epsilon"] for run in saved["runs"]] == [0.0, "inf", "inf", "inf", "inf"]
+
+
+def test_comparison_says_what_does_not_compare(tmp_path: Path) -> None:
+    here = make_run(tmp_path / "a", THREE)
+    there = make_run(tmp_path / "b", THREE, "fedprox", data="patterns", metric="macro_f1")
+    assert cautions(comparison([here])) == []
+    said = " ".join(cautions(comparison([here, there])))
+    assert "blocks, patterns" in said and "accuracy, macro_f1" in said
+    assert said in " ".join(read(write_comparison([here, there], tmp_path / "out")).text.split("\n"))
+
+
+def test_comparison_table_keeps_names_as_they_are(tmp_path: Path) -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    folders = [make_run(tmp_path / "a", THREE, "[bold]mine"), make_seeds(tmp_path / "b")]
+    console.print(comparison_table(comparison(folders)))
+    text = console.export_text()
+    assert "[bold]mine" in text and "78.1 ± 1.0 %" in text and "1 min" in text
+
+
+def test_errors_tell_the_next_step(tmp_path: Path) -> None:
+    with pytest.raises(IsthmusError, match="nothing to compare; give the folders"):
+        comparison([])
+    gossip = (0, 0, "silo-0", "server", "gossip", "unprotected", 1, 1, 1)
+    unknown = make_run(tmp_path / "a", THREE, lines=[gossip])
+    with pytest.raises(IsthmusError, match="unknown kind gossip; update"):
+        disclosure(unknown)
+    (unknown.path / "ledger.parquet").unlink()
+    with pytest.raises(IsthmusError, match=r"no ledger.parquet.*run again"):
+        write_report(RunFolder.open(unknown.path))
+
+
+@pytest.mark.filterwarnings("error")
+def test_many_runs_fit(tmp_path: Path) -> None:
+    folders = [make_run(tmp_path / str(i), {"silo-0": i / 20}, f"method {i}") for i in range(20)]
+    page = read(write_comparison(folders, tmp_path / "out"))
+    assert len(page.table("Run")) == 20
