@@ -39,17 +39,10 @@ class TrainConfig:
         ):
             if getattr(self, name) not in choices:
                 raise unknown(f"train.{name}", getattr(self, name), [c for c in choices if c])
-        for name, least in (
-            ("epochs", 0),
-            ("steps", 0),
-            ("batch", 0),
-            ("evaluate_every", 1),
-            ("patience", 0),
-        ):
-            if getattr(self, name) < least:
-                raise IsthmusError(f"train.{name} is {getattr(self, name)}; it must be at least {least}.")
-        if self.checkpoint_every < 1:
-            raise IsthmusError(f"train.checkpoint_every is {self.checkpoint_every}; it must be at least 1.")
+        least = {"epochs": 0, "steps": 0, "batch": 0, "evaluate_every": 1, "patience": 0, "checkpoint_every": 0}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise IsthmusError(f"train.{name} is {getattr(self, name)}; it must be at least {bound}.")
         if self.lr <= 0 or self.weight_decay < 0:
             raise IsthmusError(
                 f"train.lr is {self.lr} and train.weight_decay {self.weight_decay}; lr must be positive."
