@@ -4,6 +4,10 @@
 here). ``PARTS/<silo>/`` holds ``silo.toml`` (name, and optionally the schema), ``nodes`` and ``edges`` as Parquet or
 CSV, in the columns of a user's own graph. A silo lists **every edge that touches a node it owns**; where the far end
 belongs to somebody else, the column ``owner`` of the edge names that silo.
+
+The optional ``[schema]`` of ``silo.toml`` says what a silo's own tables may not show: ``labels`` (those of the other
+silos too), ``task`` (classes, tasks), ``target`` (node, edge), ``ids`` (integer, text), ``features`` (how many) and
+``feature_names``.
 """
 
 from __future__ import annotations
@@ -29,12 +33,21 @@ from isthmus.data.files import (
     label_columns,
     text_columns,
 )
-from isthmus.data.tables import Sheet, as_text, is_list, numbers, read_sheet, splits, times
-from isthmus.errors import IsthmusError
+from isthmus.data.tables import Sheet, as_text, is_list, is_number, read_sheet, splits, times
+from isthmus.errors import IsthmusError, unknown
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import UNUSED, Schema
 from isthmus.graph.silo import Silo
 from isthmus.sample.random import combine, keys_of
+
+_SCHEMA: dict[str, tuple[type, tuple[str, ...]]] = {  # key -> type, and the words to choose from, if any
+    "task": (str, ("classes", "tasks")),
+    "target": (str, ("node", "edge")),
+    "ids": (str, ("integer", "text")),
+    "labels": (list, ()),
+    "features": (int, ()),
+    "feature_names": (list, ()),
+}
 
 
 def is_parts(folder: str) -> bool:
@@ -67,11 +80,11 @@ def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
         raise IsthmusError(
             f"{folder / 'silo.toml'} is of '{meta['name']}', but the folder is '{names[number]}'; rename one."
         )
-    declared = meta.get("schema", {})
+    declared = _declared(folder / "silo.toml", meta)
     tasks = [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
     nodes = read_sheet(folder, "nodes", NODE_COLUMNS)
     edges = read_sheet(folder, "edges", ("source", "target", "label", "split", "owner"))
-    ids, source, target = _typed_ids(nodes, edges)
+    ids, source, target = _typed_ids(nodes, edges, declared.get("ids"))
     ends, halo_ids, halo_owner = _ends(edges, ids, source, target, names, number)
     x, feature_names = _node_features(nodes, tasks, declared)
     edge_x, edge_names = features(edges, (*EDGE_COLUMNS, "owner"))
@@ -82,6 +95,8 @@ def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
     edge_keys = combine(combine(both[ends[0]], both[ends[1]]), torch.zeros_like(ends[0]) if time is None else time)
     edge_y, edge_split, edge_labels = label_columns(edges, edge_keys, 0, declared.get("labels"))
     by_edge = declared.get("target", "edge" if y is None and edge_y is not None else "node") == "edge"
+    y, split = _or_unknown(None if by_edge else y, split, len(ids))
+    edge_y, edge_split = _or_unknown(edge_y, edge_split, ends.shape[1])
     return Silo(
         number=number,
         name=names[number],
@@ -97,8 +112,8 @@ def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
         ),
         ids=ids,
         x=x,
-        y=y if y is not None and not by_edge else torch.full((len(ids),), -1),
-        split=split if split is not None and not by_edge else torch.full((len(ids),), UNUSED, dtype=torch.int8),
+        y=y,
+        split=split,
         halo_ids=halo_ids,
         halo_owner=halo_owner,
         edge_index=ends,
@@ -116,10 +131,36 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise IsthmusError(f"{path} is not valid TOML: {error}.") from error
 
 
-def _typed_ids(nodes: Sheet, edges: Sheet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids as int64 if all of them in this part are whole numbers, else as text."""
+def _declared(path: Path, meta: dict[str, Any]) -> dict[str, Any]:
+    """The ``[schema]`` of a silo, checked."""
+    schema = meta.get("schema", {})
+    if not isinstance(schema, dict):
+        raise IsthmusError(f"{path}: schema is {schema!r}; it must be a table, [schema].")
+    for key, value in schema.items():
+        if key not in _SCHEMA:
+            raise unknown(f"key in [schema] of {path}", key, _SCHEMA)
+        kind, choices = _SCHEMA[key]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise IsthmusError(f"{path}: {key} in [schema] is {value!r}; it must be of type {kind.__name__}.")
+        if choices and value not in choices:
+            raise unknown(f"{key} in [schema] of {path}", value, choices)
+    words = {key: [str(word) for word in schema[key]] for key in ("labels", "feature_names") if key in schema}
+    return {**schema, **words}
+
+
+def _or_unknown(y: Tensor | None, split: Tensor | None, rows: int) -> tuple[Tensor, Tensor]:
+    """Labels and split; where there are none, every label is unknown and every row unused."""
+    if y is None or split is None:
+        return torch.full((rows,), -1), torch.full((rows,), UNUSED, dtype=torch.int8)
+    return y, split
+
+
+def _typed_ids(nodes: Sheet, edges: Sheet, kind: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids as int64 if all of them in this part are whole numbers and not declared to be text, else as text."""
     texts = [id_text(nodes, "id"), id_text(edges, "source"), id_text(edges, "target")]
-    if all(compute.all(compute.match_substring_regex(text, INTEGER), min_count=0).as_py() for text in texts):
+    if kind != "text" and all(
+        compute.all(compute.match_substring_regex(text, INTEGER), min_count=0).as_py() for text in texts
+    ):
         try:
             a, b, c = (text.cast(pa.int64()).to_numpy() for text in texts)
             return a, b, c
@@ -188,23 +229,59 @@ def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np
 
 def _node_features(nodes: Sheet, tasks: list[str], declared: dict[str, Any]) -> tuple[Features, tuple[str, ...]]:
     if "x_index" in nodes.names and is_list(nodes.table["x_index"]):
-        index, value = (nodes.column(name).combine_chunks() for name in ("x_index", "x_value"))
-        length = torch.from_numpy(compute.list_value_length(index).to_numpy(zero_copy_only=False).astype(np.int64))
-        ptr = torch.cat([torch.zeros(1, dtype=torch.int64), length.cumsum(0)])
-        flat = [
-            torch.from_numpy(compute.list_flatten(part).to_numpy(zero_copy_only=False).copy())
-            for part in (index, value)
-        ]
-        return SparseRows(ptr, flat[0].long(), flat[1].float(), int(declared["features"])), ()
-    x, names = features(nodes, (*NODE_COLUMNS, *tasks, *text_columns(nodes)))
-    if (
-        not names and "features" in declared and declared["features"] > 1
-    ):  # a silo without nodes: no list shows its length
-        return torch.zeros(0, int(declared["features"])), tuple(declared.get("feature_names", ()))
-    return (x, names) if names else (torch.ones(len(nodes.table), 1), ("one",))
+        return _sparse(nodes, declared), ()
+    names = tuple(declared.get("feature_names", ()))
+    if not len(nodes.table) and "x" in nodes.names and is_list(nodes.table["x"]):
+        width = int(declared.get("features", 1))  # a silo without nodes: no list shows its length
+        return torch.zeros(0, width), names or tuple(f"x{i}" for i in range(width))
+    x, found = features(nodes, (*NODE_COLUMNS, *tasks, *text_columns(nodes)))
+    if "x" in nodes.names and is_list(nodes.table["x"]) and len(names) == len(found):
+        found = names  # a column of lists has no names of its own
+    return (x, found) if found else (torch.ones(len(nodes.table), 1), ("one",))
+
+
+def _sparse(nodes: Sheet, declared: dict[str, Any]) -> SparseRows:
+    """Rows of column numbers (``x_index``) and the values there (``x_value``)."""
+    if "features" not in declared:
+        raise IsthmusError(
+            f"{nodes.path} has sparse features (x_index); say how many there are with 'features' in the [schema] of "
+            f"{nodes.path.parent / 'silo.toml'}."
+        )
+    width = int(declared["features"])
+    index, value = (nodes.column(name).combine_chunks() for name in ("x_index", "x_value"))
+    length, other = (
+        compute.list_value_length(part).fill_null(0).to_numpy(zero_copy_only=False) for part in (index, value)
+    )
+    uneven = np.flatnonzero(length != other)
+    if len(uneven):
+        row = int(uneven[0])
+        raise nodes.wrong("x_value", row, f"{other[row]} values for {length[row]} columns", "give one for each")
+    at, worth = (compute.list_flatten(part).to_numpy(zero_copy_only=False) for part in (index, value))
+    row_of = np.repeat(np.arange(len(length)), length)
+    for name, bad, what, todo in (
+        ("x_index", (at < 0) | (at >= width), "a column outside 0..{}", "correct it, or 'features' in silo.toml"),
+        ("x_value", ~np.isfinite(worth.astype(np.float32)), "a NaN or infinite value", "fill or remove it"),
+    ):
+        if bad.any():
+            raise nodes.wrong(name, int(row_of[bad][0]), what.format(width - 1), todo)
+    ptr = torch.from_numpy(np.concatenate([[0], np.cumsum(length)]).astype(np.int64))
+    return SparseRows(ptr, torch.from_numpy(at.astype(np.int64)), torch.from_numpy(worth.astype(np.float32)), width)
 
 
 def _task_labels(nodes: Sheet, tasks: list[str]) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-    y = torch.stack([torch.from_numpy(numbers(nodes, name)) for name in tasks], 1).to(torch.int8)
+    """Yes/no labels: [n, T] of 1, 0, and -1 where unknown."""
+    y = np.stack([_yes_or_no(nodes, name) for name in tasks], 1)
     split = splits(nodes, "split") if "split" in nodes.names else torch.full((len(y),), UNUSED, dtype=torch.int8)
-    return y, split, tuple(name.removeprefix("label:") for name in tasks)
+    return torch.from_numpy(y), split, tuple(name.removeprefix("label:") for name in tasks)
+
+
+def _yes_or_no(nodes: Sheet, name: str) -> np.ndarray:
+    column = nodes.column(name)
+    if not is_number(column):
+        raise nodes.wrong(name, 0, f"a label of type {column.type}", "write 1 (yes), 0 (no) or leave it empty")
+    said = column.cast(pa.float64()).fill_null(-1).to_numpy()
+    bad = np.flatnonzero(~np.isin(said, (-1, 0, 1)))
+    if len(bad):
+        raise nodes.wrong(name, int(bad[0]), f"the label {said[bad[0]]:g}", "write 1 (yes), 0 (no) or leave it empty")
+    whole: np.ndarray = said.astype(np.int8)
+    return whole

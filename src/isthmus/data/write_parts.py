@@ -24,7 +24,9 @@ WIDE = 64  # more features than this go into one list column
 
 
 def write_parts(silos: Sequence[Silo], root: Path, overwrite: bool = False) -> None:
-    """Write one folder for each silo, and the list of all."""
+    """Write one folder for each silo, and the list of all; they are written beside and moved into place at the end."""
+    if root.exists() and not root.is_dir():
+        raise IsthmusError(f"'{root}' is a file; choose another --out.")
     if root.exists() and any(root.iterdir()):
         if not overwrite:
             raise IsthmusError(
@@ -32,8 +34,18 @@ def write_parts(silos: Sequence[Silo], root: Path, overwrite: bool = False) -> N
             )
         if not is_parts(str(root)):
             raise IsthmusError(f"'{root}' holds files but no parts; --overwrite will not delete it.")
-        shutil.rmtree(root)
-    root.mkdir(parents=True, exist_ok=True)
+    beside = root.absolute().with_name(f".{root.absolute().name}.unfinished")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    try:
+        _write_all(silos, beside)
+        shutil.rmtree(root, ignore_errors=True)
+        beside.rename(root)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _write_all(silos: Sequence[Silo], root: Path) -> None:
     names = [silo.name for silo in silos]
     for silo in silos:
         folder = root / silo.name
@@ -50,6 +62,7 @@ def _declared(silo: Silo) -> dict[str, Any]:
     return {
         "task": schema.task, "target": schema.target, "labels": list(schema.labels),
         "features": schema.features, "feature_names": names,
+        "ids": "integer" if np.issubdtype(silo.ids.dtype, np.integer) else "text",
     }  # fmt: skip
 
 
@@ -75,8 +88,16 @@ def _node_table(silo: Silo) -> pa.Table:
     elif silo.schema.features > WIDE:
         columns["x"] = pa.FixedSizeListArray.from_arrays(silo.x.contiguous().reshape(-1).numpy(), silo.schema.features)
     else:
-        columns |= {name: silo.x[:, i].numpy() for i, name in enumerate(_feature_names(silo.schema))}
+        _add(columns, {name: silo.x[:, i].numpy() for i, name in enumerate(_feature_names(silo.schema))})
     return pa.table(columns)
+
+
+def _add(columns: dict[str, Any], features: dict[str, Any]) -> None:
+    """Put features beside the columns that have a meaning of their own."""
+    for name in features:
+        if name in columns:
+            raise IsthmusError(f"A feature is called '{name}', which means something else in a part; rename it.")
+    columns |= features
 
 
 def _edge_table(silo: Silo, names: Sequence[str]) -> pa.Table:
@@ -96,7 +117,7 @@ def _edge_table(silo: Silo, names: Sequence[str]) -> pa.Table:
         }
     if silo.edge_attr is not None:
         edge_names = silo.schema.edge_feature_names or tuple(f"e{i}" for i in range(silo.schema.edge_features))
-        columns |= {name: silo.edge_attr[:, i].numpy() for i, name in enumerate(edge_names)}
+        _add(columns, {name: silo.edge_attr[:, i].numpy() for i, name in enumerate(edge_names)})
     return pa.table(columns)
 
 

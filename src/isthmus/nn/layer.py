@@ -20,7 +20,7 @@ class Layer(Stackable):
     A layer is built by ``(inputs, outputs, edge, bias, **options)``: ``edge`` is the width of the edge
     encodings, and ``bias=False`` leaves out what a following batch normalisation would take away again.
     Keyword-only arguments are its options. To add one, write ``message`` and ``update``, put it into
-    ``isthmus.nn.LAYERS``, and subclass ``isthmus.testing.LayerContract``.
+    ``isthmus.nn.register``, and subclass ``isthmus.testing.LayerContract``.
     """
 
     monoid: Monoid | None = None

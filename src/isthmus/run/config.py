@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,12 +40,23 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class SystemConfig:
-    """What affects speed and place, never results."""
+    """What affects speed and place, never results; ``threads`` 0 leaves the number to PyTorch."""
 
     device: str = "cpu"
     hosts: int = 1
     timeout: float = 60.0
     threads: int = 1
+
+    def check(self) -> None:
+        """Refuse what no machine can do."""
+        if self.device not in ("cpu", "cuda"):
+            raise unknown("device", self.device, ("cpu", "cuda"))
+        if self.hosts < 1:
+            raise IsthmusError(f"--hosts is {self.hosts}; it must be at least 1.")
+        if self.timeout <= 0:
+            raise IsthmusError(f"system.timeout is {self.timeout:g}; it must be a positive number of seconds.")
+        if not 0 <= self.threads <= 1024:
+            raise IsthmusError(f"system.threads is {self.threads}; it must lie in 0..1024 (0: as PyTorch chooses).")
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     if path.suffix == ".toml" or path.exists():
         if not path.is_file():
             raise IsthmusError(f"There is no recipe file '{name}'. Shipped recipes: {', '.join(recipe_names())}.")
-        text = path.read_text()
+        text = read_text(path)
     elif name in recipe_names():
         text = resources.files("isthmus.run.recipes").joinpath(f"{name}.toml").read_text()
     else:
@@ -111,6 +124,14 @@ def read_recipe(name: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise IsthmusError(f"Recipe '{name}' is not valid TOML: {error}.") from error
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, or a clear error."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IsthmusError(f"'{path}' cannot be read as text: {error}.") from error
 
 
 def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
@@ -159,14 +180,13 @@ def resolve(recipe: Mapping[str, Any]) -> RunConfig:
             raise unknown("key", key, allowed)
     tables = {key: _table(recipe, key) for key in ("data", "model", "train", "system", *methods.AXES)}
     method = methods.get(str(recipe.get("method", "fedavg")))
-    method = methods.adjust(method, {axis: tables[axis] for axis in methods.AXES if tables[axis]})
+    method = methods.adjust(method, {axis: _part(method, axis, tables[axis]) for axis in methods.AXES})
     data = _data(tables["data"])
     dtype = str(recipe.get("dtype", "float32"))
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
     system = fill(SystemConfig(), tables["system"], "system")
-    if system.device not in ("cpu", "cuda"):
-        raise unknown("device", system.device, ("cpu", "cuda"))
+    system.check()
     train = fill(TrainConfig(), tables["train"], "train")
     model = _model(tables["model"], method, data.name)
     train.check(model.layers)
@@ -180,6 +200,12 @@ def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
     return dict(value)
 
 
+def _part(method: Method, axis: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Options of one part of a method in the types that it has; the part itself refuses what it does not know."""
+    known = methods.part_options(getattr(method, axis))
+    return {k: _as_type(f"{axis}.{k}", v, known[k]) if k in known else v for k, v in values.items()}
+
+
 def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise IsthmusError(f"{name} is {value!r}; it must be a whole number, 0 or more.")
@@ -191,7 +217,23 @@ def _data(table: dict[str, Any]) -> DataConfig:
     data = fill(DataConfig(), own, "data")
     if data.silos < 1:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
-    return replace(data, options=options)
+    _whole("data.seed", data.seed)
+    return replace(data, options=_loader_options(data.name, options))
+
+
+def _loader_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """A data set's own options in the types of its loader, which refuses those that it does not know."""
+    from isthmus.data import DATASETS, load_folder
+
+    takes = signature(DATASETS[name].load if name in DATASETS else load_folder).parameters
+    return {k: _as_default(f"data.{k}", v, takes.get(k)) for k, v in options.items()}
+
+
+def _as_default(name: str, value: Any, parameter: Parameter | None) -> Any:
+    """A value of the type of a parameter's default; without a default to go by, as it is."""
+    if parameter is None or parameter.default is None or parameter.default is Parameter.empty:
+        return value
+    return _as_type(name, value, parameter.default)
 
 
 def split_options(table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -209,9 +251,12 @@ def _model(table: dict[str, Any], method: Method, data: str) -> ModelConfig:
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     preset = MODELS[name]
-    options = dict(table.pop("options", {}))
+    options = _table(table, "options")
+    table.pop("options", None)
     for key in [key for key in table if key in options_of(LAYERS[preset.name])]:
         options[key] = table.pop(key)
+    takes = signature(LAYERS[preset.name]).parameters
+    options = {k: _as_default(f"model.{k}", v, takes.get(k)) for k, v in options.items()}
     table.pop("name", None)
     for key in table:
         if not hasattr(preset, key):
@@ -233,12 +278,15 @@ def fill(config: _T, values: Mapping[str, Any], table: str) -> _T:
 
 def _as_type(name: str, value: Any, example: Any) -> Any:
     if isinstance(example, tuple):
-        items = value if isinstance(value, list | tuple) else [value]
-        if any(not isinstance(item, type(example[0]) if example else int) for item in items):
-            raise IsthmusError(f"{name} is {value!r}; it must be a list like {list(example)}.")
+        items = value if isinstance(value, list | tuple) else value.split(",") if isinstance(value, str) else [value]
+        kind = type(example[0]) if example else str
+        if any(not isinstance(item, kind) or isinstance(item, bool) for item in items):
+            raise IsthmusError(f"{name} is {value!r}; it must be a list like {list(example) or ['a', 'b']}.")
         return tuple(items)
     if isinstance(example, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if isinstance(example, float) and isinstance(value, float) and not math.isfinite(value):
+        raise IsthmusError(f"{name} is {value}; it must be a finite number, like {example!r}.")
     if isinstance(example, str) and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, bool) != isinstance(example, bool) or not isinstance(value, type(example)):
