@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from isthmus import methods
-from isthmus.data.parts import member_names, read_part
+from isthmus.data.members import member_names
+from isthmus.data.parts import read_part
 from isthmus.data.write_parts import write_parts
 from isthmus.federation import open_federation
 from isthmus.graph.silo import split_graph

@@ -12,8 +12,6 @@ silos too), ``task`` (classes, tasks), ``target`` (node, edge), ``ids`` (integer
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,8 +31,9 @@ from isthmus.data.files import (
     label_columns,
     text_columns,
 )
+from isthmus.data.members import read_toml
 from isthmus.data.tables import Sheet, as_text, is_list, is_number, read_sheet, splits, times
-from isthmus.errors import IsthmusError, unknown
+from isthmus.errors import IsthmusError
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import UNUSED, Schema
 from isthmus.graph.silo import Silo
@@ -50,24 +49,6 @@ _SCHEMA: dict[str, tuple[type, tuple[str, ...]]] = {  # key -> type, and the wor
 }
 
 
-def is_parts(folder: str) -> bool:
-    """Whether a folder holds parts (rather than a whole graph)."""
-    root = Path(folder)
-    return root.is_dir() and ((root / "federation.toml").is_file() or any(root.glob("*/silo.toml")))
-
-
-def member_names(root: Path) -> list[str]:
-    """The silos of a federation, in the order that numbers them."""
-    listing = root / "federation.toml"
-    if listing.is_file():
-        names = _read_toml(listing).get("silos")
-        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise IsthmusError(f"{listing} must list the silos by name, like silos = ['bank-a', 'bank-b'].")
-        return names
-    found = [path.parent.name for path in root.glob("*/silo.toml")]
-    return sorted(found, key=lambda name: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", name)])
-
-
 def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
     """One silo's part; no other silo's folder is opened."""
     folder = root / names[number]
@@ -75,7 +56,7 @@ def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
         raise IsthmusError(
             f"{root} has no folder '{names[number]}', which this host is to read; put that silo's part there."
         )
-    meta = _read_toml(folder / "silo.toml") if (folder / "silo.toml").is_file() else {}
+    meta = read_toml(folder / "silo.toml") if (folder / "silo.toml").is_file() else {}
     if str(meta.get("name", names[number])) != names[number]:
         raise IsthmusError(
             f"{folder / 'silo.toml'} is of '{meta['name']}', but the folder is '{names[number]}'; rename one."
@@ -122,37 +103,6 @@ def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
         edge_y=edge_y if by_edge else None,
         edge_split=edge_split if by_edge else None,
     )
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise IsthmusError(f"{path} is not valid TOML: {error}.") from error
-
-
-def _declared(path: Path, meta: dict[str, Any]) -> dict[str, Any]:
-    """The ``[schema]`` of a silo, checked."""
-    schema = meta.get("schema", {})
-    if not isinstance(schema, dict):
-        raise IsthmusError(f"{path}: schema is {schema!r}; it must be a table, [schema].")
-    for key, value in schema.items():
-        if key not in _SCHEMA:
-            raise unknown(f"key in [schema] of {path}", key, _SCHEMA)
-        kind, choices = _SCHEMA[key]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise IsthmusError(f"{path}: {key} in [schema] is {value!r}; it must be of type {kind.__name__}.")
-        if choices and value not in choices:
-            raise unknown(f"{key} in [schema] of {path}", value, choices)
-    words = {key: [str(word) for word in schema[key]] for key in ("labels", "feature_names") if key in schema}
-    return {**schema, **words}
-
-
-def _or_unknown(y: Tensor | None, split: Tensor | None, rows: int) -> tuple[Tensor, Tensor]:
-    """Labels and split; where there are none, every label is unknown and every row unused."""
-    if y is None or split is None:
-        return torch.full((rows,), -1), torch.full((rows,), UNUSED, dtype=torch.int8)
-    return y, split
 
 
 def _typed_ids(nodes: Sheet, edges: Sheet, kind: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ import tomli_w
 import torch
 from torch import Tensor
 
-from isthmus.data.parts import is_parts
+from isthmus.data.members import is_parts
 from isthmus.errors import IsthmusError
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import SPLIT_NAMES, Schema

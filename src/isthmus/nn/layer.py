@@ -19,7 +19,7 @@ class Layer(Stackable):
 
     A layer is built by ``(inputs, outputs, edge, bias, **options)``: ``edge`` is the width of the edge
     encodings, and ``bias=False`` leaves out what a following batch normalisation would take away again.
-    Keyword-only arguments are its options. To add one, write ``message`` and ``update``, put it into
+    Keyword-only arguments are its options. To add one, write ``message`` and ``update``, pass it to
     ``isthmus.nn.register``, and subclass ``isthmus.testing.LayerContract``.
     """
 

@@ -15,7 +15,7 @@ from safetensors.torch import save
 
 from isthmus import data
 from isthmus.checkpoint import Checkpoints
-from isthmus.data.parts import is_parts, member_names, read_part
+from isthmus.data.members import is_parts, member_names
 from isthmus.errors import IsthmusError
 from isthmus.evaluate import Scores
 from isthmus.federation import open_federation
@@ -49,6 +49,8 @@ def prepare(config: RunConfig) -> RunConfig:
 def load_silos(config: DataConfig, merged: bool, mine: range | None = None) -> list[Silo]:
     """The silos of this host (None: all): parts from disk, or a whole graph that is split here and now."""
     if is_parts(config.name):
+        from isthmus.data.parts import read_part
+
         names = member_names(Path(config.name))
         numbers = mine if mine is not None else range(len(names))
         silos = [read_part(Path(config.name), names, number) for number in numbers]

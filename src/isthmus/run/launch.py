@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from isthmus.data.parts import is_parts
+from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
 from isthmus.errors import IsthmusError
 from isthmus.run.config import RunConfig, resolve

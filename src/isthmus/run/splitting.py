@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from isthmus import data
-from isthmus.data.parts import is_parts
+from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
 from isthmus.errors import IsthmusError
 from isthmus.graph.partition import partition

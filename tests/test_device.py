@@ -1,0 +1,44 @@
+"""A GPU gives the same samples, masks and batches, and nearly the same training; skipped where there is none."""
+
+import pytest
+import torch
+
+from isthmus.data.blocks import blocks
+from isthmus.federation import open_federation
+from isthmus.graph.silo import split_graph
+from isthmus.methods import get, names
+from isthmus.nn.model import MODELS
+from isthmus.sample.random import draw, keep_mask, stream
+from isthmus.settings import TrainConfig
+from isthmus.train import Result, Run, train
+from isthmus.wire.base import LocalWire
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")
+
+
+def run_on(device: str, method: str, model: str, **training: object) -> Result:
+    graph = blocks(nodes=400, degree=8)
+    federation = open_federation(LocalWire(3), split_graph(graph, torch.arange(400) % 3, 3))
+    settings = TrainConfig(**{"epochs": 3, **training})  # type: ignore[arg-type]
+    return train(Run(federation, get(method), MODELS[model], settings, 0, device, torch.float64))
+
+
+def test_draws_and_masks_are_equal_integers() -> None:
+    ids, key = torch.arange(-1000, 5000), stream(3, "device")
+    assert torch.equal(draw(key, ids), draw(key, ids.cuda()).cpu())
+    assert torch.equal(keep_mask(key, ids, 7, 0.3), keep_mask(key, ids.cuda(), 7, 0.3).cpu())
+
+
+@pytest.mark.parametrize("batch", [0, 16])
+@pytest.mark.parametrize("method", [name for name in names() if name != "centralised"])
+def test_losses_agree_with_the_cpu(method: str, batch: int) -> None:
+    cpu, gpu = (run_on(device, method, "sage", batch=batch, fanout=(3,)) for device in ("cpu", "cuda"))
+    for a, b in zip(cpu.history, gpu.history, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "multi-pna"])
+def test_every_model_agrees_with_the_cpu(model: str) -> None:
+    cpu, gpu = (run_on(device, "fedavg", model, batch=16, fanout=(3,), epochs=1) for device in ("cpu", "cuda"))
+    for a, b in zip(cpu.history, gpu.history, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-7)
