@@ -21,7 +21,8 @@ PAPER = {
     ("coauthor-cs", 10): (1833, 5492, 26973),
 }  # fmt: skip
 COLUMNS = (
-    "data", "silos", "nodes_paper", "nodes_ours", "edges_paper", "edges_ours", "missing_paper", "missing_ours", "difference",
+    "data", "silos", "nodes_paper", "nodes_ours", "edges_paper", "edges_ours", "missing_paper",
+    "missing_ours", "difference",
 )  # fmt: skip
 
 

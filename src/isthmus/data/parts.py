@@ -105,6 +105,30 @@ def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
     )
 
 
+def _declared(path: Path, meta: dict[str, Any]) -> dict[str, Any]:
+    """The ``[schema]`` of a silo, checked."""
+    schema = meta.get("schema", {})
+    if not isinstance(schema, dict):
+        raise IsthmusError(f"{path}: schema is {schema!r}; it must be a table, [schema].")
+    for key, value in schema.items():
+        if key not in _SCHEMA:
+            raise unknown(f"key in [schema] of {path}", key, _SCHEMA)
+        kind, choices = _SCHEMA[key]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise IsthmusError(f"{path}: {key} in [schema] is {value!r}; it must be of type {kind.__name__}.")
+        if choices and value not in choices:
+            raise unknown(f"{key} in [schema] of {path}", value, choices)
+    words = {key: [str(word) for word in schema[key]] for key in ("labels", "feature_names") if key in schema}
+    return {**schema, **words}
+
+
+def _or_unknown(y: Tensor | None, split: Tensor | None, rows: int) -> tuple[Tensor, Tensor]:
+    """Labels and split; where there are none, every label is unknown and every row unused."""
+    if y is None or split is None:
+        return torch.full((rows,), -1), torch.full((rows,), UNUSED, dtype=torch.int8)
+    return y, split
+
+
 def _typed_ids(nodes: Sheet, edges: Sheet, kind: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ids as int64 if all of them in this part are whole numbers and not declared to be text, else as text."""
     texts = [id_text(nodes, "id"), id_text(edges, "source"), id_text(edges, "target")]
