@@ -33,7 +33,7 @@ from isthmus.data.files import (
 )
 from isthmus.data.members import read_toml
 from isthmus.data.tables import Sheet, as_text, is_list, is_number, read_sheet, splits, times
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, unknown
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import UNUSED, Schema
 from isthmus.graph.silo import Silo
