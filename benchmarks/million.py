@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from isthmus.train import Run
+    from isthmus.state import Run
 
 _T = TypeVar("_T")
 SILOS = 10
@@ -88,7 +88,7 @@ def work(job: Job) -> Job:
     from isthmus.graph.partition import partition
     from isthmus.graph.silo import split_graph
     from isthmus.run.config import resolve
-    from isthmus.train import Run
+    from isthmus.state import Run
     from isthmus.wire.base import LocalWire
 
     stages = Stages()

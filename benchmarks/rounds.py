@@ -27,7 +27,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from isthmus.graph.silo import Silo
-    from isthmus.train import Run
+    from isthmus.state import Run
 
 LOCAL_EPOCHS = 3
 SILOS = 10

@@ -13,7 +13,8 @@ from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
 from isthmus.graph.silo import merge, split_graph
 from isthmus.nn.model import MODELS
 from isthmus.settings import TrainConfig
-from isthmus.train import Result, Run, train
+from isthmus.state import Run
+from isthmus.train import Result, train
 from isthmus.wire.base import LocalWire, Wire
 
 

@@ -10,7 +10,8 @@ from isthmus.methods import get, names
 from isthmus.nn.model import MODELS
 from isthmus.sample.random import draw, keep_mask, stream
 from isthmus.settings import TrainConfig
-from isthmus.train import Result, Run, train
+from isthmus.state import Run
+from isthmus.train import Result, train
 from isthmus.wire.base import LocalWire
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")

@@ -12,7 +12,8 @@ from isthmus.graph.silo import split_graph
 from isthmus.nn.model import MODELS
 from isthmus.protect.base import Event, Protect
 from isthmus.settings import TrainConfig
-from isthmus.train import Run, train
+from isthmus.state import Run
+from isthmus.train import train
 from isthmus.wire.base import LocalWire
 from isthmus.wire.ledger import Kind
 from tests.small import parameters, run_method, small_graph

@@ -16,7 +16,8 @@ from isthmus.graph.silo import split_graph
 from isthmus.methods import names
 from isthmus.nn.model import MODELS
 from isthmus.settings import TrainConfig
-from isthmus.train import Run, train
+from isthmus.state import Run
+from isthmus.train import train
 from isthmus.wire.base import Wire
 from isthmus.wire.distributed import DistributedWire, pack, unpack
 from tests.hosts import on_hosts

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from isthmus.errors import IsthmusError
 from isthmus.run.folder import write_atomic
-from isthmus.train import Run
+from isthmus.state import Run
 from isthmus.wire.ledger import COLUMNS, SERVER, Kind
 
 _BYTES_PER_EPOCH = 32 * 2**20
@@ -68,10 +68,17 @@ class Checkpoints:
         for old in self.committed()[:-_KEEP]:
             shutil.rmtree(self._place(old), ignore_errors=True)
 
+    def clear(self) -> None:
+        """Forget what an earlier run, or one that never committed, has left of this host."""
+        for path in (self.pages, *self.root.glob(f"epoch-*/host-{self.host}.*")):
+            path.unlink(missing_ok=True)
+        if self.host == 0:
+            self.log.write_text("")
+
     def committed(self) -> list[int]:
         """Epochs that this host has committed, oldest first."""
-        found = self.root.glob(f"epoch-*/host-{self.host}.json")
-        return sorted(int(path.parent.name.removeprefix("epoch-")) for path in found)
+        found = [path.parent.name[6:] for path in self.root.glob(f"epoch-*/host-{self.host}.json")]
+        return sorted(int(number) for number in found if number.isdigit())
 
     def resume(self, run: Run) -> int:
         """Load the newest checkpoint that every host has; returns its epoch, 0 where there is none."""
@@ -89,13 +96,17 @@ class Checkpoints:
         return epoch
 
     def _newest_of_all(self, run: Run) -> int:
+        ledger = run.wire.ledger
+        before = {key: list(count) for key, count in ledger._open.items()}, dict(ledger.transport)
         mine = torch.tensor([0, *self.committed()])
         got = run.wire.post(Kind.METRICS, {(silo, SERVER): mine for silo in run.wire.mine})
         answer: dict[tuple[int, int], Tensor] = {}
         if run.wire.serves:
             common = set.intersection(*(set(x.tolist()) for x in got.values()))
             answer = {(SERVER, silo): torch.tensor([max(common)]) for silo in range(run.wire.silos)}
-        return int(run.wire.post(Kind.METRICS, answer)[SERVER, run.wire.mine[0]])
+        newest = int(run.wire.post(Kind.METRICS, answer)[SERVER, run.wire.mine[0]])
+        ledger._open, ledger.transport = before  # an uninterrupted run would not have asked
+        return newest
 
     def _read(self, epoch: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
         here = self._place(epoch)
@@ -103,7 +114,7 @@ class Checkpoints:
             meta = json.loads((here / f"host-{self.host}.json").read_text())
             body = (here / f"host-{self.host}.safetensors").read_bytes()
             whole = zlib.crc32(body) == meta["checksum"]
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             whole = False
         if not whole:
             raise IsthmusError(
@@ -119,17 +130,18 @@ class Checkpoints:
 
     def _cut_back(self, run: Run, meta: dict[str, Any]) -> None:
         """Forget what was logged after the checkpoint, then read the ledger up to it."""
-        for path, size in ((self.pages, meta["ledger_bytes"]), (self.log, meta["log_bytes"])):
-            if path.exists() and (path != self.log or self.host == 0):
-                if path.stat().st_size < size:
-                    raise IsthmusError(f"'{path}' is shorter than its checkpoint says; start again with --overwrite.")
-                os.truncate(path, size)
+        sizes = {self.pages: meta["ledger_bytes"]} | ({self.log: meta["log_bytes"]} if self.host == 0 else {})
+        for path, size in sizes.items():
+            if not path.is_file() or path.stat().st_size < size:
+                raise IsthmusError(f"'{path}' is shorter than its checkpoint says; start again with --overwrite.")
+            os.truncate(path, size)
         lines = torch.from_numpy(np.fromfile(self.pages, dtype=np.int64))
         ledger = run.wire.ledger
         ledger.pages, ledger.events, ledger.transport = [], [], dict(meta["transport"])
         ledger._open.clear()
         ledger.adopt(lines.reshape(-1, len(COLUMNS)), meta["events"])
-        if self.log.exists():
+        ledger.epoch, ledger.step = run.epoch, run.step
+        if self.host == 0:
             run.history = [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def _place(self, epoch: int) -> Path:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from isthmus.forward import forward
 from isthmus.graph.graph import SPLIT_NAMES
 from isthmus.metrics import metric_names, score_silos, weighted_mean
 from isthmus.sample.order import draw_batches
 from isthmus.wire.ledger import SERVER, Kind
 
 if TYPE_CHECKING:
-    from isthmus.train import Run
+    from isthmus.state import Run
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,6 @@ def _named(names: tuple[str, ...], row: Tensor) -> dict[str, float | None]:
 @torch.no_grad()
 def predict(run: Run, split: int) -> tuple[Tensor, Tensor, Tensor]:
     """Logits, labels and stack index of every seed of a split on this host, grouped by silo."""
-    from isthmus.train import forward
-
     pool = run.pools[split]
     logits, labels, index = [], [], []
     drawn = draw_batches(pool, run.wire, run.batches, run.train.batch, run.seed, SPLIT_NAMES[split], 0)

@@ -11,7 +11,7 @@ from isthmus.evaluate import Scores
 from isthmus.sync.sets import ParameterSets
 
 if TYPE_CHECKING:
-    from isthmus.train import Run
+    from isthmus.state import Run
 
 
 class Best:

@@ -14,7 +14,7 @@ from isthmus.sample.batches import Batch
 from isthmus.sample.neighbours import Sample
 
 if TYPE_CHECKING:
-    from isthmus.train import Run
+    from isthmus.state import Run
 
 VIEWS = ("drop", "placeholder")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
-    from isthmus.train import Run
+    from isthmus.state import Run
 
 
 @dataclass

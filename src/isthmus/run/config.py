@@ -95,13 +95,32 @@ class RunConfig:
 
         return tomli_w.dumps(self.as_dict())
 
+    def _essence(self) -> dict[str, Any]:
+        """All that affects results, by dotted key; a run may be continued for longer, or elsewhere."""
+        recipe = self.as_dict()
+        recipe["system"] = {"hosts": self.system.hosts}
+        for free in ("epochs", "checkpoint_every"):
+            recipe["train"].pop(free)
+        return _flat(recipe)
+
     def digest(self) -> str:
         """A short hash of all that affects results; a checkpoint belongs to one digest."""
-        recipe = self.as_dict()
-        hosts = recipe.pop("system")["hosts"]
-        for free in ("epochs", "checkpoint_every"):  # a run may be continued for longer
-            recipe["train"].pop(free)
-        return hashlib.blake2b(json.dumps([recipe, hosts], sort_keys=True).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(json.dumps(self._essence(), sort_keys=True).encode(), digest_size=8).hexdigest()
+
+    def difference(self, other: RunConfig) -> str:
+        """What affects results and is not the same there, in words."""
+        here, there = self._essence(), other._essence()
+        keys = [key for key in sorted({*here, *there}) if here.get(key) != there.get(key)]
+        words = [f"{key} is {there.get(key)!r} there and {here.get(key)!r} here" for key in keys]
+        return "; ".join(words[:3] + (["..."] if len(words) > 3 else []))
+
+
+def _flat(table: Mapping[str, Any], head: str = "") -> dict[str, Any]:
+    """A nested table as one with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{head}{key}.") if isinstance(value, Mapping) else {f"{head}{key}": value}
+    return flat
 
 
 def recipe_names() -> list[str]:
@@ -231,8 +250,10 @@ def _loader_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def _as_default(name: str, value: Any, parameter: Parameter | None) -> Any:
     """A value of the type of a parameter's default; without a default to go by, as it is."""
-    if parameter is None or parameter.default is None or parameter.default is Parameter.empty:
+    if parameter is None or parameter.default is Parameter.empty:
         return value
+    if parameter.default is None:  # words, or nothing
+        return value if isinstance(value, str) else _as_type(name, value, ())
     return _as_type(name, value, parameter.default)
 
 

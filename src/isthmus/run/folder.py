@@ -6,15 +6,20 @@ import json
 import os
 import shutil
 import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from isthmus.errors import IsthmusError
+from isthmus.wire.distributed import HostLost
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,19 @@ class RunFolder:
                 raise IsthmusError(
                     f"'{path}' already holds a run; use --resume to continue it, --overwrite to replace it."
                 )
-        path.mkdir(parents=True, exist_ok=True)
+            elif not (path / "config.toml").is_file():
+                raise IsthmusError(f"'{path}' holds files but no run to resume; choose another --out.")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise IsthmusError(f"'{path}' cannot be made: {error.strerror}; choose another --out.") from error
         return RunFolder(path)
+
+    @property
+    def begun(self) -> bool:
+        """Whether something was trained here that would be missed."""
+        signs = ("metrics.json", "checkpoint/epoch-*", "seed-*/metrics.json", "seed-*/checkpoint/epoch-*")
+        return any(any(self.path.glob(sign)) for sign in signs)
 
     @staticmethod
     def open(path: str | Path) -> RunFolder:
@@ -54,41 +70,100 @@ class RunFolder:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The resolved configuration."""
-        return tomllib.loads((self.path / "config.toml").read_text())
+        return self._read("config.toml", lambda path: tomllib.loads(path.read_text()))
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """The final metrics."""
-        try:
-            loaded: dict[str, Any] = json.loads((self.path / "metrics.json").read_text())
-        except json.JSONDecodeError as error:
-            raise IsthmusError(
-                f"'{self.path / 'metrics.json'}' is damaged ({error}); run again with --resume."
-            ) from error
-        return loaded
+        metrics: dict[str, Any] = self._read("metrics.json", lambda path: json.loads(path.read_text()))
+        return metrics
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """Every line of ``metrics.jsonl``."""
-        return [json.loads(line) for line in (self.path / "metrics.jsonl").read_text().splitlines() if line]
+        return self._read(
+            "metrics.jsonl", lambda path: [json.loads(line) for line in path.read_text().splitlines() if line]
+        )
 
     @cached_property
     def ledger(self) -> pa.Table:
         """Who sent what to whom."""
         import pyarrow.parquet as pq
 
-        return pq.read_table(self.path / "ledger.parquet")
+        return self._read("ledger.parquet", pq.read_table)
+
+    def _read(self, name: str, how: Callable[[Path], _T]) -> _T:
+        try:
+            return how(self.path / name)
+        except (ValueError, OSError) as error:  # what TOML, JSON, Arrow and the disk raise
+            reason = str(error).splitlines()[0]
+            raise IsthmusError(
+                f"'{self.path / name}' is damaged or missing ({reason}); repeat the run, or go on with --resume."
+            ) from error
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file in one move, so that nobody ever sees half of it."""
         write_atomic(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
 
 
+@contextmanager
+def claimed(path: Path, resume: bool, overwrite: bool) -> Iterator[RunFolder]:
+    """The folder of a run while it runs.
+
+    What it replaces is kept aside until the new run has something to show. A run that is refused before that (bad
+    data, a configuration that cannot work) leaves everything as it was.
+    """
+    aside = path.absolute().with_name(f".{path.absolute().name}.replaced")
+    _put_back(path, aside, overwrite)
+    was = sorted(path.iterdir()) if path.is_dir() else None
+    if overwrite and was:
+        _refuse_foreign(path)
+        path.rename(aside)
+    folder = RunFolder.create(path, resume, overwrite=False)
+    try:
+        yield folder
+    except IsthmusError as error:
+        if (overwrite or not was) and not folder.begun and not isinstance(error, HostLost):
+            _clear(path, keep=was is not None)
+            _put_back(path, aside, overwrite)
+        raise
+    finally:
+        if folder.begun:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _put_back(path: Path, aside: Path, overwrite: bool) -> None:
+    """Restore what a run without results has replaced; forget it once the run has results."""
+    if not aside.exists():
+        return
+    if RunFolder(path).begun:
+        shutil.rmtree(aside, ignore_errors=True)
+    elif overwrite or not path.exists():
+        shutil.rmtree(path, ignore_errors=True)
+        aside.rename(path)
+
+
+def _clear(path: Path, keep: bool) -> None:
+    """Remove what a refused run has made; ``keep`` an empty folder that was there before."""
+    shutil.rmtree(path, ignore_errors=True)
+    if keep:
+        path.mkdir(exist_ok=True)
+
+
 def _refuse_foreign(path: Path) -> None:
     """Only a run folder (or a folder of runs) may be overwritten; never somebody's home."""
-    marks = ("config.toml", "checkpoint", "comparison.json", "runs.json")
-    if not any((path / mark).exists() for mark in marks):
+    pages = ("comparison.html", "comparison.json", "report.html")
+    of_runs = all(_is_run(inner) if inner.is_dir() else inner.name in pages for inner in path.iterdir())
+    if not _is_run(path) and not of_runs:
         raise IsthmusError(f"'{path}' holds files but is not a run folder; --overwrite will not delete it.")
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder has a configuration of ours; others also call a file config.toml."""
+    try:
+        return {"method", "data", "model", "train"} <= tomllib.loads((path / "config.toml").read_text()).keys()
+    except (OSError, ValueError):
+        return False
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -96,6 +171,6 @@ def write_atomic(path: Path, content: bytes) -> None:
 
     Not flushed to the disk, which would cost more than an epoch; after a power cut checksums tell what is damaged.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.environ.get('RANK', '')}.{os.getpid()}")
     temporary.write_bytes(content)
     os.replace(temporary, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,13 @@ from isthmus.data.members import is_parts, member_names
 from isthmus.errors import IsthmusError
 from isthmus.evaluate import Scores
 from isthmus.federation import open_federation
+from isthmus.graph.handshake import agree_schema
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.run.config import DataConfig, RunConfig
 from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.train import Result, Run, Watcher, train
+from isthmus.state import Run
+from isthmus.train import Result, Watcher, train
 from isthmus.wire.base import LocalWire, Wire
 from isthmus.wire.distributed import DistributedWire, silos_of_host
 from isthmus.wire.ledger import SERVER, Kind
@@ -31,8 +33,7 @@ from isthmus.wire.ledger import SERVER, Kind
 
 def prepare(config: RunConfig) -> RunConfig:
     """Settle what can be settled before any data is read: device, number of silos, hosts."""
-    if config.system.device == "cuda" and not torch.cuda.is_available():
-        raise IsthmusError("--device cuda, but PyTorch sees no GPU here; use --device cpu.")
+    check_device(config.system.device)
     if is_parts(config.data.name):
         silos = len(member_names(Path(config.data.name)))
         config = replace(config, data=replace(config.data, silos=silos, split="as given"))
@@ -41,9 +42,13 @@ def prepare(config: RunConfig) -> RunConfig:
         raise IsthmusError(
             f"--hosts {config.system.hosts}, but there are only {silos} silos; a host carries at least one."
         )
-    if config.system.hosts < 1:
-        raise IsthmusError(f"--hosts is {config.system.hosts}; it must be at least 1.")
     return config
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not here."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise IsthmusError("--device cuda, but PyTorch sees no GPU here; use --device cpu.")
 
 
 def load_silos(config: DataConfig, merged: bool, mine: range | None = None) -> list[Silo]:
@@ -51,6 +56,8 @@ def load_silos(config: DataConfig, merged: bool, mine: range | None = None) -> l
     if is_parts(config.name):
         from isthmus.data.parts import read_part
 
+        for option in config.options:
+            raise IsthmusError(f"Parts have no options, so that data.{option} means nothing here; leave it out.")
         names = member_names(Path(config.name))
         numbers = mine if mine is not None else range(len(names))
         silos = [read_part(Path(config.name), names, number) for number in numbers]
@@ -60,7 +67,7 @@ def load_silos(config: DataConfig, merged: bool, mine: range | None = None) -> l
         owner = partition(graph, config.split, config.silos, config.seed, resolution, communities)
         silos = split_graph(graph, owner, config.silos)
         silos = silos if mine is None else [silos[i] for i in mine]
-    return [merge(silos)] if merged else silos
+    return [merge(agree_schema(LocalWire(len(silos)), silos))] if merged else silos
 
 
 def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Run:
@@ -104,13 +111,11 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
         wire = LocalWire(count, config.method.protect)
     mine = silos_of_host(wire.host, wire.hosts, count) if many else None
     split_here = many and not is_parts(config.data.name)
-    source = replace(config.data, name=str(folder.path / "parts")) if split_here else config.data
+    source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
     run = open_run(config, wire, load_silos(source, config.method.merged, mine))
     checkpoints = Checkpoints(folder.path, config.digest(), wire.host)
-    if resume:
-        checkpoints.resume(run)
-    elif wire.serves:
-        (folder.path / "metrics.jsonl").write_text("")
+    if not resume or checkpoints.resume(run) == 0:
+        checkpoints.clear()
     result = train(run, Recorder(folder, checkpoints, watcher))
     metrics = leave_behind(config, folder, result)
     wire.close_down()
@@ -121,6 +126,9 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     """Collect ledgers and models at the server's host, and write the final files there."""
     run = result.run
     sizes = _sizes(run)
+    for silo, size in sizes.items():
+        if not size["nodes"]:
+            run.federation.note(f"{silo} owns no nodes.")
     _write_models(run, folder)
     transport = _collect_ledgers(run)
     if not run.wire.serves:
@@ -137,6 +145,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
         "steps": run.step,
         "metric": result.test.names[0],
         "labels": list(run.schema.labels),
+        "schema": asdict(run.schema),
         "valid": _scores(result.valid),
         "test": _scores(result.test),
         "pooled": result.test.pooled,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -22,6 +22,7 @@ from isthmus.run.config import RunConfig, resolve
 from isthmus.run.folder import RunFolder, write_atomic
 from isthmus.run.host import host_main, load_silos, prepare
 from isthmus.train import Watcher
+from isthmus.wire.distributed import HostLost
 
 LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user must mend something
 
@@ -31,13 +32,24 @@ def execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return _as_member(config, folder, resume, watcher)
     config = prepare(config)
+    keep_config(config, folder, resume)
     if config.system.hosts == 1:
-        write_atomic(folder.path / "config.toml", config.toml().encode())
         return host_main(config, folder, resume, watcher)
-    write_atomic(folder.path / "config.toml", config.toml().encode())
     _write_parts(config, folder)
     _start_hosts(config, folder, resume)
     return RunFolder.open(folder.path).metrics
+
+
+def keep_config(config: RunConfig, folder: RunFolder, resume: bool) -> None:
+    """Write ``config.toml``; a resumed run must have the one that is there, but for its length and place."""
+    if resume and (folder.path / "config.toml").is_file():
+        kept = resolve(folder.config)
+        if kept.digest() != config.digest():
+            raise IsthmusError(
+                f"'{folder.path}' is a run of another configuration: {config.difference(kept)}. "
+                "Resume with the same options, or start again with --overwrite."
+            )
+    write_atomic(folder.path / "config.toml", config.toml().encode())
 
 
 def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
@@ -49,8 +61,8 @@ def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watc
             f"Several hosts read parts, but '{config.data.name}' is a whole graph; first write parts with "
             f"'isthmus split {config.data.name} --silos {config.data.silos} --out PARTS', then use --data PARTS."
         )
-    if host == 0:
-        write_atomic(folder.path / "config.toml", config.toml().encode())
+    if host == 0 or not (folder.path / "config.toml").is_file():  # a machine of its own has a folder of its own
+        keep_config(config, folder, resume)
     return host_main(config, folder, resume, watcher)
 
 
@@ -59,10 +71,7 @@ def _write_parts(config: RunConfig, folder: RunFolder) -> None:
     parts = folder.path / "parts"
     if is_parts(config.data.name) or parts.exists():
         return
-    half = folder.path / "parts.unfinished"
-    shutil.rmtree(half, ignore_errors=True)
-    write_parts(load_silos(config.data, merged=False), half)
-    half.rename(parts)
+    write_parts(load_silos(config.data, merged=False), parts)
 
 
 def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
@@ -98,7 +107,7 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
             if process.poll() is None:
                 process.kill()
     if any(codes):
-        raise IsthmusError(_explain(codes, logs))
+        raise _explain(codes, logs)
 
 
 def _watch(processes: list[subprocess.Popen[bytes]], timeout: float) -> list[int]:
@@ -113,25 +122,35 @@ def _watch(processes: list[subprocess.Popen[bytes]], timeout: float) -> list[int
     return [process.poll() if process.poll() is not None else -signal.SIGSTOP for process in processes]  # type: ignore[misc]
 
 
-def _explain(codes: list[int], logs: Path) -> str:
+def _explain(codes: list[int], logs: Path) -> IsthmusError:
     """The cause before its consequences: a killed host, then an error of a host, then the loss others saw."""
     for host, code in enumerate(codes):
         if code < 0 and code != -signal.SIGSTOP:
             how = signal.Signals(-code).name
-            return f"Host {host} was killed ({how}); the last checkpoint is intact, continue with --resume."
+            return HostLost(f"Host {host} was killed ({how}); the last checkpoint is intact, continue with --resume.")
     for wanted in (REFUSED, 1, LOST):
         for host, code in enumerate(codes):
+            said, log = logs / f"host-{host}.error", logs / f"host-{host}.log"
+            if code == wanted and said.exists():
+                return (IsthmusError if code == REFUSED else HostLost)(said.read_text())
             if code == wanted:
-                said = logs / f"host-{host}.error"
-                return said.read_text() if said.exists() else f"Host {host} failed; see {logs / f'host-{host}.log'}."
-    return f"Hosts ended with {codes}; see {logs}."
+                where = f"see {log}" if log.stat().st_size else "what it said is above"
+                return HostLost(f"Host {host} failed; {where}.")
+    return HostLost(f"Hosts ended with {codes}; see {logs}.")
+
+
+def _end_with(parent: int) -> None:
+    """A host does not outlive the process that started it: somebody else may resume the run by then."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(LOST)
 
 
 def main(arguments: list[str]) -> int:
     """Entry point of a host process: the run folder, and whether to resume."""
     from isthmus.run.progress import watcher_for
-    from isthmus.wire.distributed import HostLost
 
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     folder = RunFolder(Path(arguments[0]))
     try:
         config = resolve(folder.config)

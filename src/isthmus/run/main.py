@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from isthmus.data.members import is_parts, member_names
 from isthmus.errors import IsthmusError
 from isthmus.run.config import RunConfig, merge_into, parse_set, read_recipe, resolve
-from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.launch import execute
+from isthmus.run.folder import RunFolder, claimed, write_atomic
+from isthmus.run.host import prepare
+from isthmus.run.launch import execute, keep_config
 from isthmus.run.progress import watcher_for
 from isthmus.run.report import write_report
 
@@ -32,14 +36,38 @@ class Request:
 def configure(request: Request) -> RunConfig:
     """The resolved configuration of a request; a resumed run starts from its own ``config.toml``."""
     recipe: dict[str, Any] = {}
+    asked = merge_into(deepcopy(request.options), parse_set(request.sets))
     kept = Path(request.out, "config.toml") if request.out else None
     if request.resume and request.recipe is None and kept is not None and kept.is_file():
         recipe = read_recipe(str(kept))
     elif request.recipe is not None:
         recipe = read_recipe(request.recipe)
-    merge_into(recipe, request.options)
-    merge_into(recipe, parse_set(request.sets))
-    return resolve(recipe)
+    elif request.resume and kept is not None and "data" not in asked:
+        raise IsthmusError(f"'{request.out}' holds no run to resume; leave out --resume to start one.")
+    length = {key for key in ("epochs", "steps") if key in _table(asked, "train")}
+    if len(length) == 2:
+        raise IsthmusError("--epochs and --steps both say how long to train; use one of them.")
+    if length == {"epochs"}:
+        merge_into(recipe, {"train": {"steps": 0}})  # the recipe's steps would come first
+    config = resolve(merge_into(recipe, asked))
+    _refuse_second_split(config, _table(asked, "data"))
+    return config
+
+
+def _table(asked: dict[str, Any], name: str) -> dict[str, Any]:
+    """A table of what was asked for; what is no table is refused later."""
+    table = asked.get(name, {})
+    return table if isinstance(table, dict) else {}
+
+
+def _refuse_second_split(config: RunConfig, asked: dict[str, Any]) -> None:
+    """Parts are split already; silence would let somebody believe in another split."""
+    name = config.data.name
+    if not is_parts(name):
+        return
+    count = len(member_names(Path(name)))
+    if "split" in asked or asked.get("silos", count) != count:
+        raise IsthmusError(f"'{name}' holds the parts of {count} silos, split already; leave out --silos and --split.")
 
 
 def run_request(request: Request) -> dict[str, Any] | None:
@@ -50,13 +78,24 @@ def run_request(request: Request) -> dict[str, Any] | None:
         raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
     config = configure(request)
     out = Path(request.out or f"runs/{Path(config.data.name).name}-{config.method.name}")
-    member = int(os.environ.get("RANK", "0")) > 0  # the first host has made the folder, or will
-    folder = RunFolder.create(out, request.resume or member, request.overwrite and not member)
-    if request.seeds == 1:
-        metrics = run_one(config, folder, request.resume)
-    else:
-        metrics = _run_seeds(config, folder, request)
+    with _folder(out, request) as folder:
+        if request.seeds == 1:
+            metrics = run_one(config, folder, request.resume)
+        else:
+            metrics = _run_seeds(config, folder, request)
     return None if metrics is None else {**metrics, "folder": str(out)}
+
+
+def _folder(out: Path, request: Request) -> AbstractContextManager[RunFolder]:
+    """The run folder, once it is clear that what is there may be used."""
+    if int(os.environ.get("RANK", "0")) > 0:  # the first host has made the folder, or will
+        out.mkdir(parents=True, exist_ok=True)
+        return nullcontext(RunFolder(out))
+    if request.resume and request.seeds == 1 and any(out.glob("seed-*/config.toml")):
+        raise IsthmusError(f"'{out}' holds runs with several seeds; say how many, like --seeds 3 --resume.")
+    if request.resume and request.seeds > 1 and (out / "checkpoint").exists():
+        raise IsthmusError(f"'{out}' holds one run, and --seeds makes several; choose another --out.")
+    return claimed(out, request.resume, request.overwrite)
 
 
 def run_one(config: RunConfig, folder: RunFolder, resume: bool, label: str = "") -> dict[str, Any] | None:
@@ -69,20 +108,21 @@ def run_one(config: RunConfig, folder: RunFolder, resume: bool, label: str = "")
 
 def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[str, Any] | None:
     """The same run with seeds s, s + 1, ...; the folder itself holds mean and deviation."""
-    write_atomic(folder.path / "config.toml", config.toml().encode())
+    if "RANK" in os.environ:
+        raise IsthmusError("--seeds does not work under torchrun; start it once for each seed, with --seed.")
+    keep_config(prepare(config), folder, request.resume)
     seeds = list(range(config.seed, config.seed + request.seeds))
     each: list[dict[str, Any]] = []
     for seed in seeds:
         inner = RunFolder.create(folder.path / f"seed-{seed}", request.resume, overwrite=False)
         metrics = run_one(replace(config, seed=seed), inner, request.resume, f"{config.method.name} #{seed}")
-        if metrics is None:
-            return None
+        assert metrics is not None  # this process is the server's
         each.append(metrics)
     combined = combine(each, seeds)
     folder.write_json("metrics.json", combined)
-    last = folder.path / f"seed-{seeds[0]}"
-    for name in ("metrics.jsonl", "ledger.parquet", "model.safetensors"):
-        write_atomic(folder.path / name, (last / name).read_bytes())
+    first = folder.path / f"seed-{seeds[0]}"
+    for path in (first / "metrics.jsonl", first / "ledger.parquet", *first.glob("model*.safetensors")):
+        write_atomic(folder.path / path.name, path.read_bytes())
     write_report(RunFolder.open(folder.path))
     return combined
 

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from isthmus.run.config import RunConfig
-from isthmus.train import Run, Watcher
+from isthmus.state import Run
+from isthmus.train import Watcher
 
 _LINES = 10  # lines of a piped run
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from isthmus.errors import IsthmusError
 from isthmus.evaluate import predict
-from isthmus.graph.graph import TEST
+from isthmus.graph.graph import TEST, TRAIN, UNUSED
+from isthmus.graph.handshake import agree_schema
 from isthmus.graph.silo import Silo, merge
-from isthmus.run.config import merge_into, parse_set, resolve
+from isthmus.methods import AXES
+from isthmus.run.config import RunConfig, merge_into, parse_set, resolve
 from isthmus.run.folder import RunFolder
-from isthmus.run.host import load_silos, open_run
-from isthmus.train import Run
+from isthmus.run.host import check_device, load_silos, open_run
+from isthmus.state import Run
 from isthmus.wire.base import LocalWire
 
 
@@ -27,71 +30,121 @@ def score_command(
     run_folder: str, data: str, sets: tuple[str, ...], out: Path | None, silo: int | None
 ) -> tuple[Path, int]:
     """Score every node (or edge) of new data with a run's model; labels in the data are not needed."""
+    import pyarrow.parquet as pq
+
     folder = RunFolder.open(run_folder)
-    recipe = merge_into(folder.config, {"method": "centralised", "data": {"name": data}})
-    for axis in ("exchange", "sync", "objective", "protect"):
-        recipe.pop(axis, None)  # a single party predicts: nothing crosses
-    trained_on = recipe["data"]
-    recipe["data"] = {
-        "name": data,
-        "scale": trained_on.get("scale", "none"),
-        "folder": trained_on.get("folder", ""),
-    }
-    config = resolve(merge_into(recipe, parse_set(sets)))
-    part = _as_seeds(merge(load_silos(config.data, merged=False)), _labels(folder))
+    config = _configure(folder, data, sets)
+    model = _model_file(folder, silo)
+    trained = _trained_with(folder)
+    silos = [_without_labels(silo, trained, data) for silo in load_silos(config.data, merged=False)]
+    part = _to_score(merge(agree_schema(LocalWire(len(silos)), silos)), data)
     run = open_run(config, LocalWire(1), [part])
-    _load(run, folder, silo)
-    logits, _, index = predict(run, TEST)
+    _load(run, model)
+    logits, index = _predict_all(run)
     path = out or folder.path / "predictions.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(_table(run, part, logits, index), path)
     return path, len(index)
 
 
-def _labels(folder: RunFolder) -> tuple[str, ...]:
-    """The labels that the model was trained with, kept beside its weights."""
-    return tuple(folder.metrics["labels"])
+def _configure(folder: RunFolder, data: str, sets: tuple[str, ...]) -> RunConfig:
+    """The run's configuration for a single party that predicts: nothing crosses, and nothing is split."""
+    recipe = {key: value for key, value in folder.config.items() if key not in AXES}
+    trained_on = recipe.get("data", {})
+    kept = {key: trained_on[key] for key in ("scale", "folder") if key in trained_on}
+    recipe |= {"method": "centralised", "data": {"name": data, "silos": 1, "split": "random", **kept}}
+    config = resolve(merge_into(recipe, parse_set(sets)))
+    check_device(config.system.device)
+    return config
 
 
-def _as_seeds(part: Silo, labels: tuple[str, ...]) -> Silo:
-    """The same part with every row to be scored: labels of the new data are set aside."""
-    from dataclasses import replace
+def _model_file(folder: RunFolder, silo: int | None) -> Path:
+    own = sorted(folder.path.glob("model-silo-*.safetensors"))
+    if own and silo is None:
+        raise IsthmusError(f"Silos of {folder.path} have models of their own; choose one, like --silo 0.")
+    path = folder.path / ("model.safetensors" if silo is None else f"model-silo-{silo}.safetensors")
+    if not path.is_file():
+        have = f"there are {len(own)} of them" if own else "only local and fedper runs leave them"
+        raise IsthmusError(f"{folder.path} has no {path.name}; {have}.")
+    return path
 
-    schema = replace(part.schema, labels=labels)
-    wide = (part.n, len(labels)) if schema.task == "tasks" else (part.n,)
-    y = torch.zeros(wide, dtype=torch.int64)
-    split = torch.full((part.n,), TEST, dtype=torch.int8)
-    if len(split):
-        split[0] = 1  # a run has at least one training seed; nothing is trained here
-    m = part.edge_index.shape[1]
-    edge_split = torch.full((m,), TEST, dtype=torch.int8)
+
+def _trained_with(folder: RunFolder) -> Mapping[str, Any]:
+    """The schema that the model was trained with, kept beside its weights."""
+    schema = folder.metrics.get("schema")
+    if not isinstance(schema, Mapping):
+        raise IsthmusError(f"{folder.path}/metrics.json does not say what the model was trained with; run it again.")
+    return schema
+
+
+def _without_labels(silo: Silo, trained: Mapping[str, Any], data: str) -> Silo:
+    """The same part with the labels of the model's training; those of the new data are set aside."""
+    for what, names in (("features", "feature_names"), ("edge_features", "edge_feature_names")):
+        have, want = getattr(silo.schema, what), trained[what]
+        named, wanted = list(getattr(silo.schema, names)), list(trained[names])
+        if have != want or (named and wanted and named != wanted):
+            raise IsthmusError(
+                f"The model was trained with {want} {what.replace('_', ' ')} {_list(wanted)}, "
+                f"and {data} has {have} {_list(named)}; give it the same columns in the same order."
+            )
+    labels, task = tuple(trained["labels"]), trained["task"]
+    schema = replace(silo.schema, labels=labels, task=task, target=trained["target"])
+    wide = (silo.n, len(labels)) if task == "tasks" else (silo.n,)
+    m = silo.edge_index.shape[1]
     return replace(
-        part, schema=schema, y=y, split=split, edge_y=torch.zeros(m, dtype=torch.int64), edge_split=edge_split
+        silo,
+        schema=schema,
+        y=torch.zeros(wide, dtype=torch.int64),
+        split=torch.full((silo.n,), UNUSED, dtype=torch.int8),
+        edge_y=torch.zeros(m, dtype=torch.int64),
+        edge_split=torch.full((m,), UNUSED, dtype=torch.int8),
     )
 
 
-def _load(run: Run, folder: RunFolder, silo: int | None) -> None:
-    name = "model.safetensors" if silo is None else f"model-silo-{silo}.safetensors"
-    if not (folder.path / name).is_file():
-        raise IsthmusError(
-            f"{folder.path} has no {name}; silos have models of their own only in local and fedper runs."
-        )
-    stored = load_file(folder.path / name)
+def _list(names: list[str]) -> str:
+    text = f"({', '.join(names)})" if names else ""
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _to_score(part: Silo, data: str) -> Silo:
+    """Every row is to be scored; the first one counts as training, since a run has at least one training seed."""
+    field = "split" if part.schema.target == "node" else "edge_split"
+    rows = len(getattr(part, field))
+    if not rows:
+        raise IsthmusError(f"{data} has no {part.schema.target}s, so there is nothing to score.")
+    split = torch.full((rows,), TEST, dtype=torch.int8)
+    split[0] = TRAIN
+    changed: dict[str, Any] = {field: split}
+    return replace(part, **changed)
+
+
+def _load(run: Run, path: Path) -> None:
+    try:
+        stored = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise IsthmusError(f"'{path}' is damaged ({error}); resume or repeat the run.") from error
     for key, live in run.sets.everything().items():
         if key not in stored or stored[key].shape != live.shape:
-            raise IsthmusError(
-                f"The model of {folder.path} does not fit this data ({key}); "
-                "features and labels must be those it was trained with."
-            )
+            raise IsthmusError(f"'{path}' does not fit the configuration beside it ({key}); repeat the run.")
         live.copy_(stored[key])
 
 
-def _table(run: Run, part: Silo, logits: Tensor, index: Tensor) -> pa.Table:
+def _predict_all(run: Run) -> tuple[Tensor, Tensor]:
+    """Logits and row of everything that is scored, in the order of the data."""
+    parts = [predict(run, split) for split in (TRAIN, TEST)]
+    logits, index = torch.cat([part[0] for part in parts]), torch.cat([part[2] for part in parts])
+    order = torch.argsort(index)
+    return logits[order].cpu(), index[order].cpu()
+
+
+def _table(run: Run, part: Silo, logits: Tensor, index: Tensor) -> Any:
+    import pyarrow as pa
+
     columns: dict[str, Any] = {}
     if run.schema.target == "node":
         columns["id"] = part.ids[index.numpy()].tolist()
     else:
-        ids, ends = np.asarray(part.ids), run.stack.ends[:, index].numpy()
+        ids, ends = np.asarray(part.ids), run.stack.ends.cpu()[:, index].numpy()
         columns |= {"source": ids[ends[0]].tolist(), "target": ids[ends[1]].tolist()}
     if run.schema.task == "tasks":
         columns |= {f"probability:{n}": p.numpy() for n, p in zip(run.schema.labels, logits.sigmoid().T, strict=True)}

@@ -9,7 +9,7 @@ from isthmus.sync.base import Sync
 from isthmus.wire.ledger import Kind
 
 if TYPE_CHECKING:
-    from isthmus.train import Run
+    from isthmus.state import Run
 
 
 @dataclass
