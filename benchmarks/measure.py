@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from datetime import date
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,20 @@ def record(file: Path | None, threads: str, **numbers: Any) -> None:
         "python": platform.python_version(),
         "torch": version("torch"),
         "torch_geometric": version("torch_geometric"),
+        "isthmus": _commit(),
         "date": date.today().isoformat(),
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({**about, **numbers}, indent=2) + "\n")
+
+
+def _commit() -> str:
+    """The commit that was measured, marked where files differ from it; the version outside a checkout."""
+    spec = find_spec("isthmus")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path.cwd()
+    words = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
+    said = subprocess.run(words, capture_output=True, text=True, check=False)
+    return said.stdout.strip() or version("isthmus")
 
 
 def _cpu() -> str:

@@ -7,6 +7,12 @@ import torch
 torch.set_num_threads(1)
 
 
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs leave no report.html: drawing it takes longer than training on a small graph."""
+    monkeypatch.setattr("isthmus.run.main.write_report", lambda folder: folder.path)
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of the public data sets: ISTHMUS_DATA, or a folder beside the repository."""

@@ -29,6 +29,9 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((method, "sage", {}) for method in names() if method != "centralised"),
     *((method, "sage", {"batch": 4, "fanout": (2,)}) for method in ("fedavg", "sync-sgd")),
     ("sync-sgd", "multi-pna", {"batch": 3, "fanout": (2,), "epochs": 2}),
+    ("sync-sgd+fwd-bwd-le", "gcn", {"batch": 4, "fanout": (2,)}),
+    ("sync-sgd+fwd-bwd-le", "multi-pna", {"batch": 3, "fanout": (2,), "epochs": 2}),
+    ("sync-sgd+fwd-bwd-le", "gat", {"batch": 1, "fanout": (2,), "epochs": 1}),
     ("sync-sgd", "gcn", {"batch": 1, "fanout": (2,), "epochs": 1}),  # every batch lies in one silo
 ]
 

@@ -24,8 +24,10 @@ def forward(run: Run, batch: Batch, training: bool) -> Tensor:
         pre = run.model.convolve(layer, beyond.rows, block, beyond.partial)
         pre = run.exchange.settle(layer, pre, batch, run)
         h = run.model.finish(layer, pre, block.targets, this)
-    assert isinstance(h, Tensor)
-    if run.schema.target == "edge":
+    if run.schema.target == "edge":  # both ends meet, wherever they live
+        h = run.exchange.beyond(len(batch.blocks), h, batch, run).rows
+        assert isinstance(h, Tensor)
         source, target = batch.ends
         return run.model.readout_edges(h[source], h[target], batch.seed_attr, batch.seed_rows)
+    assert isinstance(h, Tensor)
     return run.model.readout(h[batch.ends[0]], batch.seed_rows)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from isthmus.errors import IsthmusError, unknown
-from isthmus.exchange.base import Exchange
+from isthmus.exchange.base import Exchange, Nothing
+from isthmus.exchange.layerwise import LayerWise
 from isthmus.objective.base import Objective, Proximal
 from isthmus.protect.base import Protect
 from isthmus.sync.average import FedAvg
@@ -34,7 +35,7 @@ class Method:
     name: str
     summary: str
     paper: str = ""
-    exchange: Exchange = field(default_factory=Exchange)
+    exchange: Exchange = field(default_factory=Nothing)
     sync: Sync = field(default_factory=Sync)
     protect: Protect = field(default_factory=Protect)
     objective: Objective = field(default_factory=Objective)
@@ -89,6 +90,13 @@ def sync_sgd() -> Method:
     """The gradient sum of all silos at every step, one optimiser state, joint batches, agreed statistics."""
     summary = "the gradient sum of all silos at every step"
     return Method("sync-sgd", summary, sync=SyncSGD(), batches="joint", statistics="agreed")
+
+
+@method
+def fwd_bwd_le() -> Method:
+    """Sync-SGD where embeddings cross at every layer and adjoints return: centralised training, exactly."""
+    summary = "Sync-SGD, embeddings at every layer, adjoints back"
+    return replace(sync_sgd(), name="sync-sgd+fwd-bwd-le", summary=summary, exchange=LayerWise())
 
 
 @method

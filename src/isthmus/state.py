@@ -16,7 +16,6 @@ from isthmus.graph.stack import build_stack
 from isthmus.methods import Method
 from isthmus.nn.model import GNN, ModelConfig
 from isthmus.sample.batches import Batch, Batcher, Seeds
-from isthmus.sample.neighbours import Sampler
 from isthmus.sample.order import Pool, draw_batches
 from isthmus.select import Best
 from isthmus.settings import TrainConfig
@@ -69,8 +68,10 @@ class Run:
     def _lay_out(self, model: ModelConfig) -> None:
         """Stack my silos, and find the seeds of every split."""
         self.stack = build_stack(self.federation.silos, self.exchange.view, self.dtype).to(self.device)
-        self.batcher = Batcher(self.stack, model.layers, model.directed, self.schema.target, model.ego)
-        self.sampler = Sampler(self.stack, self.train.fanouts(model.layers), self.seed, model.directed)
+        self.batcher = Batcher(
+            self.stack, model.layers, model.directed, self.schema.target, model.ego, self.exchange.view == "halo"
+        )
+        self.sampler = self.exchange.sampler(self, self.train.fanouts(model.layers), model.directed)
         labels = self.stack.y if self.schema.target == "node" else self.stack.edge_y
         assert labels is not None
         self.labels = labels
@@ -132,7 +133,7 @@ class Run:
         """The whole graph, or a sample around the seeds."""
         if self.train.batch == 0:
             return self.batcher.whole(seeds, step)
-        sample = self.exchange.sample(self, self.batcher.roots(seeds), step, purpose)
+        sample = self.sampler.sample(self.batcher.roots(seeds), step, purpose)
         return self.batcher.sampled(seeds, sample, step)
 
     def weights_of(self, batch: Batch) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,10 @@ from isthmus.errors import unknown
 from isthmus.graph.features import Features
 from isthmus.nn.monoid import State
 from isthmus.sample.batches import Batch
-from isthmus.sample.neighbours import Sample
+from isthmus.sample.neighbours import Sampler
 
 if TYPE_CHECKING:
     from isthmus.state import Run
-
-VIEWS = ("drop", "placeholder")
 
 
 @dataclass(frozen=True)
@@ -29,33 +28,24 @@ class Beyond:
 
 @dataclass
 class Exchange:
-    """The nothing of this axis: no row crosses.
+    """No row crosses; the parent of every exchange. ``state`` is checkpointed."""
 
-    ``halo`` says what stands in for far ends: ``drop`` leaves cross edges out; ``placeholder`` keeps them, the far end
-    starts from the mean of the silo's own features and is computed from the edges that the silo knows.
-    """
-
-    halo: str = "drop"
-    state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # checkpointed
-
-    def __post_init__(self) -> None:
-        if self.halo not in VIEWS:
-            raise unknown("exchange.halo", self.halo, VIEWS)
+    state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def view(self) -> str:
-        """Which rows and edges a silo computes on; see :func:`isthmus.graph.stack.build_stack`."""
-        return self.halo
+        """Which rows and edges a silo computes on: ``drop``, ``placeholder`` or ``halo`` (see ``graph/stack.py``)."""
+        return "drop"
 
     def begin(self, run: Run) -> None:
         """Before the first step."""
 
-    def sample(self, run: Run, roots: Tensor, step: int, purpose: str) -> Sample:
-        """The neighbourhood of the seeds; here each silo expands what it knows by itself."""
-        return run.sampler.sample(roots, step, purpose)
+    def sampler(self, run: Run, fanout: Sequence[int], directed: bool) -> Sampler:
+        """Who expands which node; here each silo expands what it knows by itself."""
+        return Sampler(run.stack, fanout, run.seed, directed)
 
     def beyond(self, layer: int, h: Features, batch: Batch, run: Run) -> Beyond:
-        """Before layer ``layer`` reads its source rows ``h``."""
+        """Before layer ``layer`` reads its source rows (and after the last layer, before both ends of an edge meet)."""
         return Beyond(h)
 
     def settle(self, layer: int, pre: Tensor, batch: Batch, run: Run) -> Tensor:
@@ -64,3 +54,23 @@ class Exchange:
 
     def round_end(self, run: Run) -> None:
         """After a round of local training, before parameters are synchronised."""
+
+
+@dataclass
+class Nothing(Exchange):
+    """The nothing of this axis.
+
+    ``halo`` says what stands in for far ends: ``drop`` leaves cross edges out; ``placeholder`` keeps them, the far end
+    starts from the mean of the silo's own features and is computed from the edges that the silo knows.
+    """
+
+    halo: str = "drop"
+
+    def __post_init__(self) -> None:
+        if self.halo not in ("drop", "placeholder"):
+            raise unknown("exchange.halo", self.halo, ("drop", "placeholder"))
+
+    @property
+    def view(self) -> str:
+        """As ``halo`` says."""
+        return self.halo

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from isthmus.errors import IsthmusError, unknown
 from isthmus.graph.features import SparseRows
+from isthmus.graph.handshake import cross_by_peer
 from isthmus.graph.silo import Silo
 from isthmus.graph.stack import Stack
 from isthmus.wire.base import Wire
 from isthmus.wire.ledger import Kind
+from isthmus.wire.route import Boundary, Lot
 
 SCALES = ("none", "zscore")
 
@@ -56,7 +58,7 @@ def _zscore(wire: Wire, rows: list[Tensor], counted: list[Tensor], agreed: bool)
 def mean_log_degree(wire: Wire, stack: Stack, agreed: bool) -> tuple[Tensor, Tensor]:
     """Mean of log(degree + 1) over owned nodes, incoming and outgoing: [mine] each (PNA's constant)."""
     sums = []
-    for degree in (stack.incoming.degree, stack.outgoing.degree):
+    for degree in (stack.in_degree, stack.out_degree):
         log = torch.log(degree.double() + 1) * stack.owned
         sums.append(_by_silo(stack, log))
     counts = _by_silo(stack, stack.owned.double())
@@ -72,3 +74,38 @@ def positive_weights(wire: Wire, counts: Tensor, agreed: bool) -> Tensor:
 
 def _by_silo(stack: Stack, values: Tensor) -> Tensor:
     return torch.stack([values[a:b].sum() for a, b in zip(stack.ptr, stack.ptr[1:], strict=False)])
+
+
+def agree_far_degrees(wire: Wire, stack: Stack, boundary: Boundary) -> None:
+    """Owners tell the degrees of boundary nodes to those who hold them as halo; written into the stack."""
+    asked = wire.ask(boundary, boundary.halo)
+    leaving = Lot(asked.served, asked.served_pair, asked.served_splits, wire.silos)
+    arriving = Lot(asked.halo, asked.halo_pair, asked.halo_splits, wire.silos)
+    for degree in (stack.in_degree, stack.out_degree):
+        degree[asked.halo] = wire.move(Kind.STATISTICS, degree[asked.served], leaving, arriving)
+
+
+def agree_far_ports(wire: Wire, silos: Sequence[Silo], stack: Stack) -> None:
+    """Each end of a cross edge tells the other its port; written into the stack.
+
+    The owner of the target knows the in-port, the owner of the source the out-port. Both list the edges of a pair of
+    silos in the order of their public keys, so that numbers alone need to travel.
+    """
+    sent: dict[tuple[int, int], Tensor] = {}
+    where: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+    first = 0
+    for silo in silos:
+        for peer, edges in cross_by_peer(silo).items():
+            edges = edges[torch.argsort(silo.edge_keys[edges])]
+            inward = silo.edge_index[1, edges] < silo.n  # my end is the target
+            mine = torch.where(inward, silo.ports[edges, 0], silo.ports[edges, 1])
+            sent[silo.number, peer] = mine
+            where[peer, silo.number] = first + edges, inward.long()
+        first += silo.edge_index.shape[1]
+    for pair, theirs in wire.post(Kind.PORTS, sent).items():
+        edges, far = where[pair]
+        if len(theirs) != len(edges):
+            raise IsthmusError(
+                f"silo-{pair[0]} and silo-{pair[1]} list different edges between them; mend their parts."
+            )
+        stack.ports[edges.to(stack.ports.device), far.to(stack.ports.device)] = theirs.to(stack.ports.device)

@@ -186,7 +186,7 @@ def _raise_together(wire: Wire, problem: str, advice: str) -> None:
 def compare_edges(wire: Wire, silos: Sequence[Silo]) -> list[str]:
     """Cross edges that only one of the two silos lists, as sentences with counts and an example."""
     by_number = {s.number: s for s in silos}
-    mine = {(s.number, peer): edges for s in silos for peer, edges in _cross_by_peer(s).items()}
+    mine = {(s.number, peer): edges for s in silos for peer, edges in cross_by_peer(s).items()}
     got = wire.post(Kind.IDS, {(i, j): by_number[i].edge_keys[edges] for (i, j), edges in mine.items()})
     notes = []
     for i, j in sorted(set(mine) | {(b, a) for a, b in got}):
@@ -203,7 +203,8 @@ def compare_edges(wire: Wire, silos: Sequence[Silo]) -> list[str]:
     return notes
 
 
-def _cross_by_peer(silo: Silo) -> dict[int, Tensor]:
+def cross_by_peer(silo: Silo) -> dict[int, Tensor]:
+    """The cross edges of a silo by the silo at the far end."""
     edges = silo.crosses.nonzero().flatten()
     far = silo.edge_index[:, edges].max(0).values - silo.n
     owner = silo.halo_owner[far]

@@ -22,11 +22,12 @@ class Adjacency:
     edge: Tensor  # [m] edge number
 
     @staticmethod
-    def build(at: Tensor, near: Tensor, rows: int) -> Adjacency:
-        """Group edges by the row ``at``; neighbours keep the order of the edge list."""
-        order = torch.argsort(at, stable=True)
-        ptr = torch.zeros(rows + 1, dtype=torch.int64, device=at.device)
-        torch.cumsum(torch.bincount(at, minlength=rows), 0, out=ptr[1:])
+    def build(at: Tensor, near: Tensor, expanded: Tensor | None, rows: int) -> Adjacency:
+        """Group edges by the row ``at`` (only ``expanded`` rows); neighbours keep the order of the edge list."""
+        edges = torch.arange(len(at)) if expanded is None else expanded[at].nonzero().flatten()
+        order = edges[torch.argsort(at[edges], stable=True)]
+        ptr = torch.zeros(rows + 1, dtype=torch.int64)
+        torch.cumsum(torch.bincount(at[edges], minlength=rows), 0, out=ptr[1:])
         return Adjacency(ptr, near[order], order)
 
     @property
@@ -62,6 +63,8 @@ class Stack:
     edge_attr: Tensor | None
     edge_y: Tensor | None
     edge_split: Tensor | None
+    in_degree: Tensor  # [rows] of the whole graph for owned rows; for halo rows as far as known
+    out_degree: Tensor
     ports: Tensor  # [m, 2] in-port at the target, out-port at the source
 
     @property
@@ -85,30 +88,38 @@ class Stack:
 
 
 def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype) -> Stack:
-    """Lay silos under each other in the view ``halo``: ``drop`` (owned rows, inner edges) or with far ends kept."""
+    """Lay silos under each other in one of three views.
+
+    ``drop``: owned rows and inner edges. ``placeholder``: far ends too, computed from the edges that the silo knows.
+    ``halo``: far ends too, but their rows come from their owners, so that only owned rows have neighbours here.
+    """
     keep = halo != "drop"
     sizes = [silo.n + (silo.h if keep else 0) for silo in silos]
     ptr = torch.tensor([0, *sizes]).cumsum(0)
     kept = [torch.ones(silo.edge_index.shape[1], dtype=torch.bool) if keep else ~silo.crosses for silo in silos]
     ends = torch.cat([s.edge_index[:, k] + ptr[i] for i, (s, k) in enumerate(zip(silos, kept, strict=True))], 1)
-    x, x_ptr, feature_row = _features(silos, keep, dtype)
+    x, x_ptr, feature_row = _features(silos, halo == "placeholder", dtype)
+    owned = torch.cat([torch.arange(size) < s.n for s, size in zip(silos, sizes, strict=True)])
+    sides = [Adjacency.build(ends[to], ends[1 - to], owned if halo == "halo" else None, int(ptr[-1])) for to in (1, 0)]
     return Stack(
         silos=tuple(silo.number for silo in silos),
         ptr=tuple(ptr.tolist()),
         keys=torch.cat([silo.keys[:size] for silo, size in zip(silos, sizes, strict=True)]),
-        owned=torch.cat([torch.arange(size) < s.n for s, size in zip(silos, sizes, strict=True)]),
+        owned=owned,
         x=x,
         x_ptr=x_ptr,
         feature_row=feature_row,
         y=torch.cat([_padded(s.y, size, -1) for s, size in zip(silos, sizes, strict=True)]),
         split=torch.cat([_padded(s.split, size, UNUSED) for s, size in zip(silos, sizes, strict=True)]),
         ends=ends,
-        incoming=Adjacency.build(ends[1], ends[0], int(ptr[-1])),
-        outgoing=Adjacency.build(ends[0], ends[1], int(ptr[-1])),
+        incoming=sides[0],
+        outgoing=sides[1],
         edge_keys=torch.cat([s.edge_keys[k] for s, k in zip(silos, kept, strict=True)]),
         edge_attr=_edges(silos, kept, "edge_attr", dtype),
         edge_y=_edges(silos, kept, "edge_y", torch.int64),
         edge_split=_edges(silos, kept, "edge_split", torch.int8),
+        in_degree=sides[0].degree,
+        out_degree=sides[1].degree,
         ports=torch.cat([s.ports[k] for s, k in zip(silos, kept, strict=True)]),
     )
 

@@ -253,7 +253,7 @@ def _as_default(name: str, value: Any, parameter: Parameter | None) -> Any:
     if parameter is None or parameter.default is Parameter.empty:
         return value
     if parameter.default is None:  # words, or nothing
-        return value if isinstance(value, str) else _as_type(name, value, ())
+        return value if isinstance(value, str) and "," not in value else _as_type(name, value, ())
     return _as_type(name, value, parameter.default)
 
 

@@ -12,7 +12,7 @@ from isthmus.run.folder import RunFolder
 from isthmus.run.main import run_one
 from isthmus.run.report import write_report
 
-METHODS = ("local", "fedavg", "sync-sgd", "centralised")
+METHODS = ("local", "fedavg", "sync-sgd", "sync-sgd+fwd-bwd-le", "centralised")
 
 
 def run_demo(out: Path) -> tuple[Table, Path]:
@@ -24,7 +24,7 @@ def run_demo(out: Path) -> tuple[Table, Path]:
         folder = RunFolder.create(root.path / method, resume=False, overwrite=False)
         run_one(config, folder, resume=False)
         folders.append(RunFolder.open(folder.path))
-    for folder in folders[1:3]:
+    for folder in folders[1:-1]:
         write_report(folder, alone=folders[0])
     page = write_comparison(folders, out)
     page = page.rename(out / "report.html")

@@ -19,7 +19,7 @@ from isthmus.data.members import is_parts, member_names
 from isthmus.errors import IsthmusError
 from isthmus.evaluate import Scores
 from isthmus.federation import open_federation
-from isthmus.graph.handshake import agree_schema
+from isthmus.graph.handshake import agree_schema, check_single_owner
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.run.config import DataConfig, RunConfig
@@ -67,7 +67,15 @@ def load_silos(config: DataConfig, merged: bool, mine: range | None = None) -> l
         owner = partition(graph, config.split, config.silos, config.seed, resolution, communities)
         silos = split_graph(graph, owner, config.silos)
         silos = silos if mine is None else [silos[i] for i in mine]
-    return [merge(agree_schema(LocalWire(len(silos)), silos))] if merged else silos
+    return [merge(_agreed(silos, config.seed))] if merged else silos
+
+
+def _agreed(silos: list[Silo], seed: int) -> list[Silo]:
+    """The part of the handshake that must come before a merge: one schema, and one owner for each node."""
+    wire = LocalWire(len(silos))
+    silos = agree_schema(wire, silos)
+    check_single_owner(wire, silos, seed)
+    return silos
 
 
 def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Run:
@@ -186,7 +194,7 @@ def _write_models(run: Run, folder: RunFolder) -> None:
     live = run.sets.everything()
     for i, silo in enumerate(run.wire.mine):
         mine = {name: t[min(i, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()}
-        if run.sync.personal:
+        if run.sync.personal and run.wire.silos > 1:
             write_atomic(folder.path / f"model-silo-{silo}.safetensors", save(mine))
         if silo == 0:
             write_atomic(folder.path / "model.safetensors", save(mine))

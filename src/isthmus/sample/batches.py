@@ -1,4 +1,4 @@
-"""From seeds to what a model computes on: ranks, batches and blocks."""
+"""From seeds to what a model computes on: layouts, blocks and batches."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Adjacency, Stack
 from isthmus.nn.block import Block, Rows
 from isthmus.sample.neighbours import Sample
+from isthmus.wire.route import Asked
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,19 @@ class Seeds:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Which stack rows (ascending) are there before each layer and after the last.
+
+    ``read``: those that the layer reads; ``held``: those of them that this host has computed. They differ where halo
+    rows come from their owners.
+    """
+
+    read: list[Tensor]
+    held: list[Tensor]
+    asks: tuple[Asked, ...] = ()  # what was asked of other silos at each hop
+
+
+@dataclass(frozen=True)
 class Batch:
     """Everything a forward pass needs. Blocks go from the widest (first layer) to the seeds' own rows (last)."""
 
@@ -38,8 +52,8 @@ class Batch:
     x: Features
     x_rows: Rows
     feature_row: Tensor | None  # the row of x that each row of layer 0 uses (None: its own)
-    rows: Rows  # of layer 0
     blocks: list[Block]
+    layout: Layout
     ends: tuple[Tensor, ...]  # where the seeds (one tensor), or both ends of seed edges, stand in the last rows
     seed_attr: Tensor | None  # edge features of seed edges
     seed_rows: Rows
@@ -51,9 +65,10 @@ class Batch:
 class Batcher:
     """Makes batches out of seeds, on the whole stack or on samples of it."""
 
-    def __init__(self, stack: Stack, layers: int, directed: bool, target: str, ego: bool) -> None:
+    def __init__(self, stack: Stack, layers: int, directed: bool, target: str, ego: bool, halo: bool) -> None:
         self.stack, self.layers, self.directed, self.target, self.ego = stack, layers, directed, target, ego
-        self._whole: tuple[Rows, Block] | None = None
+        self.halo = halo  # halo rows come from their owners
+        self._whole: tuple[Layout, Block] | None = None
 
     def roots(self, seeds: Seeds) -> Tensor:
         """The rows that must be computed to score the seeds."""
@@ -62,92 +77,84 @@ class Batcher:
     def whole(self, seeds: Seeds, step: int) -> Batch:
         """All rows and all edges in every layer (full-batch training and evaluation)."""
         if self._whole is None:
-            everything = torch.arange(self.stack.rows, device=self.stack.keys.device)
-            rows = Rows(self.stack.ptr, self.stack.keys, self.stack.owned)
-            block = self._block(self.stack.incoming, None, everything, everything, rows, rows, None)
-            if self.directed:
-                block.reverse = self._block(self.stack.outgoing, None, everything, everything, rows, rows, None)
-            self._whole = rows, block
-        rows, block = self._whole
-        position = torch.arange(self.stack.rows, device=self.stack.keys.device)
+            layout = self._layout(
+                [torch.arange(self.stack.rows, device=self.stack.keys.device)] * (self.layers + 1), ()
+            )
+            self._whole = layout, self._block(layout, 0, None, None)
+        layout, block = self._whole
+        rows = block.targets
         x_rows = rows if self.stack.feature_row is None else Rows(self.stack.x_ptr, self.stack.keys[:0])
         inputs = self.stack.x, x_rows, self.stack.feature_row
-        return self._batch(step, inputs, rows, [block] * self.layers, position, seeds)
+        return self._batch(step, inputs, [block] * self.layers, layout, seeds)
 
     def sampled(self, seeds: Seeds, sample: Sample, step: int) -> Batch:
         """Only the sampled graph; layer l computes the rows that lie at most layers - 1 - l hops from a seed."""
         alive = [sample.rows[sample.depth <= self.layers - layer] for layer in range(self.layers + 1)]
-        rows = [self._rows(at) for at in alive]
-        blocks = [
-            self._sampled_block(sample, layer, alive[layer], alive[layer + 1], rows[layer], rows[layer + 1])
-            for layer in range(self.layers)
-        ]
-        position = torch.full((self.stack.rows,), -1, device=sample.rows.device)
-        position[alive[-1]] = torch.arange(len(alive[-1]), device=sample.rows.device)
-        used = alive[0] if self.stack.feature_row is None else self.stack.feature_row[alive[0]]
-        inputs = take(self.stack.x, used), rows[0], None
-        return self._batch(step, inputs, rows[0], blocks, position, seeds, alive[0])
-
-    def _sampled_block(self, sample: Sample, layer: int, s: Tensor, t: Tensor, sources: Rows, targets: Rows) -> Block:
-        depth = torch.full((self.stack.rows,), self.layers + 1, device=s.device)
+        layout = self._layout(alive, sample.asks)
+        depth = torch.full((self.stack.rows,), self.layers + 1, device=sample.rows.device)
         depth[sample.rows] = sample.depth
+        blocks = [self._block(layout, layer, sample, depth) for layer in range(self.layers)]
+        first = layout.held[0]
+        inputs = take(self.stack.x, self._feature_rows(first)), self._rows(first), None
+        return self._batch(step, inputs, blocks, layout, seeds)
+
+    def _layout(self, alive: list[Tensor], asks: tuple[Asked, ...]) -> Layout:
+        held = [rows[self.stack.owned[rows]] for rows in alive] if self.halo else alive
+        return Layout(alive, held, asks)
+
+    def _feature_rows(self, at: Tensor) -> Tensor:
+        """The rows of x that stack rows use; where halo rows come from their owners, x holds owned rows only."""
+        if self.halo:
+            return (self.stack.owned.cumsum(0) - 1)[at]
+        return at if self.stack.feature_row is None else self.stack.feature_row[at]
+
+    def _block(self, layout: Layout, layer: int, sample: Sample | None, depth: Tensor | None) -> Block:
+        """One layer's edges, incoming and for directed models outgoing ones too."""
+        s, t = layout.read[layer], layout.held[layer + 1]
+        sources = self._rows(s)
+        targets = sources if s is t else self._rows(t)
         made = []
-        for adjacency, at in ((self.stack.incoming, sample.incoming), (self.stack.outgoing, sample.outgoing)):
-            towards = self.stack.ends[1 if adjacency is self.stack.incoming else 0][adjacency.edge[at]]
-            near = at[depth[towards] <= self.layers - 1 - layer]
-            made.append(self._block(adjacency, near, s, t, sources, targets, torch.searchsorted(s, t)))
-            if not self.directed:
-                return made[0]
-        made[0].reverse = made[1]
+        for forward in (True, False)[: 1 + self.directed]:
+            adjacency = self.stack.incoming if forward else self.stack.outgoing
+            at = None if sample is None else sample.incoming if forward else sample.outgoing
+            if at is not None and depth is not None:
+                towards = self.stack.ends[1 if forward else 0][adjacency.edge[at]]
+                at = at[depth[towards] <= self.layers - 1 - layer]
+            made.append(self._edges(adjacency, forward, at, s, t, sources, targets))
+        made[0].reverse = made[1] if self.directed else None
         return made[0]
 
-    def _block(
-        self,
-        adjacency: Adjacency,
-        at: Tensor | None,
-        s: Tensor,
-        t: Tensor,
-        sources: Rows,
-        targets: Rows,
-        own: Tensor | None,
+    def _edges(
+        self, adjacency: Adjacency, forward: bool, at: Tensor | None, s: Tensor, t: Tensor, sources: Rows, targets: Rows
     ) -> Block:
         """The edges ``at`` of an adjacency (None: all) between the ascending stack rows ``s`` and ``t``."""
-        forward = adjacency is self.stack.incoming
         edge, near = (adjacency.edge, adjacency.near) if at is None else (adjacency.edge[at], adjacency.near[at])
         towards = self.stack.ends[1 if forward else 0][edge]
-        whole = own is None
-        attr = self.stack.edge_attr
+        degree = self.stack.in_degree if forward else self.stack.out_degree
         ports = self.stack.ports[edge]
-        degree = adjacency.degree
         return Block(
-            src=near if whole else torch.searchsorted(s, near),
-            dst=towards if whole else torch.searchsorted(t, towards),
+            src=torch.searchsorted(s, near),
+            dst=torch.searchsorted(t, towards),
             sources=sources,
             targets=targets,
-            own=own,
-            attr=None if attr is None else attr[edge],
+            own=None if s is t else torch.searchsorted(s, t),
+            attr=None if self.stack.edge_attr is None else self.stack.edge_attr[edge],
             ports=ports if forward else ports.flip(1),
-            src_degree=degree if whole else degree[s],
-            dst_degree=degree if whole else degree[t],
+            src_degree=degree[s],
+            dst_degree=degree[t],
         )
 
     def _rows(self, at: Tensor) -> Rows:
         return Rows(self.stack.segments(at), self.stack.keys[at], self.stack.owned[at])
 
     def _batch(
-        self,
-        step: int,
-        inputs: tuple[Features, Rows, Tensor | None],
-        rows: Rows,
-        blocks: list[Block],
-        position: Tensor,
-        seeds: Seeds,
-        at: Tensor | None = None,
+        self, step: int, inputs: tuple[Features, Rows, Tensor | None], blocks: list[Block], layout: Layout, seeds: Seeds
     ) -> Batch:
         node = self.target == "node"
-        ends = (position[seeds.index],) if node else tuple(position[self.stack.ends[:, seeds.index]])
         labels = self.stack.y if node else self.stack.edge_y
         assert labels is not None
+        last = layout.held[-1] if node else layout.read[-1]
+        roots = (seeds.index,) if node else tuple(self.stack.ends[:, seeds.index])
         attr = None if node or self.stack.edge_attr is None else self.stack.edge_attr[seeds.index]
         keys = self.stack.keys if node else self.stack.edge_keys
         return Batch(
@@ -155,19 +162,20 @@ class Batcher:
             x=inputs[0],
             x_rows=inputs[1],
             feature_row=inputs[2],
-            rows=rows,
             blocks=blocks,
-            ends=ends,
+            layout=layout,
+            ends=tuple(torch.searchsorted(last, at) for at in roots),
             seed_attr=attr,
             seed_rows=Rows(seeds.ptr, keys[seeds.index]),
             y=labels[seeds.index],
-            ego=self._ego(seeds, at) if self.ego else None,
+            ego=self.slots(seeds)[layout.held[0]] if self.ego else None,
             seeds=seeds,
         )
 
-    def _ego(self, seeds: Seeds, at: Tensor | None) -> Tensor:
-        """Which slot each layer-0 row has in the batch, -1 for rows that are no seed (or no end of one)."""
-        slot = torch.full((self.stack.rows,), -1, device=seeds.index.device)
+    def slots(self, seeds: Seeds) -> Tensor:
+        """The slot of each stack row in the batch, -1 for rows that are no seed; a row in several has the first."""
+        none = seeds.count + int(seeds.slot.max()) + 1 if len(seeds.slot) else 1
+        slot = torch.full((self.stack.rows,), none, device=seeds.index.device)
         slots = seeds.slot if self.target == "node" else seeds.slot.repeat(2)
-        slot[self.roots(seeds)] = slots
-        return slot if at is None else slot[at]
+        slot.scatter_reduce_(0, self.roots(seeds), slots.to(slot), "amin")
+        return torch.where(slot == none, -1, slot)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isthmus.graph.stack import Adjacency, Stack
 from isthmus.sample.random import draw, stream
+from isthmus.wire.route import Asked
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Sample:
     depth: Tensor  # [r]
     incoming: Tensor  # positions in stack.incoming, ascending (so by target)
     outgoing: Tensor  # positions in stack.outgoing, ascending
+    asks: tuple[Asked, ...] = ()  # rows asked of other silos at each hop, where sampling crosses the boundary
 
 
 class Sampler:
@@ -31,9 +33,10 @@ class Sampler:
     def sample(self, roots: Tensor, step: int, purpose: str = "train") -> Sample:
         """The sampled neighbourhood of ``roots``; every row is expanded once, at its smallest depth."""
         depth = torch.full((self.stack.rows,), len(self.fanout) + 1, dtype=torch.int8, device=roots.device)
-        frontier = torch.unique(roots)
-        depth[frontier] = 0
-        reached, picked = [frontier], ([], [])  # type: tuple[list[Tensor], tuple[list[Tensor], list[Tensor]]]
+        reached: list[Tensor] = []
+        asks: list[Asked] = []
+        picked: tuple[list[Tensor], list[Tensor]] = ([], [])
+        frontier = self._reach(roots, 0, depth, reached, asks)
         sides = (self.stack.incoming, self.stack.outgoing)[: 1 + self.directed]
         for hop, fanout in enumerate(self.fanout):
             near = []
@@ -42,15 +45,20 @@ class Sampler:
                 at = pick(adjacency, frontier, fanout, key, self.stack.edge_keys)
                 picked[side].append(at)
                 near.append(adjacency.near[at])
-            found = torch.unique(torch.cat(near))
-            frontier = found[depth[found] > len(self.fanout)]
-            depth[frontier] = hop + 1
-            reached.append(frontier)
+            frontier = self._reach(torch.cat(near), hop + 1, depth, reached, asks)
         rows = torch.cat(reached).sort().values
         empty = roots[:0]
         incoming = torch.cat(picked[0]).sort().values if picked[0] else empty
         outgoing = torch.cat(picked[1]).sort().values if picked[1] else empty
-        return Sample(rows, depth[rows].long(), incoming, outgoing)
+        return Sample(rows, depth[rows].long(), incoming, outgoing, tuple(asks))
+
+    def _reach(self, found: Tensor, hop: int, depth: Tensor, reached: list[Tensor], asks: list[Asked]) -> Tensor:
+        """Mark rows that are new at this hop, and return those that this host expands next."""
+        found = torch.unique(found)
+        new = found[depth[found] > len(self.fanout)]
+        depth[new] = hop
+        reached.append(new)
+        return new
 
 
 def pick(adjacency: Adjacency, rows: Tensor, fanout: int, key: int, edge_keys: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.protect.base import Protect
+from isthmus.protect.base import Event, Protect
 from isthmus.wire.ledger import SERVER, Kind, Ledger
+from isthmus.wire.route import Across, Asked, Boundary, Lot, Route, detached, pair_counts
 
 Parcels = Mapping[tuple[int, int], Tensor]  # (sender, receiver) -> payload
 
@@ -78,6 +79,42 @@ class Wire(ABC):
             self._record_round_trip(kind, str(self.protect.seal(kind, _EMPTY, x[:0])[1]), silo, x)
         return self._sum_hosts(kind, x[None], per_silo=False)
 
+    def home(self, party: int) -> int:
+        """The host on which a party lives."""
+        return 0
+
+    def ask(self, boundary: Boundary, rows: Tensor) -> Asked:
+        """Ask the owners of halo rows (stack rows of my silos) for them; learn which of my rows others ask for."""
+        place = boundary.place[rows].sort().values
+        splits = torch.searchsorted(place, boundary.halo_ptr).diff().tolist()
+        within = place - _first(boundary.halo_ptr, splits)
+        pairs = boundary.halo_pair[place]
+        self.ledger.record_grid(Kind.IDS, str(self._seal_ids(within)), pair_counts(pairs, self.silos), 8)
+        asked, asked_splits = self._swap_sized(Kind.IDS, within, splits)
+        served = _first(boundary.served_ptr, asked_splits) + asked
+        mine = boundary.halo[place], pairs, splits
+        return Asked(*mine, boundary.served[served], boundary.served_pair[served], asked_splits)
+
+    def linear(self, h: Tensor, route: Route, kind: Kind, adjoint: bool) -> Tensor:
+        """Rows across the boundary; with ``adjoint`` their derivatives come back through the same door."""
+        if not (adjoint and h.requires_grad):
+            return detached(self, route, kind, h)
+        if self._token is None:
+            self._token = torch.zeros((), dtype=h.dtype, device=h.device, requires_grad=True)
+        y: Tensor
+        y, self._token = Across.apply(h, self._token, self, route, kind)  # type: ignore[no-untyped-call]
+        return y
+
+    def move(self, kind: Kind, rows: Tensor, leaving: Lot, arriving: Lot) -> Tensor:
+        """Protect, count and deliver rows that are grouped by receiving host; those that arrive, by sending host."""
+        sealed, event = self.protect.seal(kind, leaving.pairs // self.silos, rows)
+        size = rows.shape[1:].numel() * sealed.element_size()
+        self.ledger.record_grid(kind, str(event), leaving.grid, size)
+        return self._swap(kind, sealed, leaving.splits, arriving.splits)
+
+    def _seal_ids(self, ids: Tensor) -> Event:
+        return self.protect.seal(Kind.IDS, ids[:0], ids[:0])[1]
+
     def close(self, loss: Tensor) -> Tensor:
         """Tie every collective of this pass to the loss, so that all hosts run all of them backwards, in order."""
         token, self._token = self._token, None
@@ -100,6 +137,14 @@ class Wire(ABC):
         """Carry sealed parcels to the parties of every host; return those for mine."""
 
     @abstractmethod
+    def _swap(self, kind: Kind, rows: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
+        """Exchange rows with every host, so many with each; mine come back to me."""
+
+    @abstractmethod
+    def _swap_sized(self, kind: Kind, rows: Tensor, leaving: list[int]) -> tuple[Tensor, list[int]]:
+        """The same where the others do not know how many to expect; also returns how many arrived from each."""
+
+    @abstractmethod
     def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:
         """Sum of the rows of ``x`` of all hosts, in host order: a row for each silo of a host, or one for the host."""
 
@@ -108,6 +153,11 @@ class Wire(ABC):
 
 
 _EMPTY = torch.zeros(0, dtype=torch.int64)
+
+
+def _first(ptr: Tensor, splits: list[int]) -> Tensor:
+    """Where the list of each host begins, for every row that goes there."""
+    return ptr[:-1].repeat_interleave(torch.tensor(splits, device=ptr.device))
 
 
 def _size(x: Tensor) -> int:
@@ -138,6 +188,12 @@ class LocalWire(Wire):
 
     def _deliver(self, kind: Kind, parcels: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
         return parcels
+
+    def _swap(self, kind: Kind, rows: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
+        return rows
+
+    def _swap_sized(self, kind: Kind, rows: Tensor, leaving: list[int]) -> tuple[Tensor, list[int]]:
+        return rows, leaving
 
     def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:
         return x.sum(0)

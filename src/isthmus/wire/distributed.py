@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
@@ -41,6 +41,7 @@ class DistributedWire(Wire):
         self.host, self.hosts = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         super().__init__(silos, silos_of_host(self.host, self.hosts, silos), protect)
         self.timeout = timeout
+        self._home = {silo: h for h in range(self.hosts) for silo in silos_of_host(h, self.hosts, silos)} | {SERVER: 0}
         self.device = torch.device(device)
         store = TCPStore(
             os.environ["MASTER_ADDR"],
@@ -58,26 +59,33 @@ class DistributedWire(Wire):
         self._pulse = _Pulse(store, self.host, self.hosts)
 
     def _deliver(self, kind: Kind, parcels: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
-        home = {silo: h for h in range(self.hosts) for silo in silos_of_host(h, self.hosts, self.silos)}
-        home[SERVER] = 0
+        home = self._home
         stay = {key: x for key, x in parcels.items() if home[key[1]] == self.host}
         outgoing = [pack({k: x for k, x in parcels.items() if home[k[1]] == h != self.host}) for h in range(self.hosts)]
-        incoming = self._swap(kind, outgoing)
-        for buffer in incoming:
+        arrived, sizes = self._swap_sized(kind, torch.cat(outgoing), [len(buffer) for buffer in outgoing])
+        for buffer in arrived.cpu().split(sizes):
             stay.update(unpack(buffer))
         return stay
 
-    def _swap(self, kind: Kind, outgoing: Sequence[Tensor]) -> list[Tensor]:
-        """Exchange one buffer of bytes with every host."""
-        out_sizes = torch.tensor([len(buffer) for buffer in outgoing], device=self.device)
-        in_sizes = torch.empty_like(out_sizes)
-        self._guard(lambda: dist.all_to_all_single(in_sizes, out_sizes))
-        sizes = in_sizes.tolist()
-        payload = torch.cat(list(outgoing)).to(self.device)
-        arrived = torch.empty(sum(sizes), dtype=torch.uint8, device=self.device)
-        self._guard(lambda: dist.all_to_all_single(arrived, payload, sizes, out_sizes.tolist()))
-        self.ledger.carry(kind, len(payload) + 8 * (self.hosts - 1))
-        return list(arrived.cpu().split(sizes))
+    def home(self, party: int) -> int:
+        """The server lives on host 0, silos in contiguous runs."""
+        return self._home[party]
+
+    def _swap(self, kind: Kind, rows: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
+        got = torch.empty((sum(arriving), *rows.shape[1:]), dtype=rows.dtype, device=self.device)
+        sent = rows.contiguous().to(self.device)
+        self._guard(lambda: dist.all_to_all_single(got, sent, arriving, leaving))
+        away = sum(leaving) - leaving[self.host]
+        self.ledger.carry(kind, away * sent.shape[1:].numel() * sent.element_size())
+        return got.to(rows.device)
+
+    def _swap_sized(self, kind: Kind, rows: Tensor, leaving: list[int]) -> tuple[Tensor, list[int]]:
+        sizes = torch.tensor(leaving, device=self.device)
+        coming = torch.empty_like(sizes)
+        self._guard(lambda: dist.all_to_all_single(coming, sizes))
+        self.ledger.carry(kind, 8 * (self.hosts - 1))
+        arriving = coming.tolist()
+        return self._swap(kind, rows, leaving, arriving), arriving
 
     def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:
         sizes = [len(silos_of_host(h, self.hosts, self.silos)) if per_silo else 1 for h in range(self.hosts)]

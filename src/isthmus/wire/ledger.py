@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,6 +54,7 @@ class Ledger:
         self.pages: list[Tensor] = []
         self.transport: dict[str, int] = {}  # bytes that this host's transport really carried to other hosts
         self._open: dict[tuple[int, ...], list[int]] = {}
+        self._grids: dict[tuple[int, int, int, int], np.ndarray] = {}
 
     def record(self, kind: Kind, event: str, sender: int, receiver: int, rows: int, size: int) -> None:
         """Count one message of ``rows`` rows and ``size`` bytes."""
@@ -64,12 +66,26 @@ class Ledger:
         count[1] += rows
         count[2] += size
 
+    def record_grid(self, kind: Kind, event: str, rows: np.ndarray, row_size: int) -> None:
+        """Count messages between silos from a matrix of rows [sender, receiver], ``row_size`` bytes each."""
+        if event not in self.events:
+            self.events.append(event)
+        key = (self.epoch, self.step, KINDS.index(kind), self.events.index(event))
+        grid = self._grids.setdefault(key, np.zeros((3, *rows.shape), dtype=np.int64))
+        grid += np.stack([rows > 0, rows, rows * row_size])
+
     def carry(self, kind: Kind, size: int) -> None:
         """Count bytes that crossed between hosts."""
         self.transport[kind.value] = self.transport.get(kind.value, 0) + size
 
     def turn_page(self) -> Tensor:
         """Close the lines since the last call and return them."""
+        for (epoch, step, kind, event), grid in self._grids.items():
+            for sender, receiver in zip(*(axis.tolist() for axis in grid[0].nonzero()), strict=True):
+                counts = grid[:, sender, receiver].tolist()
+                line = self._open.setdefault((epoch, step, sender, receiver, kind, event), [0, 0, 0])
+                line[:] = [a + b for a, b in zip(line, counts, strict=True)]
+        self._grids.clear()
         lines = sorted([*key, *count] for key, count in self._open.items())
         page = torch.tensor(lines, dtype=torch.int64).reshape(-1, len(COLUMNS))
         self.pages.append(page)

@@ -1,0 +1,71 @@
+"""Layer-wise exchange: at every layer of every step halo rows are refreshed by their owners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from isthmus.errors import IsthmusError
+from isthmus.exchange.base import Beyond, Exchange
+from isthmus.graph.agree import agree_far_degrees, agree_far_ports
+from isthmus.graph.boundary import build_boundary, make_route
+from isthmus.graph.features import Features
+from isthmus.sample.across import JointSampler
+from isthmus.sample.batches import Batch, Layout
+from isthmus.sample.neighbours import Sampler
+from isthmus.wire.ledger import Kind
+from isthmus.wire.route import Boundary, Route
+
+if TYPE_CHECKING:
+    from isthmus.state import Run
+
+
+@dataclass
+class LayerWise(Exchange):
+    """Before layer l,  h_v of every halo node v  <-  h_v of its owner  (learned input embeddings at layer 0, never x).
+
+    With ``adjoint`` (Fwd/Bwd-LE) every holder returns the derivative of its loss by h_v to the owner, which sums them:
+    the transpose of the forward copy. Without it (Fwd-LE) what arrives is a constant.
+    """
+
+    adjoint: bool = True
+    boundary: Boundary = field(init=False, repr=False)
+    _whole: Route | None = field(default=None, init=False, repr=False)
+
+    @property
+    def view(self) -> str:
+        """Far ends are rows without neighbours of their own."""
+        return "halo"
+
+    def begin(self, run: Run) -> None:
+        """Agree what a centralised model would know of far ends: degrees and ports."""
+        if not run.model.config.embed:
+            raise IsthmusError(
+                "Layer-wise exchange would send raw features; give the model an embedding, model.embed=true."
+            )
+        agree_far_degrees(run.wire, run.stack, self.boundary)
+        if run.model.config.ports:
+            agree_far_ports(run.wire, run.federation.silos, run.stack)
+
+    def sampler(self, run: Run, fanout: Sequence[int], directed: bool) -> Sampler:
+        """Expand the sample across the boundary by asking owners."""
+        self.boundary = build_boundary(run.wire, run.federation.plan, run.stack)
+        return JointSampler(run.stack, fanout, run.seed, directed, run.wire, self.boundary)
+
+    def beyond(self, layer: int, h: Features, batch: Batch, run: Run) -> Beyond:
+        """Fill the halo rows that this layer reads."""
+        assert isinstance(h, Tensor)
+        return Beyond(run.wire.linear(h, self._route(layer, batch.layout, run), Kind.EMBEDDINGS, self.adjoint))
+
+    def _route(self, layer: int, layout: Layout, run: Run) -> Route:
+        """Layer l reads the rows that were asked for in the first (layers - l) hops; a full batch reads all."""
+        hops = len(layout.read) - 1 - layer
+        if layout.asks:
+            return make_route(layout.asks[: hops + 1], layout.held[layer], layout.read[layer], run.wire)
+        if self._whole is None:
+            everything = run.wire.ask(self.boundary, self.boundary.halo)
+            self._whole = make_route([everything], layout.held[0], layout.read[0], run.wire)
+        return self._whole

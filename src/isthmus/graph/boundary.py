@@ -1,0 +1,65 @@
+"""The boundary of a host, laid out from its silos' halo plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from isthmus.graph.handshake import HaloPlan
+from isthmus.graph.stack import Stack
+from isthmus.wire.base import Wire
+from isthmus.wire.route import Asked, Boundary, Lot, Route
+
+
+def build_boundary(wire: Wire, plan: HaloPlan, stack: Stack) -> Boundary:
+    """Lay the halo plans of this host's silos end to end."""
+    first = dict(zip(stack.silos, stack.ptr, strict=False))
+    device = stack.keys.device
+    asks = sorted(plan.fill, key=lambda pair: (wire.home(pair[1]), pair[1], pair[0]))  # (silo, owner)
+    gives = sorted(plan.send, key=lambda pair: (wire.home(pair[1]), pair[0], pair[1]))  # (owner, silo)
+    halo = _join([plan.fill[pair] + first[pair[0]] for pair in asks], device)
+    place = torch.full((stack.rows,), -1, device=device)
+    place[halo] = torch.arange(len(halo), device=device)
+    return Boundary(
+        halo=halo,
+        halo_ptr=_by_host(wire, [(wire.home(owner), len(plan.fill[silo, owner])) for silo, owner in asks], device),
+        halo_pair=_pairs([(s, o, len(plan.fill[s, o])) for s, o in asks], wire.silos, device),
+        served=_join([plan.send[pair] + first[pair[0]] for pair in gives], device),
+        served_ptr=_by_host(wire, [(wire.home(peer), len(plan.send[owner, peer])) for owner, peer in gives], device),
+        served_pair=_pairs([(o, s, len(plan.send[o, s])) for o, s in gives], wire.silos, device),
+        place=place,
+    )
+
+
+def make_route(asks: Sequence[Asked], own: Tensor, every: Tensor, wire: Wire) -> Route:
+    """The route from owned rows ``own`` to source rows ``every`` (both ascending stack rows) for what was asked."""
+    fill = _lot([a.halo for a in asks], [a.halo_pair for a in asks], [a.halo_splits for a in asks], every, wire)
+    send = _lot([a.served for a in asks], [a.served_pair for a in asks], [a.served_splits for a in asks], own, wire)
+    return Route(len(every), torch.searchsorted(every, own), send, fill)
+
+
+def _lot(rows: list[Tensor], pairs: list[Tensor], splits: list[list[int]], among: Tensor, wire: Wire) -> Lot:
+    """Join the asks of several hops, grouped by host; both sides keep the order of hops, so the lists still mirror."""
+    sizes = torch.tensor(splits, dtype=torch.int64).reshape(-1, wire.hosts)
+    host = torch.arange(wire.hosts).repeat(len(sizes)).repeat_interleave(sizes.flatten()).to(among.device)
+    order = torch.argsort(host, stable=True)
+    at = torch.searchsorted(among, torch.cat([*rows, among[:0]])[order])
+    return Lot(at, torch.cat([*pairs, among[:0]])[order], sizes.sum(0).tolist(), wire.silos)
+
+
+def _pairs(triples: list[tuple[int, int, int]], silos: int, device: torch.device) -> Tensor:
+    codes = torch.tensor([sender * silos + receiver for sender, receiver, _ in triples], dtype=torch.int64)
+    return codes.repeat_interleave(torch.tensor([size for *_, size in triples], dtype=torch.int64)).to(device)
+
+
+def _join(parts: list[Tensor], device: torch.device) -> Tensor:
+    return torch.cat([*parts, torch.zeros(0, dtype=torch.int64)]).to(device)
+
+
+def _by_host(wire: Wire, sizes: list[tuple[int, int]], device: torch.device) -> Tensor:
+    count = torch.zeros(wire.hosts + 1, dtype=torch.int64)
+    for host, size in sizes:
+        count[host + 1] += size
+    return count.cumsum(0).to(device)

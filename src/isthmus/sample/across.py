@@ -1,0 +1,35 @@
+"""Sampling that crosses the boundary: whoever reaches a halo row asks its owner, which expands its own node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from isthmus.graph.stack import Stack
+from isthmus.sample.neighbours import Sampler
+from isthmus.wire.base import Wire
+from isthmus.wire.route import Asked, Boundary
+
+
+class JointSampler(Sampler):
+    """The sample of the whole graph, drawn together: ids of the asked nodes travel, features never.
+
+    The owner expands a node once a step, and the silo that asked never receives that node's neighbours. Since every
+    hop is taken by all silos together, a node's depth is its depth in the whole sampled graph.
+    """
+
+    def __init__(
+        self, stack: Stack, fanout: Sequence[int], seed: int, directed: bool, wire: Wire, boundary: Boundary
+    ) -> None:
+        super().__init__(stack, fanout, seed, directed)
+        self.wire, self.boundary = wire, boundary
+
+    def _reach(self, found: Tensor, hop: int, depth: Tensor, reached: list[Tensor], asks: list[Asked]) -> Tensor:
+        new = super()._reach(found, hop, depth, reached, asks)
+        mine = self.stack.owned[new]
+        asked = self.wire.ask(self.boundary, new[~mine])
+        asks.append(asked)
+        served = super()._reach(asked.served, hop, depth, reached, asks)
+        return torch.cat([new[mine], served])
