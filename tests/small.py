@@ -63,7 +63,7 @@ def run_method(
     method = methods.adjust(methods.get(name), options or {})
     parts = split_graph(graph, owner, silos)
     parts = [merge(parts)] if method.merged else parts
-    wire = wire or LocalWire(len(parts))
+    wire = wire or LocalWire(len(parts), method.protect)
     federation = open_federation(wire, [parts[i] for i in wire.mine], seed)
     config = replace(MODELS[model], hidden=8, dropout=0.4, **{"layers": 2, **(model_options or {})})  # type: ignore[arg-type]
     settings = TrainConfig(**{"epochs": 3, "lr": 0.05, **training})  # type: ignore[arg-type]

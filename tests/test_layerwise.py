@@ -49,3 +49,58 @@ def test_edges_too(training: dict) -> None:
     graph = small_graph(30, 140, edge_task=True)
     together = run_method("centralised", graph, owners(3), 3, "gin", **training)
     assert_same(together, run_method("sync-sgd+fwd-bwd-le", graph, owners(3), 3, "gin", **training))
+
+
+def test_without_adjoints_logits_are_centralised_and_gradients_are_not() -> None:
+    graph = small_graph(30, 140)
+    methods = ("centralised", "sync-sgd+fwd-le", "sync-sgd+fwd-bwd-le", "sync-sgd")
+    runs = {name: run_method(name, graph, owners(3), 3, "gcn", epochs=1) for name in methods}
+    first = {name: losses(result)[0] for name, result in runs.items()}
+    assert first["sync-sgd+fwd-le"] == pytest.approx(first["centralised"], rel=1e-12)
+    assert abs(first["sync-sgd"] - first["centralised"]) > 1e-3
+    gradients = {name: result.run.sets.parameters["enter.weight"].grad for name, result in runs.items()}
+    assert torch.allclose(gradients["sync-sgd+fwd-bwd-le"], gradients["centralised"], rtol=1e-10, atol=1e-14)
+    assert (gradients["sync-sgd+fwd-le"] - gradients["centralised"]).abs().max() > 1e-3
+
+
+def test_local_batches_differ_from_joint_ones() -> None:
+    graph = small_graph(30, 140)
+    joint = run_method("fedavg+fwd-bwd-le", graph, owners(3), 3, batch=4, fanout=(2,))
+    local = run_method("fedavg+fwd-bwd-le", graph, owners(3), 3, batch=4, fanout=(2,), batches="local")
+    assert losses(joint) != losses(local)
+
+
+@pytest.mark.parametrize("base", ["local", "fedavg", "sync-sgd"])
+@pytest.mark.parametrize("exchange", ["fwd-le", "fwd-bwd-le"])
+def test_one_silo_has_nothing_to_exchange(base: str, exchange: str) -> None:
+    graph, alone = small_graph(30, 140), torch.zeros(30, dtype=torch.int64)
+    plain = run_method("centralised", graph, alone, 1, batch=4, fanout=(2,))
+    with_exchange = run_method(f"{base}+{exchange}", graph, alone, 1, batch=4, fanout=(2,))
+    assert_same(plain, with_exchange)
+    assert with_exchange.bytes.get("embeddings", 0) == 0
+
+
+def test_a_row_crosses_once_for_each_silo_that_holds_it() -> None:
+    """Full batch, GCN, two layers: every halo row crosses at both layers, and its adjoint comes back."""
+    graph = small_graph(30, 140)
+    result = run_method("sync-sgd+fwd-bwd-le", graph, owners(3), 3, "gcn", epochs=1)
+    halo = sum(silo.h for silo in result.run.federation.silos)
+    passes = 1 + 3  # one training step; validation after it, validation and test at the end
+    assert result.bytes["embeddings"] == passes * 2 * halo * 8 * 8
+    assert result.bytes["adjoints"] == 2 * halo * 8 * 8
+    table = result.run.wire.ledger.table().to_pylist()
+    talked = {(row["sender"], row["receiver"]) for row in table if row["kind"] == "embeddings"}
+    plan = result.run.federation.plan
+    assert talked == {(f"silo-{a}", f"silo-{b}") for (a, b), rows in plan.send.items() if len(rows)}
+
+
+def test_bfloat16_halves_the_bytes_and_costs_accuracy_of_the_loss() -> None:
+    graph = small_graph(30, 140)
+    exact, short = (
+        run_method("sync-sgd+fwd-bwd-le", graph, owners(3), 3, "gcn", dtype=torch.float32, options={"protect": protect})
+        for protect in ({}, {"format": "bfloat16"})
+    )
+    assert short.bytes["embeddings"] * 2 == exact.bytes["embeddings"]
+    assert short.bytes["adjoints"] * 2 == exact.bytes["adjoints"]
+    assert losses(short)[0] != losses(exact)[0]
+    assert losses(short)[0] == pytest.approx(losses(exact)[0], rel=1e-2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 from isthmus.errors import IsthmusError, unknown
@@ -20,6 +21,7 @@ from isthmus.sync.average import FedAvg
 from isthmus.sync.base import Sync
 from isthmus.sync.gradients import SyncSGD
 
+_LAYERWISE = "Ceydeli 2026"
 AXES = ("exchange", "sync", "protect", "objective")
 
 
@@ -92,11 +94,20 @@ def sync_sgd() -> Method:
     return Method("sync-sgd", summary, sync=SyncSGD(), batches="joint", statistics="agreed")
 
 
-@method
-def fwd_bwd_le() -> Method:
-    """Sync-SGD where embeddings cross at every layer and adjoints return: centralised training, exactly."""
-    summary = "Sync-SGD, embeddings at every layer, adjoints back"
-    return replace(sync_sgd(), name="sync-sgd+fwd-bwd-le", summary=summary, exchange=LayerWise())
+def layerwise(base: Method, adjoint: bool) -> Method:
+    """A method with layer-wise exchange: halo rows refreshed at every layer (A3 of the paper), with adjoints back (A4).
+
+    Joint batches and agreed statistics make ``sync-sgd+fwd-bwd-le`` centralised training, exactly.
+    """
+    name = f"{base.name}+{'fwd-bwd-le' if adjoint else 'fwd-le'}"
+    summary = f"{base.name}, embeddings at every layer" + (", adjoints back" if adjoint else "")
+    shared: dict[str, Any] = {"batches": "joint", "statistics": "agreed", "exchange": LayerWise(adjoint=adjoint)}
+    return replace(base, name=name, summary=summary, paper=_LAYERWISE, **shared)
+
+
+for _base in (local, fedavg, sync_sgd):
+    for _adjoint in (False, True):
+        method(partial(lambda base, adjoint: layerwise(base(), adjoint), _base, _adjoint))
 
 
 @method

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from isthmus.errors import unknown
 from isthmus.wire.ledger import Kind
 
 
@@ -21,15 +23,25 @@ class Event:
 
 
 UNPROTECTED = Event("unprotected")
+FORMATS = {"": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
+ROWS = (Kind.EMBEDDINGS, Kind.ADJOINTS)
 
 
 @dataclass(frozen=True)
 class Protect:
     """The nothing of this axis: payloads leave as they are, and the ledger says so.
 
+    ``format`` is the number format of rows on the wire: ``float32``, ``bfloat16``, or empty for that of the run. It
+    saves bytes and protects nothing.
     A mechanism overrides :meth:`seal`; ``separates`` says that it must see each silo's payload on its own,
     so that parameters cannot be held in common by the silos of a host.
     """
+
+    format: str = ""
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise unknown("protect.format", self.format, [name for name in FORMATS if name])
 
     @property
     def separates(self) -> bool:
@@ -38,7 +50,8 @@ class Protect:
 
     def seal(self, kind: Kind, senders: Tensor, rows: Tensor) -> tuple[Tensor, Event]:
         """Constrain, then perturb rows [n, ...] of the given senders [n]; new tensors, and what was done."""
-        return rows, UNPROTECTED
+        as_sent = FORMATS[self.format] if kind in ROWS else None
+        return rows if as_sent is None else rows.to(as_sent), UNPROTECTED
 
     def epsilon(self, kind: Kind) -> float:
         """The privacy loss of everything released of this kind so far."""

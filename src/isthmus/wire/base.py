@@ -110,7 +110,7 @@ class Wire(ABC):
         sealed, event = self.protect.seal(kind, leaving.pairs // self.silos, rows)
         size = rows.shape[1:].numel() * sealed.element_size()
         self.ledger.record_grid(kind, str(event), leaving.grid, size)
-        return self._swap(kind, sealed, leaving.splits, arriving.splits)
+        return self._swap(kind, sealed, leaving.splits, arriving.splits).to(rows.dtype)
 
     def _seal_ids(self, ids: Tensor) -> Event:
         return self.protect.seal(Kind.IDS, ids[:0], ids[:0])[1]

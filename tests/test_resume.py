@@ -1,0 +1,374 @@
+"""A run that is killed at any moment resumes to the same curve, bit for bit."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from isthmus import checkpoint, train
+from isthmus.checkpoint import Checkpoints
+from isthmus.run import host
+from isthmus.run.folder import RunFolder
+from tests.command import SMALL, Outcome, history, isthmus, losses, metrics, refuse, same_run, snapshot, succeed
+
+pytestmark = pytest.mark.usefixtures("no_report")
+
+RUNS: dict[str, tuple[Any, ...]] = {
+    "fedavg": (),
+    "rounds of three epochs": ("--method", "fedprox", "--set", "sync.local_epochs=3", "--set", "objective.mu=0.1"),
+    "sampled batches": ("--method", "sync-sgd", "--set", "train.batch=16", "--set", "train.fanout=2"),
+    "each silo alone": ("--method", "local", "--set", "train.batch=8", "--set", "train.evaluate_every=2"),
+    "few checkpoints": ("--set", "train.checkpoint_every=2", "--set", "train.optimiser=sgd"),
+    "steps": ("--steps", 13, "--set", "train.batch=8"),
+}
+
+
+def command(name: str, *options: Any) -> tuple[Any, ...]:
+    """The command of one of the runs above, of seven epochs unless it counts steps."""
+    length = () if name == "steps" else ("--epochs", 7)
+    return (*(x for x in SMALL if x not in ("--epochs", 4)), *length, *RUNS[name], *options)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The same run without interruption, by name."""
+    root = tmp_path_factory.mktemp("whole")
+
+    def make(name: str) -> Path:
+        folder = root / name.replace(" ", "-")
+        if not folder.exists():
+            succeed(*command(name, "--out", folder))
+        return folder
+
+    return make
+
+
+# Killed at a chosen line
+
+
+def die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at(owner: Any, name: str, call: int, after: bool = False) -> Callable[[], None]:
+    """Die at the ``call``-th call of a function, before or after it has done its work."""
+
+    def plant() -> None:
+        inner, count = getattr(owner, name), 0
+
+        def deadly(*arguments: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == call and not after:
+                die()
+            result = inner(*arguments, **options)
+            if count == call:
+                die()
+            return result
+
+        setattr(owner, name, deadly)
+
+    return plant
+
+
+def torn(path: str, content: bytes, commit: int) -> Callable[[], None]:
+    """Die with half a line at the end of a log, just before the ``commit``-th checkpoint."""
+
+    def plant() -> None:
+        inner, count = Checkpoints.commit, 0
+
+        def deadly(self: Checkpoints, run: Any) -> None:
+            nonlocal count
+            count += 1
+            if count == commit:
+                self.root.mkdir(exist_ok=True)
+                with open(self.root.parent / path, "ab") as file:
+                    file.write(content)
+                die()
+            inner(self, run)
+
+        Checkpoints.commit = deadly  # type: ignore[method-assign]
+
+    return plant
+
+
+MOMENTS: dict[str, Callable[[], None]] = {
+    "before anything was trained": at(train, "step", 1),
+    "in the first epoch, after its lines were logged": at(Checkpoints, "commit", 1),
+    "in the first epoch, with tensors and no commit": at(checkpoint, "write_atomic", 2),
+    "in the middle of training": at(train, "step", 5),
+    "with tensors and no commit": at(checkpoint, "write_atomic", 4),
+    "before the tensors": at(checkpoint, "write_atomic", 3),
+    "right after a commit": at(checkpoint, "write_atomic", 4, after=True),
+    "with half a line in the log": torn("metrics.jsonl", b'{"step": 99, "ep', 2),
+    "with half a line in the ledger": torn("checkpoint/ledger-host-0.bin", b"\1\2\3\4\5", 2),
+    "after the last epoch": at(host, "leave_behind", 1),
+    "before the final metrics": at(RunFolder, "write_json", 1),
+}
+
+
+def killed(plant: Callable[[], None], *arguments: Any) -> None:
+    """A command in a process of its own, which a planted SIGKILL ends."""
+    child = os.fork()
+    if child == 0:
+        try:
+            plant()
+            isthmus(*arguments)
+        finally:
+            os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, "it was never killed"
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("name", RUNS)
+def test_killed_at_a_chosen_moment(name: str, moment: str, whole: Callable[[str], Path], tmp_path: Path) -> None:
+    killed(MOMENTS[moment], *command(name, "--out", tmp_path / "run"))
+    assert not (tmp_path / "run" / "metrics.json").exists()
+    succeed("run", "--out", tmp_path / "run", "--resume")
+    same_run(tmp_path / "run", whole(name), also=["config.toml"])
+
+
+@pytest.mark.parametrize("name", ["rounds of three epochs", "sampled batches"])
+def test_killed_again_and_again(name: str, whole: Callable[[str], Path], tmp_path: Path) -> None:
+    steps = metrics(whole(name))["steps"] // 7
+    killed(at(train, "step", steps + 1), *command(name, "--out", tmp_path / "run"))
+    for _ in range(5):  # one epoch further each time
+        killed(at(train, "step", steps + 1), "run", "--out", tmp_path / "run", "--resume")
+    assert history(tmp_path / "run")[-1]["epoch"] == 6
+    succeed("run", "--out", tmp_path / "run", "--resume")
+    same_run(tmp_path / "run", whole(name))
+
+
+def test_several_seeds_resume(tmp_path: Path) -> None:
+    seeds = (*SMALL, "--seeds", 2, "--out")
+    succeed(*seeds, tmp_path / "whole")
+    killed(at(train, "step", 6), *seeds, tmp_path / "run")  # in the second seed
+    succeed("run", "--seeds", 2, "--out", tmp_path / "run", "--resume")
+    same_run(tmp_path / "run", tmp_path / "whole")
+    assert metrics(tmp_path / "run")["test_std"] == metrics(tmp_path / "whole")["test_std"]
+
+
+# Resuming what is finished
+
+
+def test_resuming_a_run_that_stopped_early_stops_there_again(tmp_path: Path) -> None:
+    early = ("--set", "train.patience=2", "--set", "train.checkpoint_every=4", "--epochs", 60)
+    succeed(*SMALL, *early, "--out", tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "whole")
+    assert metrics(tmp_path / "run")["epochs"] < 60
+    succeed("run", "--out", tmp_path / "run", "--resume")
+    same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_resuming_a_finished_run_changes_nothing(name: str, whole: Callable[[str], Path], tmp_path: Path) -> None:
+    shutil.copytree(whole(name), tmp_path / "run")
+    before = snapshot(tmp_path / "run")
+    succeed("run", "--out", tmp_path / "run", "--resume")
+    same_run(tmp_path / "run", whole(name))
+    after = snapshot(tmp_path / "run")
+    assert {key for key in after if after[key] != before.get(key)} <= {"metrics.json"}  # when and where it finished
+
+
+@pytest.mark.parametrize("name", ["fedavg", "sampled batches"])
+def test_resuming_with_more_epochs_goes_on(name: str, whole: Callable[[str], Path], tmp_path: Path) -> None:
+    succeed(*command(name, "--out", tmp_path / "run"), "--epochs", 3)
+    succeed("run", "--out", tmp_path / "run", "--resume", "--epochs", 7)
+    for file in ("metrics.jsonl", "model.safetensors", "config.toml"):
+        assert (tmp_path / "run" / file).read_bytes() == (whole(name) / file).read_bytes(), file
+    refuse("run", "--out", tmp_path / "run", "--resume", "--epochs", 9, "--seed", 1, says=["seed is 0 there"])
+
+
+# Processes
+
+
+def until(happens: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait for something to become true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        result = happens()
+        if result:
+            return result
+        time.sleep(0.02)
+    raise AssertionError(f"nothing happened within {seconds} s")
+
+
+def epochs_logged(folder: Path) -> int:
+    log = folder / "metrics.jsonl"
+    return log.read_text().count('"valid"') if log.exists() else 0
+
+
+@pytest.mark.hosts
+def test_a_killed_process_resumes(tmp_path: Path) -> None:
+    options = (*command("rounds of three epochs"), "--epochs", 400, "--out")
+    succeed(*options, tmp_path / "whole")
+    program = [sys.executable, "-m", "isthmus", *map(str, options), str(tmp_path / "run")]
+    process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: epochs_logged(tmp_path / "run") > 5)
+    finally:
+        process.kill()
+        process.wait()
+    assert not (tmp_path / "run" / "metrics.json").exists()
+    succeed("run", "--out", tmp_path / "run", "--resume")
+    same_run(tmp_path / "run", tmp_path / "whole")
+
+
+HOSTS = (*SMALL, "--epochs", 60, "--dtype", "float64", "--method", "fedavg", "--hosts", 2)
+
+
+def hosts_of(parent: int) -> dict[int, psutil.Process]:
+    """The host processes of a run that ``parent`` started, by number."""
+    found = {}
+    for child in psutil.Process(parent).children():
+        try:
+            if "isthmus.run.launch" in child.cmdline():
+                found[int(child.environ()["RANK"])] = child
+        except (psutil.Error, KeyError):
+            continue
+    return found
+
+
+def disturbed(folder: Path, sent: signal.Signals, victim: int, *arguments: Any) -> tuple[Outcome, float]:
+    """A run on hosts, one of which gets a signal after a few epochs; and how long the run lived after that."""
+    hit: list[float] = []
+    stopped: list[psutil.Process] = []
+
+    def disturb() -> None:
+        until(lambda: epochs_logged(folder) > 2)
+        hosts = hosts_of(os.getpid())
+        stopped.append(hosts[victim])
+        hosts[victim].send_signal(sent)
+        hit.append(time.monotonic())
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        outcome = isthmus(*arguments)
+        ended = time.monotonic()
+    finally:
+        thread.join()
+        for process in stopped:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                pass
+    return outcome, ended - hit[0]
+
+
+@pytest.fixture(scope="module")
+def on_two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on two hosts without interruption."""
+    folder = tmp_path_factory.mktemp("hosts") / "run"
+    succeed(*HOSTS, "--out", folder)
+    return folder
+
+
+@pytest.mark.hosts
+@pytest.mark.xdist_group("two hosts")
+def test_two_hosts_leave_the_same_as_one(on_two_hosts: Path, tmp_path: Path) -> None:
+    succeed(*HOSTS, "--hosts", 1, "--out", tmp_path / "run")
+    assert losses(on_two_hosts) == pytest.approx(losses(tmp_path / "run"), rel=1e-12)
+    two, one = metrics(on_two_hosts), metrics(tmp_path / "run")
+    assert two.pop("transport") and not one.pop("transport")
+    assert (two.pop("hosts"), one.pop("hosts")) == (2, 1)
+    for split in ("valid", "test"):
+        for name, score in two.pop(split).items():
+            assert score == pytest.approx(one[split][name], rel=1e-12)
+        one.pop(split)
+    assert two == one
+
+
+@pytest.mark.hosts
+@pytest.mark.xdist_group("two hosts")
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_host_is_named_and_the_run_resumes(victim: int, on_two_hosts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    outcome, took = disturbed(folder, signal.SIGKILL, victim, *HOSTS, "--out", folder)
+    assert outcome.code == 2 and outcome.err.count("\n") == 1
+    assert f"Host {victim} was killed (SIGKILL)" in outcome.err and "--resume" in outcome.err
+    assert took < 30
+    succeed("run", "--out", folder, "--resume")
+    same_run(folder, on_two_hosts)
+
+
+@pytest.mark.hosts
+def test_a_stalled_host_is_named(tmp_path: Path) -> None:
+    folder, timeout = tmp_path / "run", 4
+    options = (*HOSTS, "--epochs", 100000, "--set", f"system.timeout={timeout}", "--out", folder)
+    outcome, took = disturbed(folder, signal.SIGSTOP, 1, *options)
+    assert outcome.code == 2
+    assert "Host 1 stopped giving signs of life" in outcome.err and "--resume" in outcome.err
+    assert timeout - 1 < took < timeout + 15
+    assert not hosts_of(os.getpid())
+
+
+@pytest.mark.hosts
+def test_hosts_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    parent = os.fork()
+    if parent == 0:
+        isthmus(*HOSTS, "--epochs", 100000, "--out", folder)
+        os._exit(0)
+    hosts: dict[int, psutil.Process] = {}
+    try:
+        until(lambda: epochs_logged(folder) > 1)
+        hosts = hosts_of(parent)
+        assert sorted(hosts) == [0, 1]
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+        gone, alive = psutil.wait_procs(hosts.values(), timeout=10)
+        assert not alive
+    finally:
+        for process in hosts.values():
+            if process.is_running():
+                process.kill()
+
+
+@pytest.mark.hosts
+def test_a_host_with_a_bad_part_is_told_apart(tmp_path: Path) -> None:
+    succeed(
+        "split", "blocks", "--silos", 2, "--set", "data.nodes=64", "--set", "data.degree=3", "--out", tmp_path / "p"
+    )
+    (tmp_path / "p" / "silo-1" / "edges.parquet").write_bytes(b"not a table")
+    options = ("run", "--data", tmp_path / "p", "--hosts", 2, "--epochs", 2, "--out", tmp_path / "run")
+    refuse(*options, says=["silo-1/edges.parquet", "cannot be read"])
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+@pytest.mark.hosts
+def test_torchrun_on_parts_is_one_process(tmp_path: Path) -> None:
+    data = [word for pair in SMALL if str(pair).startswith("data.") for word in ("--set", str(pair))]
+    succeed("split", "blocks", "--silos", 3, *data, "--out", tmp_path / "parts")
+    options = (
+        "run",
+        "--data",
+        tmp_path / "parts",
+        "--epochs",
+        5,
+        "--dtype",
+        "float64",
+        "--set",
+        "model.hidden=8",
+        "--out",
+    )
+    succeed(*options, tmp_path / "one")
+    program = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "isthmus"]
+    quiet = {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "capture_output": True, "text": True, "timeout": 90}
+    ended = subprocess.run([*program, *map(str, options), str(tmp_path / "two")], **quiet)  # type: ignore[call-overload]
+    assert ended.returncode == 0, ended.stderr
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-12)
+    assert metrics(tmp_path / "two")["bytes"] == metrics(tmp_path / "one")["bytes"]
+    assert json.loads((tmp_path / "two" / "metrics.json").read_text())["hosts"] == 2
+    assert (tmp_path / "two" / "report.html").is_file()
