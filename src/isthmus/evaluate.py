@@ -26,6 +26,7 @@ class Scores:
     overall: Tensor  # [metrics]
     silos: Tensor  # [silos, metrics]
     weights: Tensor  # [silos]
+    members: tuple[str, ...]  # names of the silos
     pooled: bool = False
 
     def as_dict(self) -> dict[str, float | None]:
@@ -34,7 +35,7 @@ class Scores:
 
     def per_silo(self) -> dict[str, dict[str, float | None]]:
         """Metrics of each silo by name."""
-        return {f"silo-{i}": _named(self.names, row) for i, row in enumerate(self.silos)}
+        return {name: _named(self.names, row) for name, row in zip(self.members, self.silos, strict=True)}
 
 
 def _named(names: tuple[str, ...], row: Tensor) -> dict[str, float | None]:
@@ -67,7 +68,8 @@ def evaluate(run: Run, split: int, pooled: bool = False) -> Scores:
     silos = run.wire.share(Kind.METRICS, mine)
     weights = run.pools[split].counts.double()
     overall = _pool(run, split, logits, y) if pooled else weighted_mean(silos, weights)
-    return Scores(names, overall, silos, weights, pooled)
+    members = tuple(run.wire.party(i) for i in range(run.wire.silos))
+    return Scores(names, overall, silos, weights, members, pooled)
 
 
 def _pool(run: Run, split: int, logits: Tensor, y: Tensor) -> Tensor:

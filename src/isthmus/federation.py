@@ -36,7 +36,7 @@ class Federation:
         for split in (TRAIN, VALID, TEST):
             empty = [i for i, count in enumerate(pools[split].counts.tolist()) if not count]
             if empty:
-                who = "No silo" if len(empty) == self.wire.silos else ", ".join(f"silo-{i}" for i in empty)
+                who = "No silo" if len(empty) == self.wire.silos else ", ".join(self.wire.party(i) for i in empty)
                 verb = "has" if len(empty) in (1, self.wire.silos) else "have"
                 not_any = "any" if len(empty) == self.wire.silos else "no"
                 self.note(f"{who} {verb} {not_any} labelled {SPLIT_NAMES[split]} {self.schema.target}s.")

@@ -106,6 +106,6 @@ def agree_far_ports(wire: Wire, silos: Sequence[Silo], stack: Stack) -> None:
         edges, far = where[pair]
         if len(theirs) != len(edges):
             raise IsthmusError(
-                f"silo-{pair[0]} and silo-{pair[1]} list different edges between them; mend their parts."
+                f"{wire.party(pair[0])} and {wire.party(pair[1])} list different edges between them; mend their parts."
             )
         stack.ports[edges.to(stack.ports.device), far.to(stack.ports.device)] = theirs.to(stack.ports.device)

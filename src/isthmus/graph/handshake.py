@@ -15,7 +15,7 @@ from isthmus.graph.graph import Schema, natural
 from isthmus.graph.silo import Silo
 from isthmus.sample.random import draw, stream
 from isthmus.wire.base import Wire
-from isthmus.wire.ledger import SERVER, Kind
+from isthmus.wire.ledger import SERVER, SERVER_NAME, Kind
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ def agree_schema(wire: Wire, silos: Sequence[Silo]) -> list[Silo]:
     verdict = json.loads(_decode(wire.post(Kind.SCHEMA, answer)[SERVER, wire.mine[0]]))
     if verdict["error"]:
         raise IsthmusError(verdict["error"])
+    wire.ledger.names |= dict(enumerate(verdict["names"]))
     labels = tuple(verdict["labels"])
     return [_relabel(silo, labels) for silo in silos]
 
@@ -52,6 +53,8 @@ def _describe(silo: Silo) -> dict[str, object]:
 def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
     """Compare every silo's schema with the first's; unlabelled and empty silos agree with any labels."""
     names = [str(s["name"]) for s in schemas]
+    if SERVER_NAME in names:
+        return {"error": f"A silo is called '{SERVER_NAME}', which is another party; rename it.", "labels": []}
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         return {"error": f"Two silos are called '{twice}'; silo names must differ.", "labels": []}
@@ -81,7 +84,7 @@ def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
             "error": "No silo has a label, so there is nothing to learn; add a label column.",
             "labels": [],
         }
-    return {"error": "", "labels": labels}
+    return {"error": "", "labels": labels, "names": names}
 
 
 def _differ(key: str, a: dict[str, object], b: dict[str, object]) -> str:
@@ -125,7 +128,7 @@ def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
             "a node",
         )
         raise IsthmusError(
-            f"{len(clash)} nodes have two owners: silo-{a} and silo-{b} both own {name}. "
+            f"{len(clash)} nodes have two owners: {wire.party(a)} and {wire.party(b)} both own {name}. "
             "Keep the node in one silo; the other lists it only as the far end of its edges."
         )
 
@@ -155,7 +158,7 @@ def plan_halo(wire: Wire, silos: Sequence[Silo]) -> HaloPlan:
         if len(wrong) and not problem:
             silo = by_number[mine]
             name = silo.halo_ids[int(fill[mine, owner][wrong[0]]) - silo.n]
-            far = f"{len(wrong)} nodes of silo-{owner} that it does not own"
+            far = f"{len(wrong)} nodes of {wire.party(owner)} that it does not own"
             problem = f"{silo.name} has edges to {far}, for example {name!r}."
     _raise_together(wire, problem, "Correct the owner of the far end, or drop the edge.")
     return HaloPlan(send, fill)
@@ -196,10 +199,11 @@ def compare_edges(wire: Wire, silos: Sequence[Silo]) -> list[str]:
         unheard = int((~torch.isin(theirs, silo.edge_keys[edges])).sum())
         if len(alone):
             notes.append(
-                f"{silo.name} lists {len(alone)} edges that silo-{j} does not list, e.g. {_edge(silo, int(alone[0]))}."
+                f"{silo.name} lists {len(alone)} edges that {wire.party(j)} does not list, "
+                f"e.g. {_edge(silo, int(alone[0]))}."
             )
         if unheard and j not in by_number:
-            notes.append(f"silo-{j} lists {unheard} edges that {silo.name} does not list.")
+            notes.append(f"{wire.party(j)} lists {unheard} edges that {silo.name} does not list.")
     return notes
 
 

@@ -10,7 +10,7 @@ from isthmus.run.folder import RunFolder
 from isthmus.run.summary import Flow, is_merged, rank, read_flows
 from isthmus.run.text import bytes_text, list_names, party_order
 from isthmus.run.words import NEVER, WORDS
-from isthmus.wire.ledger import SERVER, Kind, party
+from isthmus.wire.ledger import SERVER_NAME, Kind
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _party(flows: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
 
 
 def _title(receivers: Sequence[str]) -> str:
-    if list(receivers) == [party(SERVER)]:
+    if list(receivers) == [SERVER_NAME]:
         return "The server saw"
     return f"{list_names(receivers)} saw" if len(receivers) == 1 else f"Each of {list_names(receivers)} saw"
 

@@ -186,7 +186,7 @@ def _sizes(run: Run) -> dict[str, dict[str, int]]:
     counts = torch.tensor([[silo.n, silo.h] for silo in run.federation.silos])
     shared = run.wire.share(Kind.METRICS, counts).tolist()
     train_seeds = run.train_pool.counts.tolist()
-    return {f"silo-{i}": {"nodes": n, "halo": h, "train": train_seeds[i]} for i, (n, h) in enumerate(shared)}
+    return {run.wire.party(i): {"nodes": n, "halo": h, "train": train_seeds[i]} for i, (n, h) in enumerate(shared)}
 
 
 def _write_models(run: Run, folder: RunFolder) -> None:

@@ -13,7 +13,7 @@ from isthmus.errors import IsthmusError
 from isthmus.protect.base import UNPROTECTED
 from isthmus.run.folder import RunFolder
 from isthmus.run.text import party_order
-from isthmus.wire.ledger import SERVER, Kind, party
+from isthmus.wire.ledger import SERVER_NAME, Kind
 
 
 def is_merged(folder: RunFolder) -> bool:
@@ -126,7 +126,7 @@ class Flow:
     @property
     def direction(self) -> str:
         """``up`` to the server, ``down`` from it, ``peer`` between silos."""
-        server = party(SERVER)
+        server = SERVER_NAME
         return "up" if self.receiver == server else "down" if self.sender == server else "peer"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from isthmus.wire.ledger import SERVER, party
+from isthmus.wire.ledger import SERVER_NAME
 
 _SHARES = ("accuracy", "f1", "auc", "precision", "recall")
 
@@ -49,7 +49,7 @@ def party_order(name: str) -> tuple[int, int, str]:
     stem, _, number = name.rpartition("-")
     if stem == "silo" and number.isdigit():
         return (1, int(number), "")
-    return (0 if name == party(SERVER) else 2, 0, name)
+    return (0 if name == SERVER_NAME else 2, 0, name)
 
 
 def list_names(names: Iterable[str]) -> str:

@@ -33,6 +33,10 @@ class Wire(ABC):
     host: int = 0
     hosts: int = 1
 
+    def party(self, number: int) -> str:
+        """The name of a party as people know it."""
+        return self.ledger.party(number)
+
     @property
     def serves(self) -> bool:
         """Whether the server lives in this process."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # loaded where tables are made, so that training needs no mor
     import pyarrow as pa
 
 SERVER = -1
+SERVER_NAME = "server"
 
 
 class Kind(StrEnum):
@@ -37,11 +38,6 @@ COLUMNS = ("epoch", "step", "sender", "receiver", "kind", "event", "messages", "
 _KIND, _EVENT, _BYTES = COLUMNS.index("kind"), COLUMNS.index("event"), COLUMNS.index("bytes")
 
 
-def party(number: int) -> str:
-    """The name of a party as tables show it."""
-    return "server" if number == SERVER else f"silo-{number}"
-
-
 class Ledger:
     """Counts every message by (epoch, step, sender, receiver, kind, protection event).
 
@@ -51,10 +47,17 @@ class Ledger:
     def __init__(self) -> None:
         self.epoch = self.step = 0
         self.events: list[str] = []
+        self.names: dict[int, str] = {
+            SERVER: "server"
+        }  # silos are called by number until they have introduced themselves
         self.pages: list[Tensor] = []
         self.transport: dict[str, int] = {}  # bytes that this host's transport really carried to other hosts
         self._open: dict[tuple[int, ...], list[int]] = {}
         self._grids: dict[tuple[int, int, int, int], np.ndarray] = {}
+
+    def party(self, number: int) -> str:
+        """The name of a party as people know it."""
+        return self.names.get(number, f"silo-{number}")
 
     def record(self, kind: Kind, event: str, sender: int, receiver: int, rows: int, size: int) -> None:
         """Count one message of ``rows`` rows and ``size`` bytes."""
@@ -122,8 +125,8 @@ class Ledger:
         lines = self.lines()
         data = {name: lines[:, i].tolist() for i, name in enumerate(COLUMNS)}
         named = {
-            "sender": [party(i) for i in data["sender"]],
-            "receiver": [party(i) for i in data["receiver"]],
+            "sender": [self.party(i) for i in data["sender"]],
+            "receiver": [self.party(i) for i in data["receiver"]],
             "kind": [KINDS[i].value for i in data["kind"]],
             "event": [self.events[i] for i in data["event"]],
         }
