@@ -11,6 +11,7 @@ import pstats
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import date
 from importlib.metadata import version
@@ -45,6 +46,11 @@ def as_child(work: Callable[[Job], Job]) -> bool:
     answer = work(json.loads(sys.argv[2]))
     print(json.dumps({**answer, "peak_mb": peak_mb()}))
     return True
+
+
+def now() -> tuple[float, float]:
+    """Seconds on the clock, and of processor time: the latter does not grow while other programs are served."""
+    return time.perf_counter(), time.process_time()
 
 
 def peak_mb() -> float:

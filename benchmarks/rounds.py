@@ -15,13 +15,12 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
-import time
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from measure import SEED, Job, as_child, hot_spots, in_child, peak_mb, record
+from measure import SEED, Job, as_child, hot_spots, in_child, now, peak_mb, record
 from rich.console import Console
 from rich.table import Table
 
@@ -86,33 +85,44 @@ def _best(data: str, repeats: int) -> dict[str, Job]:
         seconds = [run[who]["seconds"] for run in tries]
         rows[who] = {
             "seconds": min(seconds),
-            "repeats": seconds,
+            "cpu_seconds": min(run[who]["cpu_seconds"] for run in tries),
+            "seconds_of_repeats": seconds,
             "peak_mb": median(run[who]["peak_mb"] for run in tries),
             "ready_mb": median(run[who]["ready_mb"] for run in tries),
         }
     return rows
 
 
-def _ratios(rows: dict[str, Job]) -> dict[str, float]:
-    return {name: rows[a]["seconds"] / rows[b]["seconds"] / epochs for name, (a, b, epochs) in RATIOS.items()}
+def _ratios(rows: dict[str, Job]) -> dict[str, dict[str, float]]:
+    return {
+        name: {kind: rows[a][kind] / rows[b][kind] / epochs for kind in ("seconds", "cpu_seconds")}
+        for name, (a, b, epochs) in RATIOS.items()
+    }
 
 
-def _show(found: dict[str, dict[str, Job]], ratios: dict[str, dict[str, float]]) -> None:
-    table = Table(title="One round, one thread (peak memory; in brackets: before training)", title_justify="left")
-    for column in ("configuration", *(f"{name}: {what}" for name in found for what in ("ms", "MB"))):
-        table.add_column(column, justify="left" if column == "configuration" else "right")
+def _show(found: dict[str, dict[str, Job]], ratios: dict[str, dict[str, dict[str, float]]]) -> None:
+    title = "One round, one thread: clock, processor time, peak memory (and what is held before training)"
+    columns = [f"{name}: {what}" for name in found for what in ("ms", "CPU ms", "MB")]
+    table = _table("configuration", columns, title)
     for who, text in ROWS.items():
-        cells = [
-            (f"{r[who]['seconds'] * 1e3:.2f}", f"{r[who]['peak_mb']:.0f} ({r[who]['ready_mb']:.0f})")
-            for r in found.values()
-        ]
-        table.add_row(text, *sum(cells, ()))
-    factors = Table("ratio of seconds", *ratios)
+        cells: list[str] = []
+        for row in (rows[who] for rows in found.values()):
+            cells += [f"{row['seconds'] * 1e3:.2f}", f"{row['cpu_seconds'] * 1e3:.2f}"]
+            cells += [f"{row['peak_mb']:.0f} ({row['ready_mb']:.0f})"]
+        table.add_row(text, *cells)
+    factors = _table("ratio", [f"{name}: {what}" for name in found for what in ("clock", "CPU")])
     for name in RATIOS:
-        factors.add_row(name, *(f"{each[name]:.2f}" for each in ratios.values()))
-    console = Console(width=120)
+        factors.add_row(name, *(f"{number:.2f}" for each in ratios.values() for number in each[name].values()))
+    console = Console(width=140)
     console.print(table)
     console.print(factors)
+
+
+def _table(first: str, columns: list[str], title: str | None = None) -> Table:
+    table = Table(first, title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
 
 
 def work(job: Job) -> Job:
@@ -128,11 +138,12 @@ def work(job: Job) -> Job:
     if job.get("profile"):
         return {"profile": hot_spots(lambda: _run(who, silos, rounds))}
     ends = _run(who, silos, rounds)
-    return {"seconds": median(b - a for a, b in pairwise(ends[WARM - 1 :])), "ready_mb": ready}
+    clock, processor = (median(b - a for a, b in pairwise(kind)) for kind in zip(*ends[WARM - 1 :], strict=True))
+    return {"seconds": clock, "cpu_seconds": processor, "ready_mb": ready}
 
 
-def _run(who: str, silos: list[Silo], rounds: int) -> list[float]:
-    """The time at the end of each round."""
+def _run(who: str, silos: list[Silo], rounds: int) -> list[tuple[float, float]]:
+    """The time (see ``now``) at the end of each round."""
     if who.startswith(("pyg", "naive")):
         from rounds_pyg import centralised, naive
 
@@ -146,9 +157,9 @@ def _run(who: str, silos: list[Silo], rounds: int) -> list[float]:
 
         def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
             """Once an epoch."""
-            ends.append(time.perf_counter())
+            ends.append(now())
 
-    ends: list[float] = []
+    ends: list[tuple[float, float]] = []
     method = who.rstrip("-0123456789")
     local = LOCAL_EPOCHS if method == "fedavg" else 1
     model = {"layers": 2, "hidden": 64, "dropout": 0.5, "embed": False, "head": False}

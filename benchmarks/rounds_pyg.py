@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from measure import SEED
+from measure import SEED, now
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
@@ -56,20 +55,20 @@ class Party:
         return float((guess == self.data.y[self.data.valid]).double().mean())
 
 
-def centralised(silos: Sequence[Silo], rounds: int, sparse: bool) -> list[float]:
-    """Times at the end of each epoch of one model that sees everything."""
+def centralised(silos: Sequence[Silo], rounds: int, sparse: bool) -> list[tuple[float, float]]:
+    """Times (see ``now``) at the end of each epoch of one model that sees everything."""
     torch.manual_seed(SEED)
     party = Party(merge(silos), sparse)
     ends = []
     for _ in range(rounds):
         party.epoch()
         party.score()
-        ends.append(time.perf_counter())
+        ends.append(now())
     return ends
 
 
-def naive(silos: Sequence[Silo], local_epochs: int, rounds: int, sparse: bool) -> list[float]:
-    """Times at the end of each round of federated averaging: a loop over silos, cross edges left out."""
+def naive(silos: Sequence[Silo], local_epochs: int, rounds: int, sparse: bool) -> list[tuple[float, float]]:
+    """Times (see ``now``) at the end of each round of federated averaging: a loop over silos, cross edges left out."""
     torch.manual_seed(SEED)
     parties = [Party(silo, sparse) for silo in silos]
     total = sum(party.seeds for party in parties)
@@ -88,7 +87,7 @@ def naive(silos: Sequence[Silo], local_epochs: int, rounds: int, sparse: bool) -
         for party in parties:
             party.model.load_state_dict(mean)
             party.score()
-        ends.append(time.perf_counter())
+        ends.append(now())
     return ends
 
 

@@ -139,6 +139,7 @@ class Checkpoints:
         ledger = run.wire.ledger
         ledger.pages, ledger.events, ledger.transport = [], [], dict(meta["transport"])
         ledger._open.clear()
+        ledger._grids.clear()
         ledger.adopt(lines.reshape(-1, len(COLUMNS)), meta["events"])
         ledger.epoch, ledger.step = run.epoch, run.step
         if self.host == 0:

@@ -54,15 +54,13 @@ def keep_config(config: RunConfig, folder: RunFolder, resume: bool) -> None:
 
 def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
     """One process of a job that ``torchrun`` (or :func:`_start_hosts`) started; it reads only its own parts."""
-    hosts, host = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-    config = prepare(replace(config, system=replace(config.system, hosts=hosts)))
+    config = prepare(replace(config, system=replace(config.system, hosts=int(os.environ["WORLD_SIZE"]))))
     if not is_parts(config.data.name) and not is_parts(str(folder.path / "parts")):
         raise IsthmusError(
             f"Several hosts read parts, but '{config.data.name}' is a whole graph; first write parts with "
             f"'isthmus split {config.data.name} --silos {config.data.silos} --out PARTS', then use --data PARTS."
         )
-    if host == 0 or not (folder.path / "config.toml").is_file():  # a machine of its own has a folder of its own
-        keep_config(config, folder, resume)
+    keep_config(config, folder, resume)  # every host: a machine of its own has a run folder of its own
     return host_main(config, folder, resume, watcher)
 
 

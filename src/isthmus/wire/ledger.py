@@ -47,9 +47,7 @@ class Ledger:
     def __init__(self) -> None:
         self.epoch = self.step = 0
         self.events: list[str] = []
-        self.names: dict[int, str] = {
-            SERVER: "server"
-        }  # silos are called by number until they have introduced themselves
+        self.names: dict[int, str] = {SERVER: SERVER_NAME}  # silos go by number until they introduce themselves
         self.pages: list[Tensor] = []
         self.transport: dict[str, int] = {}  # bytes that this host's transport really carried to other hosts
         self._open: dict[tuple[int, ...], list[int]] = {}
