@@ -70,6 +70,28 @@ def test_local_batches_differ_from_joint_ones() -> None:
     assert losses(joint) != losses(local)
 
 
+def test_local_batches_in_full_serve_every_row() -> None:
+    """With full batches every owner has computed every row, so that local batches give the exact exchange again."""
+    graph = small_graph(30, 140)
+    for method in ("sync-sgd+fwd-bwd-le", "fedavg+fwd-le", "local+fwd-bwd-le"):
+        joint = run_method(method, graph, owners(3), 3, "sage", statistics="agreed")
+        local = run_method(method, graph, owners(3), 3, "sage", statistics="agreed", batches="local")
+        assert_same(joint, local, sets=(0,))
+
+
+def test_owners_serve_only_what_they_have_sampled_themselves() -> None:
+    graph = small_graph(60, 200)
+    result = run_method("sync-sgd+fwd-bwd-le", graph, owners(3, 60), 3, "sage", batch=2, fanout=(2,), batches="local")
+    run = result.run
+    roots = run.train_pool.index[::5]
+    sample = run.sampler.sample(roots, step=0)
+    halo = sample.rows[~run.stack.owned[sample.rows]]
+    held = set(run.stack.keys[sample.rows[run.stack.owned[sample.rows]]].tolist())
+    exchanged = torch.cat([asked.halo for asked in sample.asks])
+    assert set(run.stack.keys[exchanged].tolist()) == set(run.stack.keys[halo].tolist()) & held
+    assert 0 < len(exchanged) < len(halo)
+
+
 @pytest.mark.parametrize("base", ["local", "fedavg", "sync-sgd"])
 @pytest.mark.parametrize("exchange", ["fwd-le", "fwd-bwd-le"])
 def test_one_silo_has_nothing_to_exchange(base: str, exchange: str) -> None:

@@ -29,8 +29,8 @@ AXES = ("exchange", "sync", "protect", "objective")
 class Method:
     """A named composition.
 
-    ``batches``: ``local`` (each silo its own) or ``joint`` (one global batch by ranks). ``statistics``: whether degree
-    constants, normalisation moments and class weights are each silo's ``own`` or ``agreed`` by all.
+    ``batches``: ``local`` (each silo its own batches, degree constants, normalisation moments and class weights) or
+    ``joint`` (one global batch by ranks, and statistics that all agree on).
     ``merged``: one silo owns all. ``model``: the model that the method prescribes.
     """
 
@@ -42,7 +42,6 @@ class Method:
     protect: Protect = field(default_factory=Protect)
     objective: Objective = field(default_factory=Objective)
     batches: str = "local"
-    statistics: str = "own"
     merged: bool = False
     model: str = ""
 
@@ -91,7 +90,7 @@ def fedper() -> Method:
 def sync_sgd() -> Method:
     """The gradient sum of all silos at every step, one optimiser state, joint batches, agreed statistics."""
     summary = "the gradient sum of all silos at every step"
-    return Method("sync-sgd", summary, sync=SyncSGD(), batches="joint", statistics="agreed")
+    return Method("sync-sgd", summary, sync=SyncSGD(), batches="joint")
 
 
 def layerwise(base: Method, adjoint: bool) -> Method:
@@ -101,7 +100,7 @@ def layerwise(base: Method, adjoint: bool) -> Method:
     """
     name = f"{base.name}+{'fwd-bwd-le' if adjoint else 'fwd-le'}"
     summary = f"{base.name}, embeddings at every layer" + (", adjoints back" if adjoint else "")
-    shared: dict[str, Any] = {"batches": "joint", "statistics": "agreed", "exchange": LayerWise(adjoint=adjoint)}
+    shared: dict[str, Any] = {"batches": "joint", "exchange": LayerWise(adjoint=adjoint)}
     return replace(base, name=name, summary=summary, paper=_LAYERWISE, **shared)
 
 
@@ -114,7 +113,7 @@ for _base in (local, fedavg, sync_sgd):
 def centralised() -> Method:
     """One silo owns everything and trains alone, on the same joint batches: the upper end of the space."""
     summary = "one silo owns all nodes (simulation only)"
-    return Method("centralised", summary, batches="joint", statistics="agreed", merged=True)
+    return Method("centralised", summary, batches="joint", merged=True)
 
 
 def names() -> list[str]:

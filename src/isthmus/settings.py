@@ -49,6 +49,10 @@ class TrainConfig:
             )
         self.fanouts(layers)
 
+    def agrees(self, batches: str) -> bool:
+        """Whether silos agree on statistics: with joint batches they do, unless told otherwise."""
+        return (self.statistics or ("agreed" if batches == "joint" else "own")) == "agreed"
+
     def fanouts(self, layers: int) -> tuple[int, ...]:
         """The fanout of each hop, first hop first."""
         if any(f == 0 or f < -1 for f in self.fanout) or len(self.fanout) not in (1, layers):

@@ -49,9 +49,10 @@ class Run:
             dtype,
             torch.device(device),
         )
-        self.exchange, self.sync, self.objective = method.exchange, method.sync, method.objective
         self.batches = train.batches or method.batches
-        self.agreed = (train.statistics or method.statistics) == "agreed"
+        self.agreed = train.agrees(self.batches)
+        self.exchange = method.exchange.with_batches(self.batches)
+        self.sync, self.objective = method.sync, method.objective
         self.epoch = self.step = 0
         self.last_loss = float("nan")
         self.seconds = 0.0

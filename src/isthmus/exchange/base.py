@@ -37,6 +37,10 @@ class Exchange:
         """Which rows and edges a silo computes on: ``drop``, ``placeholder`` or ``halo`` (see ``graph/stack.py``)."""
         return "drop"
 
+    def with_batches(self, batches: str) -> Exchange:
+        """The form of this exchange for ``joint`` or ``local`` batches."""
+        return self
+
     def begin(self, run: Run) -> None:
         """Before the first step."""
 

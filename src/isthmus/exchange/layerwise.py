@@ -40,12 +40,20 @@ class LayerWise(Exchange):
         """Far ends are rows without neighbours of their own."""
         return "halo"
 
+    def with_batches(self, batches: str) -> Exchange:
+        """Local batches leave rows unserved."""
+        from isthmus.exchange.served import Served
+
+        return self if batches == "joint" else Served(adjoint=self.adjoint)
+
     def begin(self, run: Run) -> None:
         """Agree what a centralised model would know of far ends: degrees and ports."""
         if not run.model.config.embed:
             raise IsthmusError(
                 "Layer-wise exchange would send raw features; give the model an embedding, model.embed=true."
             )
+        if not run.agreed:
+            return
         agree_far_degrees(run.wire, run.stack, self.boundary)
         if run.model.config.ports:
             agree_far_ports(run.wire, run.federation.silos, run.stack)

@@ -80,7 +80,7 @@ def _agreed(silos: list[Silo], seed: int) -> list[Silo]:
 
 def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Run:
     """Shake hands and lay out the run."""
-    agreed = (config.train.statistics or config.method.statistics) == "agreed"
+    agreed = config.train.agrees(config.train.batches or config.method.batches)
     federation = open_federation(wire, silos, config.seed, config.data.scale, agreed)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     return Run(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)

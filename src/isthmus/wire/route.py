@@ -97,6 +97,8 @@ class Across(torch.autograd.Function):
         gy, gtoken = grads
         route: Route = ctx.route
         back = ctx.wire.move(Kind.ADJOINTS, gy.index_select(0, route.fill.at), route.fill, route.send)
+        if len(route.keep) + len(route.fill.at) > route.size:  # some of my own rows were overwritten
+            gy = gy.index_fill(0, route.fill.at, 0)
         return gy.index_select(0, route.keep).index_add_(0, route.send.at, back), gtoken, None, None, None
 
 

@@ -1,0 +1,79 @@
+"""Layer-wise exchange over local batches: an owner serves only rows that its own sample happens to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from isthmus.exchange.layerwise import LayerWise
+from isthmus.graph.boundary import build_boundary
+from isthmus.graph.stack import Stack
+from isthmus.sample.neighbours import Sample, Sampler
+from isthmus.wire.base import Wire
+from isthmus.wire.ledger import Kind
+from isthmus.wire.route import Asked, Boundary, Lot
+
+if TYPE_CHECKING:
+    from isthmus.state import Run
+
+
+@dataclass
+class Served(LayerWise):
+    """The paper's own protocol: each silo draws its own batch and sample.
+
+    Halo rows that their owner has not computed at a layer keep the value that the silo computed from its placeholder.
+    """
+
+    @property
+    def view(self) -> str:
+        """Far ends are computed here too, for when nobody serves them."""
+        return "placeholder"
+
+    def sampler(self, run: Run, fanout: Sequence[int], directed: bool) -> Sampler:
+        """Each silo samples by itself, then asks who has what."""
+        self.boundary = build_boundary(run.wire, run.federation.plan, run.stack)
+        return ServedSampler(run.stack, fanout, run.seed, directed, run.wire, self.boundary)
+
+
+class ServedSampler(Sampler):
+    """A row is exchanged at layer l if both its owner and the silo that reads it have it within layers - l hops."""
+
+    def __init__(
+        self, stack: Stack, fanout: Sequence[int], seed: int, directed: bool, wire: Wire, boundary: Boundary
+    ) -> None:
+        super().__init__(stack, fanout, seed, directed)
+        self.wire, self.boundary = wire, boundary
+
+    def sample(self, roots: Tensor, step: int, purpose: str = "train") -> Sample:
+        """The local sample, and for each hop the rows that both sides have from that hop on."""
+        sample = super().sample(roots, step, purpose)
+        depth = torch.full((self.stack.rows, 1), len(self.fanout) + 1, device=roots.device)
+        depth[sample.rows, 0] = sample.depth
+        asked = self.wire.ask(self.boundary, sample.rows[~self.stack.owned[sample.rows]])
+        served = Lot(asked.served, asked.served_pair, asked.served_splits, self.wire.silos)
+        halo = Lot(asked.halo, asked.halo_pair, asked.halo_splits, self.wire.silos)
+        here, there = depth[asked.halo], depth[asked.served]
+        halo_hop = torch.maximum(here, self.wire.move(Kind.IDS, there, served, halo)).flatten()
+        served_hop = torch.maximum(there, self.wire.move(Kind.IDS, here, halo, served)).flatten()
+        hops = range(len(self.fanout) + 1)
+        return replace(sample, asks=tuple(_at_hop(asked, halo_hop == hop, served_hop == hop) for hop in hops))
+
+
+def _at_hop(asked: Asked, halo: Tensor, served: Tensor) -> Asked:
+    """Only the marked rows of what was asked; both sides mark the same ones, so the lists still mirror."""
+    return Asked(
+        asked.halo[halo],
+        asked.halo_pair[halo],
+        _kept(asked.halo_splits, halo),
+        asked.served[served],
+        asked.served_pair[served],
+        _kept(asked.served_splits, served),
+    )
+
+
+def _kept(splits: list[int], mark: Tensor) -> list[int]:
+    return [int(part.sum()) for part in mark.split(splits)]
