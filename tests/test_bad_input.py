@@ -18,7 +18,7 @@ from tests.small import small_graph
 pytestmark = pytest.mark.usefixtures("no_report")
 
 NAMES = [
-    (("--method", "fedavgg"), ["method 'fedavgg'", "mean 'fedavg'", "centralised, fedavg, fedper"]),
+    (("--method", "fedavgg"), ["method 'fedavgg'", "mean 'fedavg'", "centralised, fedavg"]),
     (("--data", "block"), ["data set 'block'", "mean 'blocks'", "cora"]),
     (("--model", "gatt"), ["model 'gatt'", "mean 'gat'", "gcn, gin, mlp"]),
     (("--split", "louvan"), ["partitioner 'louvan'", "mean 'louvain'", "metis, random"]),

@@ -126,3 +126,29 @@ def test_bfloat16_halves_the_bytes_and_costs_accuracy_of_the_loss() -> None:
     assert short.bytes["adjoints"] * 2 == exact.bytes["adjoints"]
     assert losses(short)[0] != losses(exact)[0]
     assert losses(short)[0] == pytest.approx(losses(exact)[0], rel=1e-2)
+
+
+def test_optimes_of_one_silo_is_fedavg() -> None:
+    graph, alone = small_graph(30, 140), torch.zeros(30, dtype=torch.int64)
+    assert_same(run_method("fedavg", graph, alone, 1), run_method("optimes", graph, alone, 1))
+
+
+def test_optimes_pushes_hidden_layers_once_a_round_and_once_before() -> None:
+    graph = small_graph(30, 140)
+    result = run_method("optimes", graph, owners(3), 3, "gcn", epochs=4, model_options={"layers": 3})
+    halo = sum(silo.h for silo in result.run.federation.silos)
+    assert result.bytes["embeddings"] == (4 + 1) * 2 * halo * 8 * 8  # layers 1 and 2 of 3; hidden 8, float64
+    assert "adjoints" not in result.bytes
+
+
+def test_optimes_reads_what_owners_computed_a_round_ago() -> None:
+    """Without learning nothing ages: from the second push on, hidden halo rows are what their owners compute."""
+    graph = small_graph(30, 140)
+    result = run_method("optimes", graph, owners(3), 3, "gcn", epochs=3, lr=1e-30, weight_decay=0.0)
+    run = result.run
+    kept = {name: rows.clone() for name, rows in run.exchange.state.items()}
+    run.exchange.round_end(run)
+    assert kept.keys() == {"layer-1"}
+    assert torch.allclose(kept["layer-1"], run.exchange.state["layer-1"], rtol=1e-12)
+    plain = run_method("fedavg", graph, owners(3), 3, "gcn", epochs=3, options={"exchange": {"halo": "placeholder"}})
+    assert losses(plain)[0] != losses(result)[0]

@@ -227,8 +227,8 @@ def test_parts_that_somebody_wrote_by_hand(listed: bool, tmp_path: Path) -> None
     assert found["labels"] == ["fraud", "honest", "mule"]  # the union of both
     assert found["notes"] == []
     assert found["silo_nodes"] == {
-        "silo-0": {"nodes": 4, "halo": 1, "train": 2},
-        "silo-1": {"nodes": 4, "halo": 1, "train": 2},
+        "bank-a": {"nodes": 4, "halo": 1, "train": 2},
+        "bank-b": {"nodes": 4, "halo": 1, "train": 2},
     }
 
 
@@ -261,7 +261,7 @@ def test_a_silo_without_labels_or_without_nodes_takes_part(tmp_path: Path) -> No
     for method in ("fedavg", "local"):
         notes = " ".join(metrics(tmp_path / method)["notes"])
         assert "bank-c owns no nodes" in notes
-        assert "silo-1, silo-2 have no labelled train nodes" in notes
+        assert "bank-b, bank-c have no labelled train nodes" in notes
     assert len(history(tmp_path / "fedavg")) == 8
 
 
@@ -282,7 +282,7 @@ def test_edge_labels_by_hand_and_a_silo_that_has_none(tmp_path: Path) -> None:
 def test_edges_that_one_side_does_not_list_are_told(tmp_path: Path) -> None:
     root = by_hand(tmp_path / "parts", edges={"bank-b": "source,target,owner,amount\nb7,b9,,3.0\n"})
     said = succeed(*on_parts(root), "--out", tmp_path / "run").out
-    note = "bank-a lists 1 edges that silo-1 does not list, e.g. a2 -> b7."
+    note = "bank-a lists 1 edges that bank-b does not list, e.g. a2 -> b7."
     assert note in metrics(tmp_path / "run")["notes"]
     assert note in said.replace("\n", " ").replace("  ", " ")
 
@@ -308,7 +308,7 @@ def refused(root: Path, *says: str, method: str = "fedavg") -> None:
 WRONG: dict[str, tuple[dict[str, dict[str, str]], list[str]]] = {
     "an edge to a node that its owner does not have": (
         {"edges": {"bank-a": "source,target,owner,amount\na2,b77,bank-b,99.5\n"}},
-        ["bank-a", "b77", "silo-1", "does not own"],
+        ["bank-a", "b77", "bank-b", "does not own"],
     ),
     "an edge of strangers": (
         {"edges": {"bank-a": "source,target,owner,amount\nb9,b7,bank-b,99.5\n"}},
@@ -332,7 +332,7 @@ WRONG: dict[str, tuple[dict[str, dict[str, str]], list[str]]] = {
     ),
     "two owners of one node": (
         {"nodes": {"bank-b": NODES["bank-b"] + "a1,honest,train,3\n"}},
-        ["1 nodes have two owners", "'a1'", "silo-0 and silo-1"],
+        ["1 nodes have two owners", "'a1'", "bank-a and bank-b"],
     ),
     "one node twice": (
         {"nodes": {"bank-b": NODES["bank-b"] + "b7,honest,train,3\n"}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
     from isthmus.state import Run
 
 
-def forward(run: Run, batch: Batch, training: bool) -> Tensor:
-    """Logits of the batch's seeds: embed, then layer by layer with whatever the exchange brings, then the head."""
-    this = Pass(training, run.seed, batch.step, run.total_moments)
+def layers(run: Run, batch: Batch, this: Pass) -> Iterator[Tensor]:
+    """The target rows of each layer, first to last."""
     h = run.model.embed(batch.x, batch.x_rows, batch.ego)
     h = h if batch.feature_row is None else take(h, batch.feature_row)
     for layer, block in enumerate(batch.blocks):
@@ -24,10 +24,15 @@ def forward(run: Run, batch: Batch, training: bool) -> Tensor:
         pre = run.model.convolve(layer, beyond.rows, block, beyond.partial)
         pre = run.exchange.settle(layer, pre, batch, run)
         h = run.model.finish(layer, pre, block.targets, this)
-    if run.schema.target == "edge":  # both ends meet, wherever they live
-        h = run.exchange.beyond(len(batch.blocks), h, batch, run).rows
-        assert isinstance(h, Tensor)
-        source, target = batch.ends
-        return run.model.readout_edges(h[source], h[target], batch.seed_attr, batch.seed_rows)
-    assert isinstance(h, Tensor)
-    return run.model.readout(h[batch.ends[0]], batch.seed_rows)
+        yield h
+
+
+def forward(run: Run, batch: Batch, training: bool) -> Tensor:
+    """Logits of the batch's seeds."""
+    *_, h = layers(run, batch, Pass(training, run.seed, batch.step, run.total_moments))
+    if run.schema.target == "node":
+        return run.model.readout(h[batch.ends[0]], batch.seed_rows)
+    both = run.exchange.beyond(len(batch.blocks), h, batch, run).rows  # the two ends of an edge meet
+    assert isinstance(both, Tensor)
+    source, target = batch.ends
+    return run.model.readout_edges(both[source], both[target], batch.seed_attr, batch.seed_rows)

@@ -15,6 +15,7 @@ from typing import Any
 from isthmus.errors import IsthmusError, unknown
 from isthmus.exchange.base import Exchange, Nothing
 from isthmus.exchange.layerwise import LayerWise
+from isthmus.exchange.optimes import OptimES
 from isthmus.objective.base import Objective, Proximal
 from isthmus.protect.base import Protect
 from isthmus.sync.average import FedAvg
@@ -102,6 +103,13 @@ def layerwise(base: Method, adjoint: bool) -> Method:
     summary = f"{base.name}, embeddings at every layer" + (", adjoints back" if adjoint else "")
     shared: dict[str, Any] = {"batches": "joint", "exchange": LayerWise(adjoint=adjoint)}
     return replace(base, name=name, summary=summary, paper=_LAYERWISE, **shared)
+
+
+@method
+def optimes() -> Method:
+    """FedAvg that reads halo rows of layers 1 .. L-1 one round old; they are pushed before parameters are averaged."""
+    summary = "FedAvg, boundary embeddings once a round"
+    return replace(fedavg(), name="optimes", summary=summary, paper="Naman and Simmhan 2026", exchange=OptimES())
 
 
 for _base in (local, fedavg, sync_sgd):

@@ -104,6 +104,7 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
         for process in processes:
             if process.poll() is None:
                 process.kill()
+                process.wait()
     if any(codes):
         raise _explain(codes, logs)
 
