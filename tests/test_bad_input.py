@@ -315,6 +315,19 @@ def test_nothing_but_a_run_is_ever_overwritten(name: str, tmp_path: Path) -> Non
     assert snapshot(mine) == before
 
 
+def test_a_folder_of_runs_may_be_replaced(run: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    (both / "not-yet").mkdir(parents=True)
+    shutil.copytree(run, both / "fedavg")
+    (both / "comparison.json").write_text("{}")
+    (both / "fedavg-too").mkdir()
+    (both / "fedavg-too" / "thesis.tex").write_text("years of work")
+    refuse(*SMALL, "--out", both, "--overwrite", says=["not a run folder"])
+    shutil.rmtree(both / "fedavg-too")
+    succeed(*SMALL, "--out", both, "--overwrite")
+    same_run(run, both)
+
+
 def test_an_empty_folder_is_used_and_left_empty_by_a_failure(tmp_path: Path) -> None:
     out = tmp_path / "run"
     out.mkdir()

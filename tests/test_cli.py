@@ -128,6 +128,12 @@ def test_no_epoch_at_all(tmp_path: Path) -> None:
     assert metrics(tmp_path / "run")["steps"] == 0
 
 
+def test_a_run_that_diverged_says_so(finished: Path, tmp_path: Path) -> None:
+    said = succeed(*SMALL, "--set", "train.lr=1e30", "--out", tmp_path / "run").out
+    assert "no finite number from step 2 on" in said and "train.lr" in said
+    assert not any("finite" in note for note in metrics(finished)["notes"])
+
+
 def test_options_override_the_recipe_and_set_overrides_both(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.toml"
     recipe.write_text('method = "local"\nseed = 3\n[data]\nsilos = 2\n[train]\nsteps = 9\nlr = 0.5\n')

@@ -54,14 +54,14 @@ DATASETS: dict[str, DataSet] = {
             "amlsim",
             "bank transfers with fan-ins and cycles",
             partial(amlsim, "amlsim"),
-            "multi-pna",
+            "pna",
             _AMLSIM,
         ),
         DataSet(
             "amlsim-fanin",
             "bank transfers with fan-ins",
             partial(amlsim, "amlsim-fanin"),
-            "multi-pna",
+            "pna",
             _AMLSIM,
         ),
     )

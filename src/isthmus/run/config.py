@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from isthmus import methods
 from isthmus.errors import IsthmusError, unknown
 from isthmus.methods import Method
 from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
+from isthmus.run.typed import as_default, as_type, fill
 from isthmus.settings import TrainConfig
 
-_T = TypeVar("_T")
 DTYPES = ("float32", "float64")
+# Training that goes with a model where nothing else is said; ego ids mark the seeds of a batch, so there must be batches.
+SUITED: dict[str, dict[str, Any]] = {"multi-pna": {"batch": 32, "fanout": [10], "lr": 1e-3, "weight_decay": 1e-4}}
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,8 @@ def resolve(recipe: Mapping[str, Any]) -> RunConfig:
         raise unknown("dtype", dtype, DTYPES)
     system = fill(SystemConfig(), tables["system"], "system")
     system.check()
-    train = fill(TrainConfig(), tables["train"], "train")
+    suited = SUITED.get(_model_name(tables["model"], method, data.name), {})
+    train = fill(TrainConfig(), {**suited, **tables["train"]}, "train")
     model = _model(tables["model"], method, data.name)
     train.check(model.layers)
     return RunConfig(method, data, model, train, system, _whole("seed", recipe.get("seed", 0)), dtype)
@@ -222,7 +224,7 @@ def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _part(method: Method, axis: str, values: dict[str, Any]) -> dict[str, Any]:
     """Options of one part of a method in the types that it has; the part itself refuses what it does not know."""
     known = methods.part_options(getattr(method, axis))
-    return {k: _as_type(f"{axis}.{k}", v, known[k]) if k in known else v for k, v in values.items()}
+    return {k: as_type(f"{axis}.{k}", v, known[k]) if k in known else v for k, v in values.items()}
 
 
 def _whole(name: str, value: Any) -> int:
@@ -245,16 +247,7 @@ def _loader_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     from isthmus.data import DATASETS, load_folder
 
     takes = signature(DATASETS[name].load if name in DATASETS else load_folder).parameters
-    return {k: _as_default(f"data.{k}", v, takes.get(k)) for k, v in options.items()}
-
-
-def _as_default(name: str, value: Any, parameter: Parameter | None) -> Any:
-    """A value of the type of a parameter's default; without a default to go by, as it is."""
-    if parameter is None or parameter.default is Parameter.empty:
-        return value
-    if parameter.default is None:  # words, or nothing
-        return value if isinstance(value, str) and "," not in value else _as_type(name, value, ())
-    return _as_type(name, value, parameter.default)
+    return {k: as_default(f"data.{k}", v, takes.get(k)) for k, v in options.items()}
 
 
 def split_options(table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -263,53 +256,29 @@ def split_options(table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     return {k: v for k, v in table.items() if k in known}, {k: v for k, v in table.items() if k not in known}
 
 
-def _model(table: dict[str, Any], method: Method, data: str) -> ModelConfig:
-    """The named preset with overrides; the method may prescribe the model, else the data set suggests one."""
+def _model_name(table: Mapping[str, Any], method: Method, data: str) -> str:
+    """The method may prescribe the model, else the user names one, else the data set suggests one."""
     from isthmus.data import DATASETS
 
     suggested = DATASETS[data].default_model if data in DATASETS else "sage"
     name = method.model or str(table.get("name", suggested))
     if name not in MODELS:
         raise unknown("model", name, MODELS)
-    preset = MODELS[name]
+    return name
+
+
+def _model(table: dict[str, Any], method: Method, data: str) -> ModelConfig:
+    """The named preset with overrides."""
+    preset = MODELS[_model_name(table, method, data)]
     options = _table(table, "options")
     table.pop("options", None)
     for key in [key for key in table if key in options_of(LAYERS[preset.name])]:
         options[key] = table.pop(key)
     takes = signature(LAYERS[preset.name]).parameters
-    options = {k: _as_default(f"model.{k}", v, takes.get(k)) for k, v in options.items()}
+    options = {k: as_default(f"model.{k}", v, takes.get(k)) for k, v in options.items()}
     table.pop("name", None)
     for key in table:
         if not hasattr(preset, key):
             keys = [f.name for f in fields(ModelConfig)] + options_of(LAYERS[preset.name])
             raise unknown("key in [model]", key, keys)
     return replace(fill(preset, table, "model"), options={**preset.options, **options}).check()
-
-
-def fill(config: _T, values: Mapping[str, Any], table: str) -> _T:
-    """Overwrite fields of a frozen dataclass; unknown keys and wrong types are errors."""
-    known = {f.name: getattr(config, f.name) for f in fields(config)}  # type: ignore[arg-type]
-    changed = {}
-    for key, value in values.items():
-        if key not in known:
-            raise unknown(f"key in [{table}]", key, known)
-        changed[key] = _as_type(f"{table}.{key}", value, known[key])
-    return replace(config, **changed)  # type: ignore[type-var]
-
-
-def _as_type(name: str, value: Any, example: Any) -> Any:
-    if isinstance(example, tuple):
-        items = value if isinstance(value, list | tuple) else value.split(",") if isinstance(value, str) else [value]
-        kind = type(example[0]) if example else str
-        if any(not isinstance(item, kind) or isinstance(item, bool) for item in items):
-            raise IsthmusError(f"{name} is {value!r}; it must be a list like {list(example) or ['a', 'b']}.")
-        return tuple(items)
-    if isinstance(example, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(example, float) and isinstance(value, float) and not math.isfinite(value):
-        raise IsthmusError(f"{name} is {value}; it must be a finite number, like {example!r}.")
-    if isinstance(example, str) and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, bool) != isinstance(example, bool) or not isinstance(value, type(example)):
-        raise IsthmusError(f"{name} is {value!r}; it must be of type {type(example).__name__}, like {example!r}.")
-    return value

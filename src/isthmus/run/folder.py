@@ -153,13 +153,15 @@ def _clear(path: Path, keep: bool) -> None:
 def _refuse_foreign(path: Path) -> None:
     """Only a run folder (or a folder of runs) may be overwritten; never somebody's home."""
     pages = ("comparison.html", "comparison.json", "report.html")
-    of_runs = all(_is_run(inner) if inner.is_dir() else inner.name in pages for inner in path.iterdir())
+    of_runs = all(_is_run(each) if each.is_dir() else each.name in pages for each in path.iterdir())
     if not _is_run(path) and not of_runs:
         raise IsthmusError(f"'{path}' holds files but is not a run folder; --overwrite will not delete it.")
 
 
 def _is_run(path: Path) -> bool:
-    """Whether a folder has a configuration of ours; others also call a file config.toml."""
+    """Whether a folder has a configuration of ours (others also call a file config.toml), or nothing yet."""
+    if not any(path.iterdir()):
+        return True
     try:
         return {"method", "data", "model", "train"} <= tomllib.loads((path / "config.toml").read_text()).keys()
     except (OSError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from dataclasses import asdict, replace
@@ -122,6 +123,8 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
     run = open_run(config, wire, load_silos(source, config.method.merged, mine))
     checkpoints = Checkpoints(folder.path, config.digest(), wire.host)
+    if not wire.serves:  # a machine of its own has a run folder of its own; the server's host has claimed its by now
+        write_atomic(folder.path / "config.toml", config.toml().encode())
     if not resume or checkpoints.resume(run) == 0:
         checkpoints.clear()
     result = train(run, Recorder(folder, checkpoints, watcher))
@@ -137,6 +140,9 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     for silo, size in sizes.items():
         if not size["nodes"]:
             run.federation.note(f"{silo} owns no nodes.")
+    lost = next((line["step"] for line in run.history if not math.isfinite(line["loss"])), None)
+    if lost is not None:
+        run.federation.note(f"The loss was no finite number from step {lost} on; try a smaller train.lr.")
     _write_models(run, folder)
     transport = _collect_ledgers(run)
     if not run.wire.serves:

@@ -60,7 +60,8 @@ def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watc
             f"Several hosts read parts, but '{config.data.name}' is a whole graph; first write parts with "
             f"'isthmus split {config.data.name} --silos {config.data.silos} --out PARTS', then use --data PARTS."
         )
-    keep_config(config, folder, resume)  # every host: a machine of its own has a run folder of its own
+    if os.environ["RANK"] == "0":
+        keep_config(config, folder, resume)
     return host_main(config, folder, resume, watcher)
 
 

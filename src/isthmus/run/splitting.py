@@ -15,7 +15,8 @@ from isthmus.errors import IsthmusError
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stats import split_statistics
-from isthmus.run.config import DataConfig, fill, parse_set, split_options
+from isthmus.run.config import DataConfig, parse_set, split_options
+from isthmus.run.typed import fill
 
 
 def split_command(
