@@ -20,7 +20,7 @@ from isthmus.run.typed import as_default, as_type, fill
 from isthmus.settings import TrainConfig
 
 DTYPES = ("float32", "float64")
-# Training that goes with a model where nothing else is said; ego ids mark the seeds of a batch, so there must be batches.
+# Training that goes with a model where nothing else is said; ego ids mark seeds of a batch, so there must be batches.
 SUITED: dict[str, dict[str, Any]] = {"multi-pna": {"batch": 32, "fanout": [10], "lr": 1e-3, "weight_decay": 1e-4}}
 
 
