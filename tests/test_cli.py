@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 from isthmus.data import DATASETS
 from isthmus.methods import names
-from isthmus.run.config import recipe_names
 from isthmus.run.main import Request, configure
+from isthmus.run.recipe import recipe_names
 from tests.command import SMALL, history, isthmus, losses, metrics, refuse, same_run, snapshot, succeed
 
 pytestmark = pytest.mark.usefixtures("no_report")  # but for runs of fixtures

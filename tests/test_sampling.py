@@ -73,9 +73,9 @@ def test_blocks_of_full_neighbourhoods_hold_every_edge_into_their_targets(seed: 
     stack = stack_of(small_graph(15, 50, seed), owner, silos, "placeholder")
     batcher = Batcher(stack, layers=2, directed=False, target="node", ego=False, halo=False)
     pool = Pool(
-        stack.owned.nonzero().flatten()[::3],
+        stack.owned.nonzero().flatten()[::3].contiguous(),
         stack.keys,
-        tuple(stack.segments(stack.owned.nonzero().flatten()[::3])),
+        tuple(stack.segments(stack.owned.nonzero().flatten()[::3].contiguous())),
         torch.tensor([1]),
     )
     sample = Sampler(stack, (-1, -1), seed, directed=False).sample(pool.index, 0)

@@ -16,8 +16,9 @@ from isthmus.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
-from isthmus.run.config import merge_into, resolve
+from isthmus.run.config import resolve
 from isthmus.run.host import open_run
+from isthmus.run.recipe import merge_into
 from isthmus.sample.random import keys_of
 from isthmus.train import Result, Watcher, train
 from isthmus.wire.base import LocalWire

@@ -21,6 +21,7 @@ from isthmus.protect.base import Protect
 from isthmus.sync.average import FedAvg
 from isthmus.sync.base import Sync
 from isthmus.sync.gradients import SyncSGD
+from isthmus.typed import as_type
 
 _LAYERWISE = "Ceydeli 2026"
 AXES = ("exchange", "sync", "protect", "objective")
@@ -143,7 +144,7 @@ def adjust(method: Method, overrides: Mapping[str, Mapping[str, Any]]) -> Method
         for key, value in options.items():
             if key not in part_options(part):
                 raise _no_such_option(method, axis, key)
-            part = replace(part, **{key: _coerce(axis, key, value, part)})
+            part = replace(part, **{key: as_type(f"{axis}.{key}", value, getattr(part, key))})
         method = replace(method, **{axis: part})
     return method
 
@@ -151,17 +152,6 @@ def adjust(method: Method, overrides: Mapping[str, Mapping[str, Any]]) -> Method
 def part_options(part: Any) -> dict[str, Any]:
     """The options of a part and their values."""
     return {f.name: getattr(part, f.name) for f in fields(part) if f.init}
-
-
-def _coerce(axis: str, key: str, value: Any, part: object) -> Any:
-    now = getattr(part, key)
-    if isinstance(now, tuple):
-        return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
-    if isinstance(now, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, type(now)):
-        raise IsthmusError(f"{axis}.{key} is {value!r}; it must be of type {type(now).__name__}, like {now!r}.")
-    return value
 
 
 def _no_such_option(method: Method, axis: str, key: str) -> IsthmusError:

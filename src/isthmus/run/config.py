@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib import resources
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 from isthmus import methods
 from isthmus.errors import IsthmusError, unknown
 from isthmus.methods import Method
 from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
-from isthmus.run.typed import as_default, as_type, fill
 from isthmus.settings import TrainConfig
+from isthmus.typed import as_default, fill
 
 DTYPES = ("float32", "float64")
 # Training that goes with a model where nothing else is said; ego ids mark seeds of a batch, so there must be batches.
@@ -124,74 +121,6 @@ def _flat(table: Mapping[str, Any], head: str = "") -> dict[str, Any]:
     return flat
 
 
-def recipe_names() -> list[str]:
-    """Recipes that ship with the package."""
-    return sorted(f.name[:-5] for f in resources.files("isthmus.run.recipes").iterdir() if f.name.endswith(".toml"))
-
-
-def read_recipe(name: str) -> dict[str, Any]:
-    """A shipped recipe by name, or a TOML file by path."""
-    path = Path(name)
-    if path.suffix == ".toml" or path.exists():
-        if not path.is_file():
-            raise IsthmusError(f"There is no recipe file '{name}'. Shipped recipes: {', '.join(recipe_names())}.")
-        text = read_text(path)
-    elif name in recipe_names():
-        text = resources.files("isthmus.run.recipes").joinpath(f"{name}.toml").read_text()
-    else:
-        raise unknown("recipe", name, recipe_names())
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise IsthmusError(f"Recipe '{name}' is not valid TOML: {error}.") from error
-
-
-def read_text(path: Path) -> str:
-    """The text of a file, or a clear error."""
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise IsthmusError(f"'{path}' cannot be read as text: {error}.") from error
-
-
-def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
-    """``["train.lr=0.1", "data.nodes=500"]`` as a nested dictionary."""
-    out: dict[str, Any] = {}
-    for pair in pairs:
-        key, sign, text = pair.partition("=")
-        if not sign or not key:
-            raise IsthmusError(f"--set takes key=value, like --set train.lr=0.01; got '{pair}'.")
-        merge_into(out, _nest(key.split("."), _value(text)))
-    return out
-
-
-def _nest(path: Sequence[str], value: Any) -> dict[str, Any]:
-    return {path[0]: _nest(path[1:], value) if len(path) > 1 else value}
-
-
-def _value(text: str) -> Any:
-    """Numbers, booleans and lists as TOML writes them (also 10,5 for a list); anything else is text."""
-    for attempt in (text, f"[{text}]" if "," in text else text):
-        try:
-            return tomllib.loads(f"v = {attempt}")["v"]
-        except tomllib.TOMLDecodeError:
-            continue
-    return text
-
-
-def merge_into(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Write ``extra`` over ``base``, table by table."""
-    for key, value in extra.items():
-        if isinstance(value, Mapping):
-            inner = base.setdefault(key, {})
-            if not isinstance(inner, dict):
-                raise IsthmusError(f"'{key}' is both a value and a table of values in this configuration.")
-            merge_into(inner, value)
-        else:
-            base[key] = value
-    return base
-
-
 def resolve(recipe: Mapping[str, Any]) -> RunConfig:
     """Check every key and value of a recipe and fill in the rest."""
     allowed = {"method", "seed", "dtype", "data", "model", "train", "system", *methods.AXES}
@@ -200,7 +129,7 @@ def resolve(recipe: Mapping[str, Any]) -> RunConfig:
             raise unknown("key", key, allowed)
     tables = {key: _table(recipe, key) for key in ("data", "model", "train", "system", *methods.AXES)}
     method = methods.get(str(recipe.get("method", "fedavg")))
-    method = methods.adjust(method, {axis: _part(method, axis, tables[axis]) for axis in methods.AXES})
+    method = methods.adjust(method, {axis: tables[axis] for axis in methods.AXES})
     data = _data(tables["data"])
     dtype = str(recipe.get("dtype", "float32"))
     if dtype not in DTYPES:
@@ -219,12 +148,6 @@ def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise IsthmusError(f"'{key}' is a table of values; set one of its keys, like {key}.… = …, not '{key}' itself.")
     return dict(value)
-
-
-def _part(method: Method, axis: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Options of one part of a method in the types that it has; the part itself refuses what it does not know."""
-    known = methods.part_options(getattr(method, axis))
-    return {k: as_type(f"{axis}.{k}", v, known[k]) if k in known else v for k, v in values.items()}
 
 
 def _whole(name: str, value: Any) -> int:

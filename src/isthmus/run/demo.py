@@ -7,9 +7,10 @@ from pathlib import Path
 from rich.table import Table
 
 from isthmus.run.compare import comparison, comparison_table, write_comparison
-from isthmus.run.config import merge_into, read_recipe, resolve
+from isthmus.run.config import resolve
 from isthmus.run.folder import RunFolder
 from isthmus.run.main import run_one
+from isthmus.run.recipe import merge_into, read_recipe
 from isthmus.run.report import write_report
 
 METHODS = ("local", "fedavg", "sync-sgd", "sync-sgd+fwd-bwd-le", "centralised")

@@ -24,6 +24,7 @@ from isthmus.run.host import host_main, load_silos, prepare
 from isthmus.train import Watcher
 from isthmus.wire.distributed import HostLost
 
+_GRACE = 8.0  # seconds; a host sees at once that another is gone, and takes three to find out which
 LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user must mend something
 
 
@@ -100,7 +101,7 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
             out = None if host == 0 else log  # the first host shows the progress
             processes.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out))
     try:
-        codes = _watch(processes, config.system.timeout)
+        codes = _watch(processes)
     finally:
         for process in processes:
             if process.poll() is None:
@@ -110,13 +111,13 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
         raise _explain(codes, logs)
 
 
-def _watch(processes: list[subprocess.Popen[bytes]], timeout: float) -> list[int]:
-    """Wait for all; once one has failed the others get the timeout to notice, then they are stopped."""
+def _watch(processes: list[subprocess.Popen[bytes]]) -> list[int]:
+    """Wait for all; once one has failed the others get some seconds to notice and tell, then they are stopped."""
     failed_at: float | None = None
     while any(process.poll() is None for process in processes):
         if failed_at is None and any(process.poll() not in (None, 0) for process in processes):
             failed_at = time.monotonic()
-        if failed_at is not None and time.monotonic() - failed_at > timeout + 5:
+        if failed_at is not None and time.monotonic() - failed_at > _GRACE:
             break
         time.sleep(0.05)
     return [process.poll() if process.poll() is not None else -signal.SIGSTOP for process in processes]  # type: ignore[misc]

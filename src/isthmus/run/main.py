@@ -12,11 +12,12 @@ from typing import Any
 
 from isthmus.data.members import is_parts, member_names
 from isthmus.errors import IsthmusError
-from isthmus.run.config import RunConfig, merge_into, parse_set, read_recipe, resolve
+from isthmus.run.config import RunConfig, resolve
 from isthmus.run.folder import RunFolder, claimed, write_atomic
 from isthmus.run.host import prepare
 from isthmus.run.launch import execute, keep_config
 from isthmus.run.progress import watcher_for
+from isthmus.run.recipe import merge_into, parse_set, read_recipe
 from isthmus.run.report import write_report
 
 

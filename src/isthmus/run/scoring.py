@@ -19,9 +19,10 @@ from isthmus.graph.graph import TEST, TRAIN, UNUSED
 from isthmus.graph.handshake import agree_schema
 from isthmus.graph.silo import Silo, merge
 from isthmus.methods import AXES
-from isthmus.run.config import RunConfig, merge_into, parse_set, resolve
+from isthmus.run.config import RunConfig, resolve
 from isthmus.run.folder import RunFolder
 from isthmus.run.host import check_device, load_silos, open_run
+from isthmus.run.recipe import merge_into, parse_set
 from isthmus.state import Run
 from isthmus.wire.base import LocalWire
 

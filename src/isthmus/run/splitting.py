@@ -15,8 +15,9 @@ from isthmus.errors import IsthmusError
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stats import split_statistics
-from isthmus.run.config import DataConfig, parse_set, split_options
-from isthmus.run.typed import fill
+from isthmus.run.config import DataConfig, split_options
+from isthmus.run.recipe import parse_set
+from isthmus.typed import fill
 
 
 def split_command(

@@ -1,0 +1,79 @@
+"""Recipes and overrides, before anything is checked: nested dictionaries of keys and values."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import IsthmusError, unknown
+
+
+def recipe_names() -> list[str]:
+    """Recipes that ship with the package."""
+    return sorted(f.name[:-5] for f in resources.files("isthmus.run.recipes").iterdir() if f.name.endswith(".toml"))
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """A shipped recipe by name, or a TOML file by path."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.exists():
+        if not path.is_file():
+            raise IsthmusError(f"There is no recipe file '{name}'. Shipped recipes: {', '.join(recipe_names())}.")
+        text = read_text(path)
+    elif name in recipe_names():
+        text = resources.files("isthmus.run.recipes").joinpath(f"{name}.toml").read_text()
+    else:
+        raise unknown("recipe", name, recipe_names())
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise IsthmusError(f"Recipe '{name}' is not valid TOML: {error}.") from error
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, or a clear error."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IsthmusError(f"'{path}' cannot be read as text: {error}.") from error
+
+
+def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
+    """``["train.lr=0.1", "data.nodes=500"]`` as a nested dictionary."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, text = pair.partition("=")
+        if not sign or not key:
+            raise IsthmusError(f"--set takes key=value, like --set train.lr=0.01; got '{pair}'.")
+        merge_into(out, _nest(key.split("."), _value(text)))
+    return out
+
+
+def _nest(path: Sequence[str], value: Any) -> dict[str, Any]:
+    return {path[0]: _nest(path[1:], value) if len(path) > 1 else value}
+
+
+def _value(text: str) -> Any:
+    """Numbers, booleans and lists as TOML writes them (also 10,5 for a list); anything else is text."""
+    for attempt in (text, f"[{text}]" if "," in text else text):
+        try:
+            return tomllib.loads(f"v = {attempt}")["v"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return text
+
+
+def merge_into(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Write ``extra`` over ``base``, table by table."""
+    for key, value in extra.items():
+        if isinstance(value, Mapping):
+            inner = base.setdefault(key, {})
+            if not isinstance(inner, dict):
+                raise IsthmusError(f"'{key}' is both a value and a table of values in this configuration.")
+            merge_into(inner, value)
+        else:
+            base[key] = value
+    return base
