@@ -2,7 +2,10 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from isthmus.errors import IsthmusError
 from tests.small import assert_same, losses, run_method, small_graph
 
 BATCHES = [{}, {"batch": 4, "fanout": (2,), "epochs": 2}]
@@ -152,3 +155,31 @@ def test_optimes_reads_what_owners_computed_a_round_ago() -> None:
     assert torch.allclose(kept["layer-1"], run.exchange.state["layer-1"], rtol=1e-12)
     plain = run_method("fedavg", graph, owners(3), 3, "gcn", epochs=3, options={"exchange": {"halo": "placeholder"}})
     assert losses(plain)[0] != losses(result)[0]
+
+
+@pytest.mark.parametrize("training", BATCHES, ids=ids)
+def test_pooled_scores_are_the_centralised_ones(training: dict) -> None:
+    graph = small_graph(30, 140)
+    together = run_method("centralised", graph, owners(4), 4, "pna", pooled=True, **training)
+    apart = run_method("sync-sgd+fwd-bwd-le", graph, owners(4), 4, "pna", pooled=True, **training)
+    for split in ("valid", "test"):
+        assert getattr(apart, split).as_dict() == pytest.approx(getattr(together, split).as_dict(), nan_ok=True)
+
+
+@given(seed=st.integers(0, 999), silos=st.integers(1, 6), nodes=st.integers(8, 30), edges=st.integers(0, 120))
+@settings(max_examples=15, deadline=None)
+def test_any_split_of_any_multigraph_is_exact(seed: int, silos: int, nodes: int, edges: int) -> None:
+    """Isolated nodes, self-loops, parallel edges, ragged batches; some silos own nothing."""
+    graph = small_graph(nodes, edges, seed)
+    owner = torch.randint(0, silos, (nodes,), generator=torch.Generator().manual_seed(seed)) // 2 * 2 % silos
+    training = {"batch": 3, "fanout": (2,), "epochs": 1, "seed": seed}
+    together = run_method("centralised", graph, owner, silos, "gat", **training)
+    assert_same(together, run_method("sync-sgd+fwd-bwd-le", graph, owner, silos, "gat", **training))
+
+
+def test_what_cannot_be_exact_is_refused() -> None:
+    graph = small_graph(30, 140, edge_task=True)
+    with pytest.raises(IsthmusError, match=r"model.ego=false"):
+        run_method("sync-sgd+fwd-bwd-le", graph, owners(3), 3, "multi-pna", batch=4)
+    with pytest.raises(IsthmusError, match=r"model.embed=true"):
+        run_method("sync-sgd+fwd-le", small_graph(30, 140), owners(3), 3, "gcn", model_options={"embed": False})
