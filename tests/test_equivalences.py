@@ -1,5 +1,7 @@
 """What must be equal to what, on small graphs, in float64, with dropout and sampling on."""
 
+import json
+
 import pytest
 import torch
 
@@ -139,3 +141,10 @@ def test_equal_configurations_give_identical_metrics_and_another_seed_does_not()
     other = run_method("fedavg", graph, THREE, 3, batch=4, fanout=(2,), seed=4)
     assert first.history == again.history
     assert first.history != other.history
+
+
+def test_a_run_that_diverges_leaves_plain_json_and_never_selects_what_is_not_finite() -> None:
+    result = run_method("sync-sgd", small_graph(24, 120), THREE, 3, lr=1e30, optimiser="sgd", epochs=12)
+    json.dumps(result.history, allow_nan=False)
+    assert losses(result)[-1] is None
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in parameters(result).values())

@@ -8,7 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from isthmus.graph.agree import scale_features, zscore
+from isthmus.graph.silo import split_graph
+from isthmus.run.config import resolve
+from isthmus.run.scoring import _scaled
+from isthmus.wire.base import LocalWire
 from tests.command import metrics, refuse, succeed
+from tests.small import small_graph
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -157,3 +163,18 @@ def test_runs_that_cannot_score(mine: Path, tmp_path: Path, monkeypatch: pytest.
     refuse("score", run, "--data", mine / "graph", says=["no model.safetensors"])
     (run / "metrics.json").unlink()
     refuse("score", run, "--data", mine / "graph", says=["has not finished"])
+
+
+def test_scaled_features_are_scaled_as_in_training(tmp_path: Path) -> None:
+    """A part of the data, scored by itself, gets the predictions it would get among the rest: not its own moments."""
+    graph = small_graph(40, 0)
+    moments = scale_features(LocalWire(1), split_graph(graph, torch.zeros(40, dtype=torch.int64), 1), "zscore", True)[1]
+    mean, deviation = moments["x"]
+    assert torch.allclose(zscore(graph.x, mean, deviation).mean(0), torch.zeros(5), atol=1e-6)
+    part = split_graph(graph, (torch.arange(40) >= 10).long(), 2)[0]
+    config = resolve({"method": "centralised", "data": {"name": "blocks", "scale": "zscore"}})
+    as_kept = {"x": [mean.tolist(), deviation.tolist()]}
+    plain, scaled = _scaled(config, part, as_kept)
+    assert plain.data.scale == "none"
+    assert torch.equal(scaled.x, zscore(graph.x, mean, deviation)[:10])
+    assert _scaled(config, part, {}) == (config, part)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from isthmus.errors import IsthmusError
-from isthmus.graph.agree import scale_features
+from isthmus.graph.agree import Moments, scale_features
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, Schema
 from isthmus.graph.handshake import HaloPlan, agree_schema, check_single_owner, compare_edges, plan_halo
 from isthmus.graph.silo import Silo
@@ -21,6 +21,7 @@ class Federation:
     wire: Wire
     silos: list[Silo]
     plan: HaloPlan
+    moments: Moments = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -55,7 +56,8 @@ def open_federation(
     silos = agree_schema(wire, silos)
     check_single_owner(wire, silos, seed)
     plan = plan_halo(wire, silos)
-    federation = Federation(wire, scale_features(wire, silos, scale, agreed), plan)
+    scaled, moments = scale_features(wire, silos, scale, agreed)
+    federation = Federation(wire, scaled, plan, moments)
     for sentence in compare_edges(wire, silos):
         federation.note(sentence)
     for silo in silos:

@@ -23,7 +23,9 @@ def score_silos(logits: Tensor, y: Tensor, ptr: tuple[int, ...], schema: Schema,
     logits, y, minority = logits.detach().cpu().double(), y.cpu(), minority.cpu()
     rank = _score_tasks if schema.task == "tasks" else _score_classes
     rows = [
-        rank(logits[a:b], y[a:b].long(), schema, minority) if b > a else [float("nan")] * len(metric_names(schema))
+        rank(logits[a:b], y[a:b].long(), schema, minority)
+        if b > a and bool(torch.isfinite(logits[a:b]).all())  # a model that has diverged has no score
+        else [float("nan")] * len(metric_names(schema))
         for a, b in zip(ptr, ptr[1:], strict=False)
     ]
     return torch.tensor(rows, dtype=torch.float64).reshape(len(ptr) - 1, -1)

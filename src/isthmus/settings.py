@@ -43,10 +43,10 @@ class TrainConfig:
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise IsthmusError(f"train.{name} is {getattr(self, name)}; it must be at least {bound}.")
-        if self.lr <= 0 or self.weight_decay < 0:
-            raise IsthmusError(
-                f"train.lr is {self.lr} and train.weight_decay {self.weight_decay}; lr must be positive."
-            )
+        if self.lr <= 0:
+            raise IsthmusError(f"train.lr is {self.lr}; it must be positive.")
+        if self.weight_decay < 0:
+            raise IsthmusError(f"train.weight_decay is {self.weight_decay}; it must be 0 or more.")
         self.fanouts(layers)
 
     def agrees(self, batches: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -180,7 +181,7 @@ class Run:
         loss = sums.sum(0) / counts.sum(0).clamp(min=1)
         first = self.step - len(loss) + 1
         lines: list[dict[str, Any]] = [
-            {"step": first + i, "epoch": self.epoch, "loss": value} for i, value in enumerate(loss.tolist())
+            {"step": first + i, "epoch": self.epoch, "loss": _finite(value)} for i, value in enumerate(loss.tolist())
         ]
         if scores is not None:
             per_silo = (sums.sum(1) / counts.sum(1).clamp(min=1)).tolist()
@@ -189,11 +190,16 @@ class Run:
                 {
                     "step": self.step,
                     "epoch": self.epoch,
-                    "loss": mean,
+                    "loss": _finite(mean),
                     "valid": scores.as_dict(),
-                    "silo_loss": per_silo,
-                    "silo_valid": [float(v) if v == v else None for v in scores.silos[:, 0].tolist()],
+                    "silo_loss": [_finite(v) for v in per_silo],
+                    "silo_valid": [_finite(v) for v in scores.silos[:, 0].tolist()],
                 }
             )
         self.history += lines
         return lines
+
+
+def _finite(value: float) -> float | None:
+    """A number as JSON can write it: None for nan and infinity."""
+    return value if math.isfinite(value) else None

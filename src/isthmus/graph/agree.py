@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,34 +26,47 @@ def summed(wire: Wire, x: Tensor, agreed: bool) -> Tensor:
     return wire.total(Kind.STATISTICS, x).expand_as(x) if agreed else x
 
 
-def scale_features(wire: Wire, silos: Sequence[Silo], how: str, agreed: bool) -> list[Silo]:
-    """Bring dense node and edge features to mean 0 and deviation 1, by moments over owned nodes and edges."""
+Moments = dict[str, tuple[Tensor, Tensor]]  # field of a silo -> mean and deviation of its columns
+
+
+def scale_features(wire: Wire, silos: Sequence[Silo], how: str, agreed: bool) -> tuple[list[Silo], Moments]:
+    """Bring dense node and edge features to mean 0 and deviation 1, by moments over owned nodes and edges.
+
+    Also returns the moments where all agreed on them: a model that was trained on scaled features must be given such.
+    """
     if how not in SCALES:
         raise unknown("data.scale", how, SCALES)
+    scaled, moments = list(silos), Moments()
     if how == "none":
-        return list(silos)
-    scaled = list(silos)
-    if silos[0].schema.features:
-        if any(isinstance(silo.x, SparseRows) for silo in silos):
-            raise IsthmusError("data.scale=zscore would make sparse features dense; use data.scale=none for them.")
-        own = [silo.x for silo in silos if isinstance(silo.x, Tensor)]
-        scaled = [replace(s, x=x) for s, x in zip(scaled, _zscore(wire, own, own, agreed), strict=True)]
-    if silos[0].schema.edge_features:
-        attrs = [silo.edge_attr for silo in silos if silo.edge_attr is not None]
-        counted = [a[s.edge_index[1] < s.n] for a, s in zip(attrs, silos, strict=True)]  # each edge once
-        scaled = [replace(s, edge_attr=a) for s, a in zip(scaled, _zscore(wire, attrs, counted, agreed), strict=True)]
-    return scaled
+        return scaled, moments
+    if any(isinstance(silo.x, SparseRows) for silo in silos):
+        raise IsthmusError("data.scale=zscore would make sparse features dense; use data.scale=none for them.")
+    for name in ("x", "edge_attr"):
+        rows = [getattr(silo, name) for silo in silos]
+        if any(each is None for each in rows):
+            continue
+        counted = rows if name == "x" else [a[s.edge_index[1] < s.n] for a, s in zip(rows, silos, strict=True)]
+        mean, deviation = _moments(wire, counted, agreed)  # of each edge once
+        changes: list[dict[str, Any]] = [{name: zscore(*each)} for each in zip(rows, mean, deviation, strict=True)]
+        scaled = [replace(silo, **change) for silo, change in zip(scaled, changes, strict=True)]
+        if agreed:
+            moments[name] = mean[0], deviation[0]
+    return scaled, moments
 
 
-def _zscore(wire: Wire, rows: list[Tensor], counted: list[Tensor], agreed: bool) -> list[Tensor]:
-    """Scale ``rows`` by the moments of ``counted``; the second moment is centred first, against cancellation."""
+def zscore(x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """Rows brought to mean 0 and deviation 1."""
+    return ((x.double() - mean) / deviation).to(x.dtype)
+
+
+def _moments(wire: Wire, counted: Sequence[Tensor], agreed: bool) -> tuple[Tensor, Tensor]:
+    """Mean and deviation [mine, columns]; the second moment is centred first, against cancellation."""
     counted = [x.double() for x in counted]
     size = summed(wire, torch.tensor([[float(len(x))] for x in counted], dtype=torch.float64), agreed).clamp(min=1)
     mean = summed(wire, torch.stack([x.sum(0) for x in counted]), agreed) / size
     spread = torch.stack([((x - m) ** 2).sum(0) for x, m in zip(counted, mean, strict=True)])
     deviation = (summed(wire, spread, agreed) / size).sqrt()
-    deviation = torch.where(deviation > 0, deviation, 1.0)  # a constant column becomes 0, not nan
-    return [((x.double() - m) / d).to(x.dtype) for x, m, d in zip(rows, mean, deviation, strict=True)]
+    return mean, torch.where(deviation > 0, deviation, 1.0)  # a constant column becomes 0, not nan
 
 
 def mean_log_degree(wire: Wire, stack: Stack, agreed: bool) -> tuple[Tensor, Tensor]:

@@ -184,7 +184,9 @@ def _model_name(table: Mapping[str, Any], method: Method, data: str) -> str:
     from isthmus.data import DATASETS
 
     suggested = DATASETS[data].default_model if data in DATASETS else "sage"
-    name = method.model or str(table.get("name", suggested))
+    name = str(table.get("name", method.model or suggested))
+    if method.model and name != method.model:
+        raise IsthmusError(f"Method '{method.name}' has the model '{method.model}'; leave --model out, not '{name}'.")
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     return name

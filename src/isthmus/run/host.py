@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 from dataclasses import asdict, replace
@@ -140,7 +139,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     for silo, size in sizes.items():
         if not size["nodes"]:
             run.federation.note(f"{silo} owns no nodes.")
-    lost = next((line["step"] for line in run.history if not math.isfinite(line["loss"])), None)
+    lost = next((line["step"] for line in run.history if line["loss"] is None), None)
     if lost is not None:
         run.federation.note(f"The loss was no finite number from step {lost} on; try a smaller train.lr.")
     _write_models(run, folder)
@@ -163,6 +162,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
         "valid": _scores(result.valid),
         "test": _scores(result.test),
         "pooled": result.test.pooled,
+        "scale": {name: [m.tolist(), d.tolist()] for name, (m, d) in run.federation.moments.items()},
         "best_epoch": result.best_epoch,
         "bytes": {"total": sum(bytes_by_kind.values()), **bytes_by_kind},
         "transport": transport,

@@ -53,8 +53,12 @@ class Lines(Watcher):
     def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
         """Print every tenth part of the run."""
         if run.epoch % max(1, run.epochs // _LINES) == 0 or run.epoch == run.epochs:
-            text = f"{self.label}: epoch {run.epoch}/{run.epochs}  loss {lines[-1]['loss']:.4f}{_score(lines)}"
+            text = f"{self.label}: epoch {run.epoch}/{run.epochs}  {_loss(lines)}{_score(lines)}"
             print(text, file=sys.stderr, flush=True)
+
+
+def _loss(lines: list[dict[str, Any]]) -> str:
+    return "loss not finite" if lines[-1]["loss"] is None else f"loss {lines[-1]['loss']:.4f}"
 
 
 def _score(lines: list[dict[str, Any]]) -> str:
