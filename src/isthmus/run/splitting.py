@@ -47,7 +47,7 @@ def stats_table(stats: dict[str, Any]) -> Table:
     for column in (
         "silo",
         "nodes",
-        "training",
+        "train",
         "inner edges",
         "cross edges",
         "inner pairs",
