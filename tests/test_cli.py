@@ -271,3 +271,11 @@ def test_compare_and_report(finished: Path, tmp_path: Path) -> None:
 def test_no_command_shows_the_help() -> None:
     outcome = isthmus()
     assert all(command in outcome.out + outcome.err for command in ("run", "split", "score", "compare", "report"))
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("isthmus.run.main.execute", interrupt)
+    refuse(*SMALL, "--out", tmp_path / "run", says=["Interrupted", "--resume"])

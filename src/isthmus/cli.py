@@ -61,7 +61,10 @@ def run(
         "system": {"device": device, "hosts": hosts},
     }  # fmt: skip
     request = Request(recipe, _given(options), tuple(set_ or ()), out, seeds, resume, overwrite)
-    metrics = run_request(request)
+    try:
+        metrics = run_request(request)
+    except KeyboardInterrupt:
+        raise IsthmusError("Interrupted; the run continues from its last checkpoint with --resume.") from None
     if metrics is None:  # another host reports
         return
     if as_json:

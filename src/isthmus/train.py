@@ -25,6 +25,9 @@ class Watcher:
     def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
         """After every epoch, with the lines for ``metrics.jsonl``; the place to write a checkpoint."""
 
+    def close(self) -> None:
+        """When the run has ended, also by an error."""
+
 
 def train(run: Run, watcher: Watcher | None = None) -> Result:
     """Train to the end (or from where a checkpoint left off), then score the selected parameters on test, once."""

@@ -153,12 +153,15 @@ def main(arguments: list[str]) -> int:
 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     folder = RunFolder(Path(arguments[0]))
+    config = resolve(folder.config)
+    watcher = watcher_for(config, quiet=os.environ["RANK"] != "0")
     try:
-        config = resolve(folder.config)
-        execute(config, folder, arguments[1] == "resume", watcher_for(config, quiet=os.environ["RANK"] != "0"))
+        execute(config, folder, arguments[1] == "resume", watcher)
     except IsthmusError as error:
         (folder.path / "hosts" / f"host-{os.environ['RANK']}.error").write_text(str(error))
         return LOST if isinstance(error, HostLost) else REFUSED
+    finally:
+        watcher.close()
     return 0
 
 

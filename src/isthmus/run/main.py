@@ -101,7 +101,11 @@ def _folder(out: Path, request: Request) -> AbstractContextManager[RunFolder]:
 
 def run_one(config: RunConfig, folder: RunFolder, resume: bool, label: str = "") -> dict[str, Any] | None:
     """One run in one folder, with its report."""
-    metrics = execute(config, folder, resume, watcher_for(config, label=label))
+    watcher = watcher_for(config, label=label)
+    try:
+        metrics = execute(config, folder, resume, watcher)
+    finally:
+        watcher.close()
     if metrics is not None:
         write_report(RunFolder.open(folder.path))
     return metrics

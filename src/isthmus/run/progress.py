@@ -38,10 +38,12 @@ class Bar(Watcher):
         self.progress.update(self.task, completed=run.step, total=total, state=state)
 
     def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
-        """Take up the newest score; close the bar after the last epoch."""
+        """Take up the newest score."""
         self.score = _score(lines) or self.score
-        if run.epoch >= run.epochs:
-            self.progress.stop()
+
+    def close(self) -> None:
+        """Take the bar away and give the cursor back."""
+        self.progress.stop()
 
 
 class Lines(Watcher):
