@@ -95,6 +95,8 @@ def _print_result(metrics: dict[str, Any]) -> None:
         if name != "silos":
             deviation = f" ± {spread[name]:.4f}" if spread.get(name) is not None else ""
             table.add_row(name, _number(metrics["valid"].get(name)), _number(value) + deviation)
+    for name, value in metrics.get("test_pooled", {}).items():
+        table.add_row(f"{name}, pooled", _number(metrics.get("valid_pooled", {}).get(name)), _number(value))
     _out.print(table)
     for note in metrics.get("notes", []):
         _out.print(f"note: {note}", markup=False, highlight=False)

@@ -20,18 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scores:
-    """Metrics of one split: overall, and for every silo; ``weights`` are the scored seeds of each silo."""
+    """Metrics of one split: of every silo, their mean by ``weights`` and, if asked for, of all predictions pooled."""
 
     names: tuple[str, ...]
-    overall: Tensor  # [metrics]
+    overall: Tensor  # [metrics], the mean over silos
     silos: Tensor  # [silos, metrics]
     weights: Tensor  # [silos]
     members: tuple[str, ...]  # names of the silos
-    pooled: bool = False
+    pooled: Tensor | None = None  # [metrics]
 
     def as_dict(self) -> dict[str, float | None]:
         """Overall metrics by name; None where nothing could be scored."""
         return _named(self.names, self.overall)
+
+    def pooled_dict(self) -> dict[str, float | None]:
+        """Metrics of all silos' predictions together, by name; empty unless asked for."""
+        return {} if self.pooled is None else _named(self.names, self.pooled)
 
     def per_silo(self) -> dict[str, dict[str, float | None]]:
         """Metrics of each silo by name."""
@@ -66,10 +70,11 @@ def evaluate(run: Run, split: int, pooled: bool = False) -> Scores:
     names = metric_names(run.schema)
     mine = score_silos(logits, y, run.pools[split].ptr, run.schema, run.minority)
     silos = run.wire.share(Kind.METRICS, mine)
-    weights = run.pools[split].counts.double()
-    overall = _pool(run, split, logits, y) if pooled else weighted_mean(silos, weights)
+    counts = run.pools[split].counts
+    weights = (counts if run.train.average == "seeds" else counts > 0).double()
+    together = _pool(run, split, logits, y) if pooled else None
     members = tuple(run.wire.party(i) for i in range(run.wire.silos))
-    return Scores(names, overall, silos, weights, members, pooled)
+    return Scores(names, weighted_mean(silos, weights), silos, weights, members, together)
 
 
 def _pool(run: Run, split: int, logits: Tensor, y: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ class TrainConfig:
     ``batches`` (joint, local) and ``statistics`` (own, agreed) override what the method prescribes.
     ``patience`` counts evaluations without a better score before training stops (0: never). ``checkpoint_every`` counts
     epochs; 0 is every epoch, or as many as keep the bytes written for an epoch below 32 MB in large federations.
+    ``average`` is how the federation's score, also that of selection, is made of its silos' scores: weighted by scored
+    ``seeds``, or all ``silos`` alike. ``pooled`` adds the score of all silos' predictions together, at the end.
     """
 
     epochs: int = 100
@@ -27,6 +29,7 @@ class TrainConfig:
     statistics: str = ""
     evaluate_every: int = 1
     patience: int = 0
+    average: str = "seeds"
     pooled: bool = False
     checkpoint_every: int = 0
 
@@ -36,6 +39,7 @@ class TrainConfig:
             ("optimiser", ("adam", "sgd")),
             ("batches", ("", "joint", "local")),
             ("statistics", ("", "own", "agreed")),
+            ("average", ("seeds", "silos")),
         ):
             if getattr(self, name) not in choices:
                 raise unknown(f"train.{name}", getattr(self, name), [c for c in choices if c])

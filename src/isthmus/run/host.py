@@ -161,7 +161,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
         "schema": asdict(run.schema),
         "valid": _scores(result.valid),
         "test": _scores(result.test),
-        "pooled": result.test.pooled,
+        **_pooled(result),
         "scale": {name: [m.tolist(), d.tolist()] for name, (m, d) in run.federation.moments.items()},
         "best_epoch": result.best_epoch,
         "bytes": {"total": sum(bytes_by_kind.values()), **bytes_by_kind},
@@ -180,6 +180,12 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
 
 def _scores(scores: Scores | None) -> dict[str, Any]:
     return {} if scores is None else {**scores.as_dict(), "silos": scores.per_silo()}
+
+
+def _pooled(result: Result) -> dict[str, Any]:
+    """``valid_pooled`` and ``test_pooled``, where predictions were pooled."""
+    splits = {"valid": result.valid, "test": result.test}
+    return {f"{name}_pooled": s.pooled_dict() for name, s in splits.items() if s is not None and s.pooled is not None}
 
 
 def _epsilon(run: Run, kind: str) -> float | str:

@@ -17,8 +17,11 @@ def results(folder: RunFolder, alone: RunFolder | None) -> str:
         for metric in folder.metrics.get("test") or {}
         if metric != "silos"
     ]
-    note = "Over the nodes or edges of all silos together." if folder.metrics.get("pooled") else ""
-    note = note or "Means over silos, weighted by how many nodes or edges each scored."
+    pooled = folder.metrics.get("test_pooled") or {}
+    rows += [[f"{metric_label(metric)}, pooled", *_scores(folder, alone, metric, kind="_pooled")] for metric in pooled]
+    alike = folder.config.get("train", {}).get("average") == "silos"
+    note = f"Means over silos, {'all alike' if alike else 'weighted by how many nodes or edges each scored'}."
+    note += " Pooled: over the nodes or edges of all silos together." if pooled else ""
     note += " Alone: each silo trained by itself. Gains are in percentage points." if alone else ""
     note += " ± is the deviation over seeds." if folder.metrics.get("test_std") else ""
     return f"<h2>Results</h2>{table(head, rows, note)}{_by_silo(folder, alone)}"
@@ -44,14 +47,17 @@ def _by_silo(folder: RunFolder, alone: RunFolder | None) -> str:
     return f"<h3>Silo by silo</h3>{table(head, rows, note)}{drawn if len(silos) > 1 else ''}"
 
 
-def _scores(folder: RunFolder, alone: RunFolder | None, metric: str, silo: str = "") -> list[str | Cell]:
+def _scores(
+    folder: RunFolder, alone: RunFolder | None, metric: str, silo: str = "", kind: str = ""
+) -> list[str | Cell]:
     """Validation and test score; with a run of each silo alone also that one's, and the gain."""
-    own: list[str | Cell] = [_with_deviation(folder, split, metric, silo) for split in ("valid", "test")]
+    valid, test = f"valid{kind}", f"test{kind}"
+    own: list[str | Cell] = [_with_deviation(folder, split, metric, silo) for split in (valid, test)]
     if alone is None:
         return own
-    text = gain_text(metric, score(folder, "test", metric, silo), score(alone, "test", metric, silo))
+    text = gain_text(metric, score(folder, test, metric, silo), score(alone, test, metric, silo))
     tone = {"+": "good", "−": "bad"}.get(text[0], "") if text.strip("+−0.") else ""
-    return [*own, _with_deviation(alone, "test", metric, silo), Cell(text, tone=tone)]
+    return [*own, _with_deviation(alone, test, metric, silo), Cell(text, tone=tone)]
 
 
 def _with_deviation(folder: RunFolder, split: str, metric: str, silo: str = "") -> str:
