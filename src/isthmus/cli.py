@@ -235,6 +235,42 @@ def demo(out: Annotated[str, typer.Option(help="Folder for the runs.")] = "runs/
     _out.print(str(page), highlight=False, soft_wrap=True)
 
 
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="The study; none lists them.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The study on a small scale, in minutes.")] = False,
+    silos: Annotated[int | None, typer.Option(help="Another number of silos than the paper's.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each row (default: as in the paper).")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs to train.")] = None,
+    rows: Annotated[list[str] | None, typer.Option(help="Only this row, by label or folder; may be repeated.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    jobs: Annotated[int, typer.Option(help="Runs at once, each in a process of its own.")] = 1,
+    out: Annotated[str | None, typer.Option(help="Folder for runs and results (default: runs/reproduce/NAME).")] = None,
+    set_: Set = None,
+    as_json: Json = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace runs of another configuration; equal ones stay.")
+    ] = False,
+) -> None:
+    """Run the rows of a paper's table, and show the paper's values, ours, and the difference."""
+    from isthmus.reproduce.main import listing, reproduce
+    from isthmus.reproduce.plan import Wish
+    from isthmus.reproduce.text import study_table
+
+    if name is None:
+        _show([dict(row) for row in listing()], ("name", "summary"), as_json)
+        return
+    wish = Wish(quick, silos, seeds, epochs, tuple(rows or ()), device, jobs, out, tuple(set_ or ()), overwrite)
+    findings, folder, failed = reproduce(name, wish)
+    if as_json:
+        print((folder / "results.json").read_text(), end="")
+    else:
+        _out.print(study_table(findings))
+        _out.print(f"{folder}/report.html", highlight=False, soft_wrap=True)
+    if failed:
+        raise IsthmusError(f"Failed: {'; '.join(failed)}. The same command tries them again.")
+
+
 def main() -> None:
     """Entry point: problems that the user can mend are one line on stderr and exit code 2."""
     try:

@@ -1,0 +1,1 @@
+"""A paper's tables again: its rows run here, its values beside ours."""

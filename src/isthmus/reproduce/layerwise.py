@@ -1,0 +1,129 @@
+"""Ceydeli 2026, layer-wise exchange: the reference points, ten methods on two splits, and what cross edges are worth.
+
+The protocol of the paper's own runs: every silo draws its own batches (``train.batches=local``), cross edges stay with
+a placeholder at the far end, port tables stay at home, scores are plain means over silos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from isthmus.data.patterns import STRUCTURAL, TASKS
+from isthmus.reproduce.constant import constant_predictor
+from isthmus.reproduce.study import Column, Row, Study, mean_of, score
+from isthmus.reproduce.tables import read_table, values
+
+PAPER = "Ceydeli 2026"
+MACRO = "macro"
+PLACEHOLDER: dict[str, Any] = {"exchange": {"halo": "placeholder"}}
+PORTS_AT_HOME: dict[str, Any] = {"sync": {"private": ["encoder"]}}
+TOGETHER: dict[str, Any] = {"train": {"batches": "joint"}}
+TRAINING: dict[str, Any] = {
+    "model": {"name": "multi-pna", "layers": 6, "hidden": 64, "dropout": 0.1},
+    "train": {
+        "epochs": 100,
+        "batch": 32,
+        "fanout": [10, 10, 10, 10, 5, 5],
+        "lr": 1e-3,
+        "weight_decay": 1e-4,
+        "batches": "local",
+        "average": "silos",
+        "pooled": True,
+    },
+}
+DATA: dict[str, Any] = {"name": "patterns", "nodes": 8192}
+SPLITS: dict[str, dict[str, Any]] = {
+    "louvain": {"split": "louvain", "resolution": 3.0},
+    "metis": {"split": "metis", "communities": 256},
+}
+METHODS: dict[str, dict[str, Any]] = {
+    "Fully Local": {"method": "local", **PLACEHOLDER},
+    "FedAvg": {"method": "fedavg", **PLACEHOLDER, **PORTS_AT_HOME},
+    "Sync-SGD": {"method": "sync-sgd", **PLACEHOLDER},
+    "OptimES": {"method": "optimes", **PORTS_AT_HOME},
+    "Fully Local + Fwd-LE": {"method": "local+fwd-le"},
+    "FedAvg + Fwd-LE": {"method": "fedavg+fwd-le", **PORTS_AT_HOME},
+    "Sync-SGD + Fwd-LE": {"method": "sync-sgd+fwd-le"},
+    "Fully Local + Fwd/Bwd-LE": {"method": "local+fwd-bwd-le"},
+    "FedAvg + Fwd/Bwd-LE": {"method": "fedavg+fwd-bwd-le", **PORTS_AT_HOME},
+    "Sync-SGD + Fwd/Bwd-LE": {"method": "sync-sgd+fwd-bwd-le"},
+}
+OURS = (
+    Row("Sync-SGD + Fwd/Bwd-LE, joint batches", {"method": "sync-sgd+fwd-bwd-le", **TOGETHER}),
+    Row("Centralised, same heads", {"method": "centralised", **TOGETHER}),
+)
+
+
+def columns(tasks: Sequence[str]) -> tuple[Column, ...]:
+    """A column for each task, and their mean."""
+    each = [score(task, f"pr_auc/{task}") for task in tasks]
+    return (*each, mean_of(MACRO, each))
+
+
+def recipe(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What the rows of a study share."""
+    return {**TRAINING, "data": {**DATA, **data}}
+
+
+def ten_rows(split: str, title: str, table: str, number: str) -> Study:
+    """The ten methods on one split, and two rows of ours."""
+    paper = {line["method"]: values(line, (*STRUCTURAL, MACRO)) for line in read_table(table)}
+    rows = tuple(Row(label, overrides, paper[label]) for label, overrides in METHODS.items())
+    return Study(
+        name=f"layerwise-{split}",
+        title=f"Ten methods on pattern graphs, {title} split",
+        summary=f"ten methods with and without layer-wise exchange, {title} split (Table {number})",
+        source=f"{PAPER}, Table {number}",
+        columns=columns(STRUCTURAL),
+        rows=(*rows, *OURS),
+        base=recipe({**SPLITS[split], "silos": 15}),
+        silos=15,
+    )
+
+
+def reference() -> Study:
+    """The upper and the lower reference point: no silos at all."""
+    paper = {line["method"]: values(line, (*STRUCTURAL, MACRO)) for line in read_table("layerwise_reference")}
+    top, floor = "Centralized Multi-PNA", "Always-Positive"
+    return Study(
+        name="layerwise-reference",
+        title="Reference points on pattern graphs: centralised, and a constant",
+        summary="centralised training, and the constant predictor (Table 7.1)",
+        source=f"{PAPER}, Table 7.1",
+        columns=columns(STRUCTURAL),
+        rows=(
+            Row(top, {"method": "centralised", **TOGETHER}, paper[top]),
+            Row(floor, {"method": "centralised", **TOGETHER}, paper[floor], constant_predictor),
+        ),
+        base=recipe({"silos": 1, "split": "random", "tasks": list(TASKS)}),
+        notes=("Trained with eleven heads, as in the paper; the mean is over the seven structural tasks.",),
+    )
+
+
+def cross_edges() -> Study:
+    """Each silo alone, with its cross edges kept (the far end a placeholder) or dropped."""
+    rows = []
+    for line in read_table("layerwise_local_cross_edges"):
+        kept = line["cross_client_edges"] == "with"
+        data = {**SPLITS[line["split"]], "silos": int(line["k"])}
+        overrides = {"method": "local", "data": data, "exchange": {"halo": "placeholder" if kept else "drop"}}
+        label = f"{line['split']} k={line['k']} {line['cross_client_edges']}"
+        rows.append(Row(label, overrides, values(line, (*STRUCTURAL, MACRO))))
+    return Study(
+        name="layerwise-cross-edges",
+        title="Each silo alone, with and without its cross edges",
+        summary="each silo alone, cross edges kept or dropped, 3 to 15 silos (Table A.1)",
+        source=f"{PAPER}, Table A.1",
+        columns=columns(STRUCTURAL),
+        rows=tuple(rows),
+        base=recipe({}),
+    )
+
+
+STUDIES = (
+    reference(),
+    ten_rows("louvain", "Louvain", "layerwise_louvain_k15", "7.2"),
+    ten_rows("metis", "METIS", "layerwise_metis_k15", "7.3"),
+    cross_edges(),
+)

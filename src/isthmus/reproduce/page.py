@@ -1,0 +1,102 @@
+"""The page of a study: the paper's table beside ours, in one self-contained file."""
+
+from __future__ import annotations
+
+from html import escape
+
+from isthmus.reproduce.plots import beside
+from isthmus.reproduce.results import Cell, Findings, Line
+from isthmus.reproduce.text import difference_text, tone, value_text
+from isthmus.run import page
+from isthmus.run.text import count_text, duration
+
+
+def study_page(findings: Findings) -> str:
+    """The whole page."""
+    study = findings.study
+    lead = f"{study.source}, run again with {count_text(findings.facts['seeds'], 'seed')}."
+    body = [
+        f"<h1>{escape(study.title)}</h1><p class='lead'>{escape(lead)}</p>",
+        page.box(cautions(findings)),
+        _tiles(findings),
+        _headline(findings),
+        page.figure(beside(findings), "The paper's value and ours, row by row; bars are deviations over seeds."),
+        _columns(findings),
+        _repeat(findings),
+    ]
+    return page.page(study.title, "\n".join(body))
+
+
+def cautions(findings: Findings) -> list[str]:
+    """What the reader must know before the numbers."""
+    said = list(findings.study.notes)
+    missing = [line.row.label for line in findings.lines if len(line.seeds) < findings.facts["seeds"]]
+    if missing:
+        said.append(f"Not finished yet: {', '.join(missing)}. The same command goes on where it stopped.")
+    said += [f"{line.row.label} failed: {line.error.splitlines()[-1]}" for line in findings.lines if line.error]
+    return said
+
+
+def _tiles(findings: Findings) -> str:
+    """How near the values are, and how far the order agrees."""
+    cells = [findings.headline(line) for line in findings.lines]
+    apart = [abs(cell.difference) for cell in cells if cell.difference is not None]
+    pairs, swapped = findings.order()
+    facts = [(f"{sum(cell.ours is not None for cell in cells)} of {len(cells)}", "rows with a result")]
+    if apart:
+        facts.append((f"{sum(apart) / len(apart):.2f}", f"mean distance to the paper, {findings.study.headline.label}"))
+        facts.append((f"{max(apart):.2f}", "largest distance"))
+    if pairs:
+        facts.append((f"{pairs - len(swapped)} of {pairs}", "pairs of rows in the paper's order"))
+    return page.tiles(facts)
+
+
+def _headline(findings: Findings) -> str:
+    """The table by the column that rows are judged by."""
+    head = ["Row", "Paper", "Ours", "Difference", "Ours, pooled", "Seeds", "Time a run"]
+    rows: list[page.Line] = []
+    for line in findings.lines:
+        cell = findings.headline(line)
+        pooled = "–" if cell.pooled is None else f"{cell.pooled:.2f}"
+        values = (value_text(cell.paper), value_text(cell.ours), _difference(cell), pooled)
+        rows.append([line.row.label, *values, str(len(line.seeds)), duration(line.seconds)])
+    note = (
+        f"{findings.study.headline.label}. ± is the deviation over seeds. Rows without a value of the paper are ours. "
+        "Pooled: over the predictions of all silos together, another number than the mean over silos."
+    )
+    return f"<h2>Paper and ours</h2>{page.table(head, rows, note)}"
+
+
+def _difference(cell: Cell) -> page.Cell:
+    return page.Cell(difference_text(cell.difference), tone=tone(cell.difference))
+
+
+def _columns(findings: Findings) -> str:
+    """Ours for every column; the paper's value shows on hover, and the difference below the table of ours."""
+    names = [column.label for column in findings.study.columns]
+    ours: list[page.Line] = [[line.row.label, *(_ours(line.cells[name]) for name in names)] for line in findings.lines]
+    judged = [line for line in findings.lines if line.row.paper]
+    apart: list[page.Line] = [[line.row.label, *(_difference(line.cells[name]) for name in names)] for line in judged]
+    tables = page.table(["Ours", *names], ours, "Mean over seeds; the paper's value shows on hover.")
+    tables += page.table(["Ours − paper", *names], apart) if apart else ""
+    return f"<h2>Column by column</h2>{tables}"
+
+
+def _ours(cell: Cell) -> page.Cell:
+    text = "–" if cell.ours is None else f"{cell.ours.mean:.2f}"
+    return page.Cell(text, hint=f"ours {value_text(cell.ours)}, paper {value_text(cell.paper)}")
+
+
+def _repeat(findings: Findings) -> str:
+    """Where it ran, and how to run it again."""
+    facts = findings.facts
+    where = [" · ".join(str(value) for value in one.values() if value) for one in facts["hardware"]]
+    rows = [[name, str(facts[name])] for name in ("epochs", "nodes", "isthmus", "commit") if facts.get(name)]
+    rows += [["hardware", place] for place in where]
+    errors = "".join(_error(line) for line in findings.lines if line.error)
+    command = f"<pre>{escape(facts['command'])}</pre>"
+    return f"<h2>Repeat it</h2>{command}{page.table(['', ''], rows, left=2)}{errors}"
+
+
+def _error(line: Line) -> str:
+    return f"<h3>{escape(line.row.label)} failed</h3><pre>{escape(line.error)}</pre>"

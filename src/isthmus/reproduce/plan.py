@@ -1,0 +1,157 @@
+"""From what the user asked for to runs: one for each row and seed, each with its configuration and its folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import IsthmusError, unknown
+from isthmus.reproduce.study import Row, Study
+from isthmus.run.config import RunConfig, resolve
+from isthmus.run.folder import RunFolder, write_atomic
+from isthmus.run.recipe import merge_into, parse_set
+
+NEW, BEGUN, FINISHED = "new", "begun", "finished"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asked for; None and empty: as the study has it."""
+
+    quick: bool = False
+    silos: int | None = None
+    seeds: int | None = None
+    epochs: int | None = None
+    rows: tuple[str, ...] = ()
+    device: str | None = None
+    jobs: int = 1
+    out: str | None = None
+    sets: tuple[str, ...] = ()
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a row with a seed, in a folder of its own."""
+
+    row: Row
+    config: RunConfig
+    path: Path
+
+    @property
+    def label(self) -> str:
+        """The run in words."""
+        return f"{self.row.label}, seed {self.config.seed}"
+
+    @property
+    def state(self) -> str:
+        """Whether the run has ended, has left something to go on from, or has yet to begin."""
+        if (self.path / "metrics.json").is_file():
+            return FINISHED
+        return BEGUN if any(self.path.glob("checkpoint/epoch-*")) else NEW
+
+    def conflict(self) -> str:
+        """How the run that lies in the folder differs from this one, in words; empty where it does not."""
+        if not (self.path / "config.toml").is_file():
+            return ""
+        try:
+            there = resolve(RunFolder(self.path).config)
+        except IsthmusError as error:
+            return str(error)
+        if there.train.epochs != self.config.train.epochs:
+            return f"train.epochs is {there.train.epochs} there and {self.config.train.epochs} here"
+        return self.config.difference(there)
+
+    def claim(self) -> RunFolder:
+        """The folder, with its configuration written down."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomic(self.path / "config.toml", self.config.toml().encode())
+        return RunFolder(self.path)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a study in one folder; ``wanted`` are those that were asked for."""
+
+    study: Study
+    out: Path
+    jobs: tuple[Job, ...]
+    wanted: tuple[Job, ...]
+    seeds: int
+
+    def of(self, row: Row) -> list[Job]:
+        """The runs of a row."""
+        return [job for job in self.jobs if job.row.slug == row.slug]
+
+    def settle(self, overwrite: bool) -> None:
+        """Refuse (or remove, when told to) runs of another configuration: a table of both would mean nothing."""
+        for job in self.jobs:
+            conflict = job.conflict()
+            if conflict and not overwrite:
+                raise IsthmusError(
+                    f"'{job.path}' holds a run of another configuration: {conflict}. "
+                    "Choose another --out, or replace such runs with --overwrite."
+                )
+            if conflict:
+                shutil.rmtree(job.path)
+
+
+def make_plan(study: Study, wish: Wish) -> Plan:
+    """Resolve every run of the study, so that whatever is wrong is found before anything runs."""
+    if wish.seeds is not None and wish.seeds < 1:
+        raise IsthmusError(f"--seeds is {wish.seeds}; it must be at least 1.")
+    if wish.jobs < 1:
+        raise IsthmusError(f"--jobs is {wish.jobs}; it must be at least 1.")
+    out = Path(wish.out or _default_out(study, wish))
+    study = variant(study, wish)
+    seeds = wish.seeds or study.seeds
+    jobs = tuple(
+        Job(row, config, out / row.slug / f"seed-{config.seed}")
+        for row in study.rows
+        for config in _configs(study, row, wish, seeds)
+    )
+    chosen = _choose(study, wish.rows)
+    return Plan(study, out, jobs, tuple(job for job in jobs if job.row in chosen), seeds)
+
+
+def variant(study: Study, wish: Wish) -> Study:
+    """The study on the scale and for the number of silos that were asked for."""
+    if wish.quick:
+        if study.quick is None:
+            raise IsthmusError(f"'{study.name}' has no --quick form; make it short with --epochs and --set.")
+        study = study.quick
+    return study if wish.silos is None else study.with_silos(wish.silos)
+
+
+def _default_out(study: Study, wish: Wish) -> str:
+    silos = f"-k{wish.silos}" if wish.silos is not None and wish.silos != study.silos else ""
+    return f"runs/reproduce/{study.name}{silos}{'-quick' if wish.quick else ''}"
+
+
+def _configs(study: Study, row: Row, wish: Wish, seeds: int) -> list[RunConfig]:
+    """The row's configuration for each seed: the study's recipe, then the row, then options, then ``--set``."""
+    recipe: dict[str, Any] = deepcopy(dict(study.base))
+    asked: dict[str, Any] = {}
+    if wish.epochs is not None:
+        asked["train"] = {"epochs": wish.epochs, "steps": 0}
+    if wish.device is not None:
+        asked["system"] = {"device": wish.device}
+    for layer in (row.overrides, asked, parse_set(wish.sets)):
+        merge_into(recipe, deepcopy(dict(layer)))
+    config = resolve(recipe)
+    return [replace(config, seed=config.seed + number) for number in range(seeds)]
+
+
+def _choose(study: Study, names: Sequence[str]) -> tuple[Row, ...]:
+    """The rows that were asked for, by label or by folder name; none asked for: all."""
+    known = {row.slug: row for row in study.rows} | {row.label.lower(): row for row in study.rows}
+    chosen = []
+    for part in [part for name in names for part in ([name] if name.lower() in known else name.split(","))]:
+        if part.strip().lower() not in known:
+            raise unknown("row", part, [row.slug for row in study.rows])
+        chosen.append(known[part.strip().lower()])
+    return tuple(chosen) or study.rows

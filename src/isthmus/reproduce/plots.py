@@ -1,0 +1,90 @@
+"""Figures of a study: the paper's value beside ours, row by row, for the headline and for every other column."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from isthmus.reproduce.results import Cell, Findings
+from isthmus.run.canvas import GRID, INK, MUTED, SERIES, Canvas, drawing
+
+OURS, PAPER = SERIES[0], SERIES[1]
+_ACROSS = 4  # small panels in a line
+
+
+@drawing
+def beside(findings: Findings) -> Canvas:
+    """The headline and the small panels as one drawing for the page."""
+    canvas = Canvas(_height(findings))
+    canvas.figure.clear()
+    _draw(canvas.figure, findings)
+    return canvas
+
+
+def files(findings: Findings) -> dict[str, bytes]:
+    """The same drawing as ``plot.png`` and ``plot.svg``, on white."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    style = {"font.size": 8.5, "svg.hashsalt": findings.study.name, "svg.fonttype": "none", "text.parse_math": False}
+    out = {"plot.png": io.BytesIO(), "plot.svg": io.BytesIO()}
+    with rc_context(style):
+        figure = Figure((8.5, 1.25 * _height(findings)), layout="constrained", facecolor="white")
+        _draw(figure, findings)
+        figure.suptitle(f"{findings.study.title}\n{findings.study.source}", x=0.01, ha="left", size=9.5)
+        FigureCanvasAgg(figure).print_png(out["plot.png"], metadata={"Software": None})
+        FigureCanvasSVG(figure).print_svg(out["plot.svg"], metadata={"Date": None})
+    return {name: buffer.getvalue() for name, buffer in out.items()}
+
+
+def _lines(findings: Findings) -> int:
+    return -(-(len(findings.study.columns) - 1) // _ACROSS)
+
+
+def _height(findings: Findings) -> float:
+    rows = len(findings.lines)
+    return 0.8 + 0.24 * rows + _lines(findings) * (0.45 + 0.11 * rows)
+
+
+def _draw(figure: Any, findings: Findings) -> None:
+    """The headline over the whole width, the other columns in small panels below."""
+    rows = len(findings.lines)
+    lines = _lines(findings)
+    grid = figure.add_gridspec(1 + lines, _ACROSS, height_ratios=[0.8 + 0.24 * rows] + [0.45 + 0.11 * rows] * lines)
+    *others, last = findings.study.columns
+    top = figure.add_subplot(grid[0, :])
+    _panel(top, findings, last.label, [line.row.label for line in findings.lines], 5.0)
+    top.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, handletextpad=0.3, frameon=False)
+    for number, column in enumerate(others):
+        axes = figure.add_subplot(grid[1 + number // _ACROSS, number % _ACROSS])
+        _panel(axes, findings, column.label, [""] * rows, 2.6)
+
+
+def _panel(axes: Any, findings: Findings, column: str, names: list[str], size: float) -> None:
+    """One column: a dot for the paper, one for ours with its deviation, and a line between them."""
+    for place, line in enumerate(findings.lines):
+        cell = line.cells[column]
+        _pair(axes, cell, place, size)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.tick_params(axis="x", color=MUTED, labelcolor=INK, labelsize=6.5 if size < 4 else None)
+    axes.locator_params(axis="x", nbins=4 if size < 4 else 8)
+    axes.grid(True, axis="x", color=GRID, linewidth=0.6)
+    axes.grid(False, axis="y")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_title(column, loc="right", size=8.5, color=INK)
+
+
+def _pair(axes: Any, cell: Cell, place: int, size: float) -> None:
+    first = place == 0
+    if cell.paper is not None and cell.ours is not None:
+        axes.plot([cell.paper.mean, cell.ours.mean], [place, place], color=MUTED, linewidth=0.9)
+    look = {"markersize": size, "elinewidth": 0.9, "capsize": 0, "linestyle": "none"}
+    for value, colour, mark, name in ((cell.paper, PAPER, "D", "paper"), (cell.ours, OURS, "o", "ours")):
+        if value is not None:
+            label = name if first else None
+            axes.errorbar(value.mean, place, xerr=value.std or None, fmt=mark, color=colour, label=label, **look)

@@ -1,0 +1,104 @@
+"""How a study goes, for people: bars on a terminal, plain lines when piped."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from isthmus.reproduce.plan import Job
+from isthmus.run.text import duration
+
+_TAIL = 4096  # bytes at the end of metrics.jsonl that hold its last line
+_EVERY = 1.0  # seconds between looks at the running jobs
+
+
+class Show:
+    """Lines on standard error for each run that starts and ends; the parent of the bars."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.since: dict[Path, float] = {}
+
+    def started(self, job: Job) -> None:
+        """A run begins, or goes on."""
+        self.since[job.path] = time.monotonic()
+        self.say(f"start  {job.label}" + (", from its checkpoint" if job.state == "begun" else ""))
+
+    def ended(self, job: Job, error: str) -> None:
+        """A run has ended, well or not."""
+        self.done += 1
+        took = duration(time.monotonic() - self.since[job.path])
+        self.say(f"{'FAILED' if error else 'done  '} {job.label}, {took} ({self.done}/{self.total})")
+        for line in error.splitlines():
+            self.say(f"       {line}")
+
+    def look(self) -> None:
+        """A moment to look at the runs that are under way."""
+
+    def say(self, text: str) -> None:
+        """One line."""
+        self.console.print(text, markup=False)
+
+    def close(self) -> None:
+        """Nothing more will come."""
+
+
+class Bars(Show):
+    """A bar for the study and one for each run under way."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
+        columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[state]}"))
+        self.progress = Progress(*columns, TimeElapsedColumn(), console=self.console, transient=True)
+        self.whole = self.progress.add_task("runs", total=total, state=f"0/{total}")
+        self.tasks: dict[Path, tuple[Job, TaskID]] = {}
+        self.looked = 0.0
+        self.progress.start()
+
+    def started(self, job: Job) -> None:
+        """Add a bar."""
+        super().started(job)
+        task = self.progress.add_task(job.label, total=job.config.train.epochs, state="")
+        self.tasks[job.path] = job, task
+
+    def ended(self, job: Job, error: str) -> None:
+        """Take the bar away."""
+        super().ended(job, error)
+        self.progress.remove_task(self.tasks.pop(job.path)[1])
+        self.progress.update(self.whole, completed=self.done, state=f"{self.done}/{self.total}")
+
+    def look(self) -> None:
+        """Move the bars to the epochs that the runs have logged."""
+        if time.monotonic() - self.looked < _EVERY:
+            return
+        self.looked = time.monotonic()
+        for job, task in self.tasks.values():
+            epoch = last_epoch(job.path / "metrics.jsonl")
+            self.progress.update(task, completed=epoch, state=f"epoch {epoch}/{job.config.train.epochs}")
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        self.progress.stop()
+
+
+def last_epoch(log: Path) -> int:
+    """The epoch of the last whole line of ``metrics.jsonl``; 0 where there is none."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL))
+            lines = file.read().splitlines()
+        return int(json.loads(lines[-1])["epoch"])
+    except (OSError, ValueError, KeyError, IndexError):
+        return 0
+
+
+def show_for(jobs: Sequence[Job], workers: int) -> Show:
+    """Bars where several runs share a terminal; a single run has its own."""
+    several = workers > 1 and Console(stderr=True).is_terminal
+    return Bars(len(jobs)) if several else Show(len(jobs))

@@ -1,0 +1,143 @@
+"""What a study has found so far: the paper's values, ours, and what lies between, as CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean, stdev
+from typing import Any
+
+from isthmus.reproduce.plan import FINISHED, Job, Plan
+from isthmus.reproduce.study import Column, Metrics, Row, Study, Value
+from isthmus.run.folder import RunFolder
+
+FIELDS = ("row", "column", "paper", "paper_std", "ours", "ours_std", "difference", "seeds", "pooled")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the table: the paper's, ours over ``seeds`` runs, and ours with all predictions pooled."""
+
+    paper: Value | None
+    ours: Value | None
+    pooled: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.paper is None or self.ours is None else self.ours.mean - self.paper.mean
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row with what its finished runs found; ``error`` is what went wrong in the others."""
+
+    row: Row
+    cells: Mapping[str, Cell]
+    seeds: tuple[int, ...]
+    seconds: float | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A study with its lines; ``facts`` say what ran, how and where."""
+
+    study: Study
+    lines: tuple[Line, ...]
+    facts: Mapping[str, Any]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row has all its seeds."""
+        return all(len(line.seeds) == self.facts["seeds"] for line in self.lines)
+
+    def headline(self, line: Line) -> Cell:
+        """The number that a row is judged by."""
+        return line.cells[self.study.headline.label]
+
+    def order(self) -> tuple[int, list[tuple[str, str]]]:
+        """How many pairs of rows are no ties in the paper, and which of them stand the other way round here."""
+        pairs, swapped = 0, []
+        judged = [(line.row.label, cell.paper.mean, cell.ours.mean) for line in self.lines
+                  if (cell := self.headline(line)).paper is not None and cell.ours is not None]  # fmt: skip
+        for (a, paper_a, ours_a), (b, paper_b, ours_b) in combinations(judged, 2):
+            if abs(paper_a - paper_b) >= self.study.close:
+                pairs += 1
+                if (paper_a > paper_b) != (ours_a > ours_b):
+                    swapped.append((a, b))
+        return pairs, swapped
+
+
+def collect(plan: Plan, errors: Mapping[str, str], facts: Mapping[str, Any]) -> Findings:
+    """Read every finished run of a plan; ``errors`` by label of the run."""
+    lines = []
+    for row in plan.study.rows:
+        jobs = plan.of(row)
+        done = [job for job in jobs if job.state == FINISHED]
+        found = [RunFolder(job.path).metrics for job in done]
+        error = "\n".join(errors[job.label] for job in jobs if job.label in errors)
+        cells = {column.label: _cell(row, column, found) for column in plan.study.columns}
+        times = [float(metrics["seconds"]) for metrics in found if metrics.get("seconds") is not None]
+        seeds = tuple(job.config.seed for job in done)
+        lines.append(Line(row, cells, seeds, fmean(times) if times else None, error))
+    return Findings(plan.study, tuple(lines), {**facts, **_where(plan.jobs)})
+
+
+def _cell(row: Row, column: Column, found: Sequence[Metrics]) -> Cell:
+    ours = [value for metrics in found if (value := column.read(metrics)) is not None]
+    pooled = [value for metrics in found if (value := column.pooled(metrics)) is not None]
+    mean = Value(fmean(ours), stdev(ours) if len(ours) > 1 else None) if ours else None
+    return Cell(row.paper.get(column.label), mean, fmean(pooled) if pooled else None)
+
+
+def _where(jobs: Sequence[Job]) -> dict[str, Any]:
+    """The machines that the finished runs say they ran on."""
+    found = [RunFolder(job.path).metrics.get("environment") for job in jobs if job.state == FINISHED]
+    said = [{key: each.get(key) for key in ("device", "machine", "torch", "python")} for each in found if each]
+    return {"hardware": [one for number, one in enumerate(said) if one not in said[:number]]}
+
+
+def as_csv(findings: Findings) -> str:
+    """The long format: a line for each row and column."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    for line in findings.lines:
+        for name, cell in line.cells.items():
+            writer.writerow({"row": line.row.label, "column": name, "seeds": len(line.seeds), **_numbers(cell)})
+    return out.getvalue()
+
+
+def _numbers(cell: Cell) -> dict[str, float | None]:
+    """A cell as plain numbers, rounded where rounding cannot be seen."""
+    numbers: dict[str, float | None] = {}
+    for name, value in (("paper", cell.paper), ("ours", cell.ours)):
+        numbers |= {name: value.mean if value else None, f"{name}_std": value.std if value else None}
+    numbers |= {"difference": cell.difference, "pooled": cell.pooled}
+    return {name: None if value is None else round(value, 6) for name, value in numbers.items()}
+
+
+def as_json(findings: Findings) -> str:
+    """Everything that was found, and what it takes to find it again."""
+    pairs, swapped = findings.order()
+    rows = [
+        {
+            "row": line.row.label,
+            "folder": line.row.slug,
+            "seeds": list(line.seeds),
+            "seconds": line.seconds,
+            "error": line.error or None,
+            "columns": {name: _numbers(cell) for name, cell in line.cells.items()},
+        }
+        for line in findings.lines
+    ]
+    study = findings.study
+    head = {"study": study.name, "title": study.title, "source": study.source, **findings.facts}
+    order = {"pairs": pairs, "swapped": [list(pair) for pair in swapped], "ties_within": study.close}
+    whole = {**head, "complete": findings.complete, "notes": list(study.notes), "order": order, "rows": rows}
+    return json.dumps(whole, indent=2) + "\n"

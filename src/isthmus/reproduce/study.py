@@ -1,0 +1,124 @@
+"""What a study is: the rows of a paper's table, what they ran, what they measured. Data only; nothing runs here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from isthmus.errors import IsthmusError
+from isthmus.run.config import RunConfig
+
+Metrics = Mapping[str, Any]  # the content of a run's metrics.json
+Reader = Callable[[Metrics], float | None]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A measured number and, where several seeds were run, its deviation over them."""
+
+    mean: float
+    std: float | None = None
+
+
+def _nothing(_: Metrics) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: how its number is read from a finished run; ``pooled`` reads another score beside it."""
+
+    label: str
+    read: Reader
+    pooled: Reader = _nothing
+
+
+def score(label: str, metric: str, scale: float = 100.0) -> Column:
+    """A test score, in per cent: the mean over silos, and beside it that of all silos' predictions together."""
+
+    def reader(split: str) -> Reader:
+        def read(metrics: Metrics) -> float | None:
+            value = (metrics.get(split) or {}).get(metric)
+            return None if value is None else scale * float(value)
+
+        return read
+
+    return Column(label, reader("test"), reader("test_pooled"))
+
+
+def mean_of(label: str, columns: Sequence[Column]) -> Column:
+    """The plain mean of other columns; nothing where one of them has nothing."""
+
+    def reader(readers: Sequence[Reader]) -> Reader:
+        def read(metrics: Metrics) -> float | None:
+            values = [each(metrics) for each in readers]
+            known = [value for value in values if value is not None]
+            return fmean(known) if len(known) == len(values) else None
+
+        return read
+
+    return Column(label, reader([c.read for c in columns]), reader([c.pooled for c in columns]))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: its label in the paper, what it changes in the study's recipe, and the paper's values.
+
+    A row of ours has no values. ``compute`` returns metrics where nothing needs to be trained.
+    """
+
+    label: str
+    overrides: Mapping[str, Any]
+    paper: Mapping[str, Value] = field(default_factory=dict)
+    compute: Callable[[RunConfig], dict[str, Any]] | None = None
+
+    @property
+    def slug(self) -> str:
+        """The label as the name of a folder: ``FedAvg + Fwd-LE`` is ``fedavg-fwd-le``."""
+        return re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table to reproduce; the last column is the one that rows are judged by.
+
+    ``base`` is the recipe that all rows share. ``silos`` is the number that the paper's values hold for; None where
+    each row has its own. ``close``: rows nearer than this in the paper are ties. ``quick`` is the same study on a
+    small scale.
+    """
+
+    name: str
+    title: str
+    summary: str
+    source: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    base: Mapping[str, Any]
+    silos: int | None = None
+    seeds: int = 2
+    close: float = 0.5
+    notes: tuple[str, ...] = ()
+    quick: Study | None = None
+
+    def __post_init__(self) -> None:
+        for what in ([row.slug for row in self.rows], [column.label for column in self.columns]):
+            assert what and len(set(what)) == len(what), f"{self.name}: {what}"
+
+    @property
+    def headline(self) -> Column:
+        """The column that rows are judged by."""
+        return self.columns[-1]
+
+    def with_silos(self, silos: int) -> Study:
+        """The same rows for another number of silos; the paper has no values then."""
+        if self.silos is None:
+            raise IsthmusError(f"The rows of '{self.name}' have their own numbers of silos; leave out --silos.")
+        base = {**self.base, "data": {**self.base["data"], "silos": silos}}
+        if silos == self.silos:
+            return replace(self, base=base)
+        note = f"The paper has this table for {self.silos} silos only: there is nothing to compare {silos} silos with."
+        rows = tuple(replace(row, paper={}) for row in self.rows)
+        return replace(self, base=base, rows=rows, silos=silos, notes=(*self.notes, note))

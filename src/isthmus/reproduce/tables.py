@@ -1,0 +1,25 @@
+"""The papers' tables as they ship with the package: one CSV file each, facts only."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from importlib import resources
+
+from isthmus.reproduce.study import Value
+
+Line = dict[str, str]
+
+
+def read_table(name: str) -> list[Line]:
+    """The lines of ``tables/NAME.csv``."""
+    text = resources.files("isthmus.reproduce").joinpath("tables", f"{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def values(line: Line, columns: Sequence[str]) -> dict[str, Value]:
+    """The numbers of a line by column; the deviation of ``C2`` stands in ``C2_std``."""
+    return {
+        name: Value(float(line[name]), float(line[f"{name}_std"]) if line.get(f"{name}_std") else None)
+        for name in columns
+    }
