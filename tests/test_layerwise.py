@@ -179,8 +179,5 @@ def test_any_split_of_any_multigraph_is_exact(seed: int, silos: int, nodes: int,
 
 
 def test_what_cannot_be_exact_is_refused() -> None:
-    graph = small_graph(30, 140, edge_task=True)
-    with pytest.raises(IsthmusError, match=r"model.ego=false"):
-        run_method("sync-sgd+fwd-bwd-le", graph, owners(3), 3, "multi-pna", batch=4)
     with pytest.raises(IsthmusError, match=r"model.embed=true"):
         run_method("sync-sgd+fwd-le", small_graph(30, 140), owners(3), 3, "gcn", model_options={"embed": False})

@@ -136,7 +136,10 @@ class Run:
         if self.train.batch == 0:
             return self.batcher.whole(seeds, step)
         sample = self.sampler.sample(self.batcher.roots(seeds), step, purpose)
-        return self.batcher.sampled(seeds, sample, step)
+        slots = self.batcher.slots(seeds)
+        if slots is not None and self.schema.target == "edge":  # the ends of a seed may lie in two silos
+            slots = self.sampler.slots(slots, sample)
+        return self.batcher.sampled(seeds, sample, step, slots)
 
     def weights_of(self, batch: Batch) -> Tensor | None:
         """The positive weights of the silo that each seed belongs to."""

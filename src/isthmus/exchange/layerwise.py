@@ -52,10 +52,6 @@ class LayerWise(Exchange):
             raise IsthmusError(
                 "Layer-wise exchange would send raw features; give the model an embedding, model.embed=true."
             )
-        if run.model.config.ego and run.schema.target == "edge":
-            raise IsthmusError(
-                "Ego ids of an edge's far end do not cross the boundary; use model.ego=false for edge labels."
-            )
         if not run.agreed:
             return
         agree_far_degrees(run.wire, run.stack, self.boundary)

@@ -18,7 +18,7 @@ from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Seeds
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.ledger import Kind
-from isthmus.wire.route import Boundary, Lot
+from isthmus.wire.route import Boundary
 
 if TYPE_CHECKING:
     from isthmus.state import Run
@@ -70,8 +70,7 @@ class OptimES(Exchange):
         none = torch.zeros(0, dtype=torch.int64, device=run.device)
         batch = run.batcher.whole(Seeds(none, none, (0,) * (len(run.wire.mine) + 1), 0), run.step)
         asked = run.wire.ask(self.boundary, self.boundary.halo)
-        served = Lot(asked.served, asked.served_pair, asked.served_splits, run.wire.silos)
-        halo = Lot(asked.halo, asked.halo_pair, asked.halo_splits, run.wire.silos)
+        served, halo = asked.lots(run.wire.silos)
         hidden = list(layers(run, batch, Pass(False, run.seed, run.step)))[:-1]
         for layer, h in enumerate(hidden, start=1):
             rows = run.wire.move(Kind.EMBEDDINGS, h[asked.served], served, halo)

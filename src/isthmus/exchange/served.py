@@ -15,7 +15,7 @@ from isthmus.graph.stack import Stack
 from isthmus.sample.neighbours import Sample, Sampler
 from isthmus.wire.base import Wire
 from isthmus.wire.ledger import Kind
-from isthmus.wire.route import Asked, Boundary, Lot
+from isthmus.wire.route import Asked, Boundary
 
 if TYPE_CHECKING:
     from isthmus.state import Run
@@ -54,8 +54,7 @@ class ServedSampler(Sampler):
         depth = torch.full((self.stack.rows, 1), len(self.fanout) + 1, device=roots.device)
         depth[sample.rows, 0] = sample.depth
         asked = self.wire.ask(self.boundary, sample.rows[~self.stack.owned[sample.rows]])
-        served = Lot(asked.served, asked.served_pair, asked.served_splits, self.wire.silos)
-        halo = Lot(asked.halo, asked.halo_pair, asked.halo_splits, self.wire.silos)
+        served, halo = asked.lots(self.wire.silos)
         here, there = depth[asked.halo], depth[asked.served]
         halo_hop = torch.maximum(here, self.wire.move(Kind.IDS, there, served, halo)).flatten()
         served_hop = torch.maximum(there, self.wire.move(Kind.IDS, here, halo, served)).flatten()

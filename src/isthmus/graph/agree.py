@@ -16,7 +16,7 @@ from isthmus.graph.silo import Silo
 from isthmus.graph.stack import Stack
 from isthmus.wire.base import Wire
 from isthmus.wire.ledger import Kind
-from isthmus.wire.route import Boundary, Lot
+from isthmus.wire.route import Boundary
 
 SCALES = ("none", "zscore")
 
@@ -93,8 +93,7 @@ def _by_silo(stack: Stack, values: Tensor) -> Tensor:
 def agree_far_degrees(wire: Wire, stack: Stack, boundary: Boundary) -> None:
     """Owners tell the degrees of boundary nodes to those who hold them as halo; written into the stack."""
     asked = wire.ask(boundary, boundary.halo)
-    leaving = Lot(asked.served, asked.served_pair, asked.served_splits, wire.silos)
-    arriving = Lot(asked.halo, asked.halo_pair, asked.halo_splits, wire.silos)
+    leaving, arriving = asked.lots(wire.silos)
     for degree in (stack.in_degree, stack.out_degree):
         degree[asked.halo] = wire.move(Kind.STATISTICS, degree[asked.served], leaving, arriving)
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from isthmus.graph.stack import Stack
-from isthmus.sample.neighbours import Sampler
+from isthmus.sample.neighbours import Sample, Sampler
 from isthmus.wire.base import Wire
+from isthmus.wire.ledger import Kind
 from isthmus.wire.route import Asked, Boundary
 
 
@@ -33,3 +34,10 @@ class JointSampler(Sampler):
         asks.append(asked)
         served = super()._reach(asked.served, hop, depth, reached, asks)
         return torch.cat([new[mine], served])
+
+    def slots(self, slot: Tensor, sample: Sample) -> Tensor:
+        """Whoever scores an edge tells the owner of its far end the slot; of several the owner takes the first."""
+        asked = sample.asks[0]  # the ends of seed edges are asked for before the first hop
+        served, halo = asked.lots(self.wire.silos)
+        told = self.wire.move(Kind.IDS, slot[asked.halo], halo, served)
+        return slot.scatter_reduce(0, asked.served, told, "amin")

@@ -10,7 +10,7 @@ from torch import Tensor
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Adjacency, Stack
 from isthmus.nn.block import Block, Rows
-from isthmus.sample.neighbours import Sample
+from isthmus.sample.neighbours import NO_SEED, Sample
 from isthmus.wire.route import Asked
 
 
@@ -85,9 +85,9 @@ class Batcher:
         rows = block.targets
         x_rows = rows if self.stack.feature_row is None else Rows(self.stack.x_ptr, self.stack.keys[:0])
         inputs = self.stack.x, x_rows, self.stack.feature_row
-        return self._batch(step, inputs, [block] * self.layers, layout, seeds)
+        return self._batch(step, inputs, [block] * self.layers, layout, seeds, self.slots(seeds))
 
-    def sampled(self, seeds: Seeds, sample: Sample, step: int) -> Batch:
+    def sampled(self, seeds: Seeds, sample: Sample, step: int, slots: Tensor | None = None) -> Batch:
         """Only the sampled graph; layer l computes the rows that lie at most layers - 1 - l hops from a seed."""
         alive = [sample.rows[sample.depth <= self.layers - layer] for layer in range(self.layers + 1)]
         layout = self._layout(alive, sample.asks)
@@ -96,7 +96,7 @@ class Batcher:
         blocks = [self._block(layout, layer, sample, depth) for layer in range(self.layers)]
         first = layout.held[0]
         inputs = take(self.stack.x, self._feature_rows(first)), self._rows(first), None
-        return self._batch(step, inputs, blocks, layout, seeds)
+        return self._batch(step, inputs, blocks, layout, seeds, slots)
 
     def _layout(self, alive: list[Tensor], asks: tuple[Asked, ...]) -> Layout:
         held = [rows[self.stack.owned[rows]] for rows in alive] if self.halo else alive
@@ -148,7 +148,13 @@ class Batcher:
         return Rows(self.stack.segments(at), self.stack.keys[at], self.stack.owned[at])
 
     def _batch(
-        self, step: int, inputs: tuple[Features, Rows, Tensor | None], blocks: list[Block], layout: Layout, seeds: Seeds
+        self,
+        step: int,
+        inputs: tuple[Features, Rows, Tensor | None],
+        blocks: list[Block],
+        layout: Layout,
+        seeds: Seeds,
+        slots: Tensor | None,
     ) -> Batch:
         node = self.target == "node"
         labels = self.stack.y if node else self.stack.edge_y
@@ -168,14 +174,14 @@ class Batcher:
             seed_attr=attr,
             seed_rows=Rows(seeds.ptr, keys[seeds.index]),
             y=labels[seeds.index],
-            ego=self.slots(seeds)[layout.held[0]] if self.ego else None,
+            ego=None if slots is None else torch.where(slots == NO_SEED, -1, slots)[layout.held[0]],
             seeds=seeds,
         )
 
-    def slots(self, seeds: Seeds) -> Tensor:
-        """The slot of each stack row in the batch, -1 for rows that are no seed; a row in several has the first."""
-        none = seeds.count + int(seeds.slot.max()) + 1 if len(seeds.slot) else 1
-        slot = torch.full((self.stack.rows,), none, device=seeds.index.device)
+    def slots(self, seeds: Seeds) -> Tensor | None:
+        """The slot of each stack row in the batch (NO_SEED: none), where the model reads it; of several, the first."""
+        if not self.ego:
+            return None
+        slot = torch.full((self.stack.rows,), NO_SEED, device=seeds.index.device)
         slots = seeds.slot if self.target == "node" else seeds.slot.repeat(2)
-        slot.scatter_reduce_(0, self.roots(seeds), slots.to(slot), "amin")
-        return torch.where(slot == none, -1, slot)
+        return slot.scatter_reduce_(0, self.roots(seeds), slots.to(slot), "amin")

@@ -12,6 +12,8 @@ from isthmus.graph.stack import Adjacency, Stack
 from isthmus.sample.random import draw, stream
 from isthmus.wire.route import Asked
 
+NO_SEED = torch.iinfo(torch.int64).max  # the slot of a row that is no seed: above all others
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -51,6 +53,10 @@ class Sampler:
         incoming = torch.cat(picked[0]).sort().values if picked[0] else empty
         outgoing = torch.cat(picked[1]).sort().values if picked[1] else empty
         return Sample(rows, depth[rows].long(), incoming, outgoing, tuple(asks))
+
+    def slots(self, slot: Tensor, sample: Sample) -> Tensor:
+        """The ego slots of all rows (NO_SEED: none), where the ends of a seed edge lie apart; here nobody tells."""
+        return slot
 
     def _reach(self, found: Tensor, hop: int, depth: Tensor, reached: list[Tensor], asks: list[Asked]) -> Tensor:
         """Mark rows that are new at this hop, and return those that this host expands next."""

@@ -44,6 +44,11 @@ class Asked:
     served_pair: Tensor
     served_splits: list[int]
 
+    def lots(self, silos: int) -> tuple[Lot, Lot]:
+        """What owners send, and where it arrives; the other way round for what goes back to them."""
+        sent = Lot(self.served, self.served_pair, self.served_splits, silos)
+        return sent, Lot(self.halo, self.halo_pair, self.halo_splits, silos)
+
 
 @dataclass(frozen=True)
 class Lot:
