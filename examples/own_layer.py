@@ -6,7 +6,7 @@ from torch import Tensor
 
 import isthmus
 from isthmus.graph.features import Features
-from isthmus.nn import MEAN, Block, Layer, Linear, Message, State, register
+from isthmus.nn import MEAN, Aggregate, Block, Edges, Layer, Linear, Message, register
 from isthmus.nn.layer import at_targets
 from isthmus.testing import LayerContract
 
@@ -23,14 +23,14 @@ class Gated(Layer):
         self.gate = Linear(inputs, outputs)
         self.near = Linear(inputs, outputs, bias=False)
 
-    def message(self, h: Features, block: Block, edge: Tensor | None) -> Message:
+    def message(self, h: Features, block: Block, edge: Edges | None) -> Message:
         """V h_u, mapped before it is gathered."""
         return Message(rows=self.near(h, block.sources))
 
-    def update(self, h: Features, state: State, block: Block) -> Tensor:
+    def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
         """The gate decides how much of the neighbours' mean gets in."""
         gate = at_targets(self.gate, h, block).sigmoid()
-        return at_targets(self.own, h, block) + gate * MEAN.finish(state)
+        return at_targets(self.own, h, block) + gate * near.value
 
 
 class TestGated(LayerContract):

@@ -73,7 +73,8 @@ def obvious(monoid: Monoid, whole: Message, block: Block) -> Tensor:
         mine = [each[e] for e in range(len(each)) if block.dst[e] == v]
         out.append(_aggregate(monoid, torch.stack(mine)) if mine else None)
     width = 12 if monoid is MOMENTS else 3
-    return torch.stack([torch.zeros(width, dtype=torch.float64) if row is None else row for row in out])
+    found = torch.stack([torch.zeros(width, dtype=torch.float64) if row is None else row for row in out])
+    return found.view(1, -1, 4, 3) if monoid is MOMENTS else found
 
 
 def _aggregate(monoid: Monoid, each: Tensor) -> Tensor:

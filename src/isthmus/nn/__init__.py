@@ -3,14 +3,14 @@
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.dense import Dense
 from isthmus.nn.directed import Directed
-from isthmus.nn.edges import EdgeEncoder
+from isthmus.nn.edges import EdgeEncoder, Edges, Encoding
 from isthmus.nn.gat import GAT
 from isthmus.nn.gcn import GCN
 from isthmus.nn.gin import GIN
 from isthmus.nn.layer import Layer
 from isthmus.nn.linear import Linear, product
 from isthmus.nn.model import GNN, LAYERS, MODELS, ModelConfig, register
-from isthmus.nn.monoid import MAX, MEAN, MOMENTS, SUM, Message, Monoid, State
+from isthmus.nn.monoid import MAX, MEAN, MOMENTS, SUM, Aggregate, Message, Monoid, State
 from isthmus.nn.norm import NORMS, BatchNorm, LayerNorm, Pass, dropout
 from isthmus.nn.pna import PNA
 from isthmus.nn.sage import SAGE
@@ -18,7 +18,7 @@ from isthmus.nn.sets import Stackable, per_row, reset, row_sums, stack_sets
 
 __all__ = [
     "GAT", "GCN", "GIN", "GNN", "LAYERS", "MAX", "MEAN", "MODELS", "MOMENTS", "NORMS", "PNA", "SAGE",
-    "SUM", "BatchNorm", "Block", "Dense", "Directed", "EdgeEncoder", "Layer", "LayerNorm", "Linear",
-    "Message", "ModelConfig", "Monoid", "Pass", "Rows", "Stackable", "State", "dropout", "per_row",
-    "product", "register", "reset", "row_sums", "stack_sets",
+    "SUM", "Aggregate", "BatchNorm", "Block", "Dense", "Directed", "EdgeEncoder", "Edges", "Encoding",
+    "Layer", "LayerNorm", "Linear", "Message", "ModelConfig", "Monoid", "Pass", "Rows", "Stackable",
+    "State", "dropout", "per_row", "product", "register", "reset", "row_sums", "stack_sets",
 ]  # fmt: skip

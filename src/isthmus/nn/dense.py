@@ -6,6 +6,7 @@ from torch import Tensor
 
 from isthmus.graph.features import Features
 from isthmus.nn.block import Block
+from isthmus.nn.edges import Edges
 from isthmus.nn.layer import Layer, at_targets
 from isthmus.nn.linear import Linear
 from isthmus.nn.monoid import State
@@ -20,7 +21,7 @@ class Dense(Layer):
         super().__init__(inputs, outputs, edge, bias)
         self.lin = Linear(inputs, outputs, bias)
 
-    def forward(self, h: Features, block: Block, edge: Tensor | None = None, beyond: State | None = None) -> Tensor:
+    def forward(self, h: Features, block: Block, edge: Edges | None = None, beyond: State | None = None) -> Tensor:
         """Map the targets' own rows."""
         if beyond is not None:
             raise self.refusal()

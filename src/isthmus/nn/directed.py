@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from isthmus.errors import IsthmusError
 from isthmus.graph.features import Features
 from isthmus.nn.block import Block
+from isthmus.nn.edges import Edges
 from isthmus.nn.layer import Layer
 
 
@@ -35,7 +36,7 @@ class Directed(nn.Module):
         self.inward.set_degree(inward)
         self.outward.set_degree(outward)
 
-    def forward(self, h: Features, block: Block, edge: Tensor | None = None, back: Tensor | None = None) -> Tensor:
+    def forward(self, h: Features, block: Block, edge: Edges | None = None, back: Edges | None = None) -> Tensor:
         """Both directions, summed; ``back`` holds the encodings of the reversed edges."""
         out: Tensor = self.inward(h, block, edge) + self.outward(h, reverse(block), back)
         return out

@@ -12,6 +12,7 @@ from torch.nn import functional
 from isthmus.errors import IsthmusError
 from isthmus.graph.features import Features
 from isthmus.nn.block import Block, Rows
+from isthmus.nn.edges import Edges
 from isthmus.nn.layer import Layer
 from isthmus.nn.linear import Linear, product
 from isthmus.nn.maps import gather, spread, sum_edges
@@ -53,33 +54,34 @@ class GAT(Layer):
         self.from_edge = self.fresh("from_edge", heads, self.width) if edge else None  # r
         self.bias = self.fresh("bias", outputs) if bias else None
 
-    def forward(self, h: Features, block: Block, edge: Tensor | None = None, beyond: State | None = None) -> Tensor:
+    def forward(self, h: Features, block: Block, edge: Edges | None = None, beyond: State | None = None) -> Tensor:
         """Attend over all edges of a target at once."""
         if beyond is not None:
             raise self.refusal()
         kept, block = _without_loops(block)
-        if edge is not None and kept is not None:
-            edge = edge[kept]
+        encoded = None if self.encode is None else self.encoded(edge)
+        if encoded is not None and kept is not None:
+            encoded = encoded[kept]
         z: Tensor = self.lin(h, block.sources)
         mine = block.of_targets(z)
-        along, loop = self._scores(z, mine, block, edge)
+        along, loop = self._scores(z, mine, block, encoded)
         along, loop = _softmax(along, loop, block)
         sent = (along[:, :, None] * self._heads(gather(z, block))).flatten(1)
         out = sum_edges(sent, block) + (loop[:, :, None] * self._heads(mine)).flatten(1)
         out = out if self.concat else self._heads(out).mean(1)
         return out if self.bias is None else out + per_row(self.bias, block.targets)
 
-    def _scores(self, z: Tensor, mine: Tensor, block: Block, edge: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _scores(self, z: Tensor, mine: Tensor, block: Block, encoded: Tensor | None) -> tuple[Tensor, Tensor]:
         """LeakyReLU(p . W h_u + q . W h_v + r . W_e e_uv) for edges and for loops: [E or targets, heads]."""
         source = self._dot(z, self.from_source, block.sources)
         target = self._dot(mine, self.from_target, block.targets)
         along = gather(source, block) + spread(target, block)
         loop = block.of_targets(source) + target
-        if self.encode is not None and self.from_edge is not None:
+        if encoded is not None and self.encode is not None and self.from_edge is not None:
             # r . W_e is folded into one narrow matrix, so that edges are never as wide as rows.
             weight = self.encode.weight.view(-1, self.edge, self.heads, self.width)
             folded = (weight * self.from_edge[:, None]).sum(-1)
-            score = product(self.encoded(edge), folded, None, block.edges)
+            score = product(encoded, folded, None, block.edges)
             along = along + score
             loop = loop + sum_edges(score, block) / block.count.clamp(min=1).to(score.dtype)[:, None]
         return functional.leaky_relu(along, 0.2), functional.leaky_relu(loop, 0.2)

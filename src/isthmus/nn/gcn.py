@@ -7,9 +7,10 @@ from torch import Tensor
 from isthmus.errors import IsthmusError
 from isthmus.graph.features import Features
 from isthmus.nn.block import Block
+from isthmus.nn.edges import Edges
 from isthmus.nn.layer import Layer, dense
 from isthmus.nn.linear import Linear
-from isthmus.nn.monoid import MEAN, Message, State
+from isthmus.nn.monoid import MEAN, Aggregate, Message
 from isthmus.nn.sets import per_row
 
 
@@ -34,15 +35,14 @@ class GCN(Layer):
         z: Tensor = self.lin(h, block.sources)
         return z * _degree(block.src_degree, z).add(1).rsqrt()
 
-    def message(self, h: Features, block: Block, edge: Tensor | None) -> Message:
+    def message(self, h: Features, block: Block, edge: Edges | None) -> Message:
         """The scaled rows."""
         return Message(rows=dense(h))
 
-    def update(self, h: Features, state: State, block: Block) -> Tensor:
+    def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
         """(d_v mean + own row) / sqrt(d_v + 1) + b."""
-        mean = MEAN.finish(state)
-        degree = _degree(block.dst_degree, mean)
-        out = (degree * mean + block.of_targets(dense(h))) * degree.add(1).rsqrt()
+        degree = _degree(block.dst_degree, near.value)
+        out = (degree * near.value + block.of_targets(dense(h))) * degree.add(1).rsqrt()
         return out if self.bias is None else out + per_row(self.bias, block.targets)
 
 

@@ -6,10 +6,11 @@ from torch import Tensor
 
 from isthmus.graph.features import Features
 from isthmus.nn.block import Block
+from isthmus.nn.edges import Edges
 from isthmus.nn.layer import Layer, dense
 from isthmus.nn.linear import Linear
 from isthmus.nn.maps import gather
-from isthmus.nn.monoid import SUM, Message, State
+from isthmus.nn.monoid import SUM, Aggregate, Message
 from isthmus.nn.sets import per_row
 
 
@@ -37,18 +38,18 @@ class GIN(Layer):
         z: Tensor = self.first(h, block.sources)
         return z
 
-    def message(self, h: Features, block: Block, edge: Tensor | None) -> Message:
+    def message(self, h: Features, block: Block, edge: Edges | None) -> Message:
         """The prepared row; with edge features ReLU(h_u + W_e e_uv + b_e)."""
         if self.encode is None:
             return Message(rows=dense(h))
         encoded = self.encode(self.encoded(edge), block.edges)
         return Message(values=(gather(dense(h), block) + encoded).relu())
 
-    def update(self, h: Features, state: State, block: Block) -> Tensor:
+    def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
         """W_2 ReLU(W_1 ((1 + eps) own + sum) + b_1) + b_2."""
         own = block.of_targets(dense(h))
         own = own if self.eps is None else own + per_row(self.eps, block.targets) * own
-        z = own + SUM.finish(state)
+        z = own + near.value
         z = z if self.encode is None else self.first(z, block.targets)
         out: Tensor = self.second((z + per_row(self.first_bias, block.targets)).relu(), block.targets)
         return out

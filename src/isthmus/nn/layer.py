@@ -9,8 +9,9 @@ from torch import Tensor
 from isthmus.errors import IsthmusError
 from isthmus.graph.features import Features, SparseRows
 from isthmus.nn.block import Block
-from isthmus.nn.linear import Linear
-from isthmus.nn.monoid import Message, Monoid, State
+from isthmus.nn.edges import Edges, Encoding
+from isthmus.nn.linear import Linear, product
+from isthmus.nn.monoid import Aggregate, Message, Monoid, State
 from isthmus.nn.sets import Stackable
 
 
@@ -38,29 +39,26 @@ class Layer(Stackable):
         """What message and update both need of each source row, computed once; by default the row itself."""
         return h
 
-    def message(self, h: Features, block: Block, edge: Tensor | None) -> Message:
-        """What travels along each edge, from prepared source rows and edge encodings [E, edge]."""
+    def message(self, h: Features, block: Block, edge: Edges | None) -> Message:
+        """What travels along each edge, from prepared source rows and edge encodings."""
         raise NotImplementedError
 
-    def update(self, h: Features, state: State, block: Block) -> Tensor:
+    def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
         """The new rows of the targets, from prepared source rows and the aggregate: [targets, outputs]."""
         raise NotImplementedError
 
-    def partial(self, h: Features, block: Block, edge: Tensor | None = None) -> State:
+    def partial(self, h: Features, block: Block, edge: Edges | None = None) -> State:
         """The aggregate of these edges alone, to be merged where the rest of the edges is."""
         if self.monoid is None:
             raise self.refusal()
         return self.monoid.reduce(self.message(self.prepare(h, block), block, edge), block)
 
-    def forward(self, h: Features, block: Block, edge: Tensor | None = None, beyond: State | None = None) -> Tensor:
+    def forward(self, h: Features, block: Block, edge: Edges | None = None, beyond: State | None = None) -> Tensor:
         """Source rows to target rows [targets, outputs]; ``beyond`` holds what others aggregated."""
         if self.monoid is None:
             raise self.refusal()
         h = self.prepare(h, block)
-        state = self.monoid.reduce(self.message(h, block, edge), block)
-        if beyond is not None:
-            state = self.monoid.merge(state, beyond)
-        return self.update(h, state, block)
+        return self.update(h, self.monoid.collect(self.message(h, block, edge), block, beyond), block)
 
     def set_degree(self, inward: Tensor, outward: Tensor | None = None) -> None:
         """Take each silo's mean of log(degree + 1): [silos]; only PNA has use for it."""
@@ -72,19 +70,28 @@ class Layer(Stackable):
             f"{self.unmergeable}. Exchange rows instead, or choose gcn, sage, gin or pna."
         )
 
-    def encoded(self, edge: Tensor | None) -> Tensor:
-        """The edge encodings, which a layer built with ``edge`` > 0 cannot do without."""
+    def encoded(self, edge: Edges | None) -> Tensor:
+        """The edge encodings [E, edge], which a layer built with ``edge`` > 0 cannot do without."""
+        edge = self.present(edge)
+        return edge.dense() if isinstance(edge, Encoding) else edge
+
+    def present(self, edge: Edges | None) -> Edges:
+        """The edge encodings as they came."""
         if edge is None:
             raise IsthmusError(f"{type(self).__name__} was built for edge encodings of width {self.edge}; none came.")
         return edge
 
 
 def at_targets(linear: Linear, h: Features, block: Block) -> Tensor:
-    """The linear map of the targets' own rows; sparse rows are multiplied first, for gathering is dearer."""
+    """The linear map of the targets' own rows."""
+    return product_at_targets(h, linear.weight, linear.bias, block)
+
+
+def product_at_targets(h: Features, weight: Tensor, bias: Tensor | None, block: Block) -> Tensor:
+    """The targets' own rows times weight, plus bias; sparse rows are multiplied first, for gathering is dearer."""
     if isinstance(h, SparseRows):
-        return block.of_targets(linear(h, block.sources))
-    out: Tensor = linear(block.of_targets(h), block.targets)
-    return out
+        return block.of_targets(product(h, weight, bias, block.sources))
+    return product(block.of_targets(h), weight, bias, block.targets)
 
 
 def dense(h: Features) -> Tensor:

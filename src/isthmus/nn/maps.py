@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -97,7 +98,7 @@ def _to_targets(x: Tensor, block: Block) -> Tensor:
 
 
 def _to_sources(x: Tensor, block: Block) -> Tensor:
-    ptr, order = _source_order(block)
+    ptr, order = source_order(block)
     if x.is_cuda:
         return _segments(x.index_select(0, order), ptr)
     return _cached(block, "to_sources", x.dtype, lambda one: csr(ptr, order, one, len(one))) @ x
@@ -116,7 +117,7 @@ def _along(x: Tensor, block: Block, weight: Tensor | None) -> Tensor:
 def _against(g: Tensor, block: Block, weight: Tensor | None) -> Tensor:
     if g.is_cuda:
         return _to_sources(_scaled(g.index_select(0, block.dst), weight), block)
-    ptr, order = _source_order(block)
+    ptr, order = source_order(block)
 
     def make(value: Tensor) -> Tensor:
         return csr(ptr, block.dst[order], value, len(block.targets))
@@ -137,7 +138,8 @@ def _scaled(x: Tensor, weight: Tensor | None) -> Tensor:
     return x if weight is None else weight[:, None] * x
 
 
-def _source_order(block: Block) -> tuple[Tensor, Tensor]:
+def source_order(block: Block) -> tuple[Tensor, Tensor]:
+    """Where each source's edges stand: pointers [sources + 1] into an order of the edges [E]."""
     if "source_order" not in block.cache:
         block.cache["source_order"] = transpose(block.src, len(block.sources))
     found: tuple[Tensor, Tensor] = block.cache["source_order"]
@@ -151,3 +153,16 @@ def _cached(block: Block, name: str, dtype: torch.dtype, make: Map) -> Tensor:
         block.cache[key] = make(torch.ones(len(block.src), dtype=dtype, device=block.src.device))
     found: Tensor = block.cache[key]
     return found
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """y_e = sum over l of table[at[e, l]], for a small table and many edges."""
+
+    table: Tensor  # [entries, d]
+    at: Tensor  # [E, lookups] int64
+
+    def each(self) -> Tensor:
+        """[E, d]."""
+        found = [select(self.table, at) for at in self.at.unbind(1)]
+        return found[0] if len(found) == 1 else torch.stack(found).sum(0)

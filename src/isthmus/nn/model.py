@@ -16,7 +16,7 @@ from isthmus.graph.graph import Schema
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.dense import Dense
 from isthmus.nn.directed import Directed, reverse
-from isthmus.nn.edges import EdgeEncoder
+from isthmus.nn.edges import EdgeEncoder, Encoding
 from isthmus.nn.ego import Ego
 from isthmus.nn.gat import GAT
 from isthmus.nn.gcn import GCN
@@ -152,8 +152,8 @@ class GNN(nn.Module):
         h: Tensor = self.enter(x, rows)
         return h if self.ego is None else self.ego(h, ego, rows)
 
-    def encode(self, block: Block) -> Tensor | None:
-        """Edge encodings [E, width]; None where there are none or the layers do not read them."""
+    def encode(self, block: Block) -> Encoding | None:
+        """Encodings of the edges; None where there are none or the layers do not read them."""
         return None if self.encoder is None else self.encoder(block)
 
     def convolve(self, place: int, h: Features, block: Block, beyond: State | None = None) -> Tensor:

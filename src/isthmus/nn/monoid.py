@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,22 +13,25 @@ from torch.autograd.function import once_differentiable
 
 from isthmus.errors import IsthmusError
 from isthmus.nn.block import Block
-from isthmus.nn.maps import gather, spread, sum_edges, sum_rows
+from isthmus.nn.kernels import compiled
+from isthmus.nn.kernels.fused import moments
+from isthmus.nn.maps import Lookup, gather, spread, sum_edges, sum_rows
 
 State = dict[str, Tensor]  # each [targets, d], or [targets, 1] for counts
 
 
 @dataclass(frozen=True)
 class Message:
-    """The message of edge e: ``weight[e] * rows[src(e)] + values[e]``; each part may be absent.
+    """The message of edge e: ``weight[e] * rows[src(e)] + values[e] + lookup[e]``; each part may be absent.
 
-    A layer that maps rows before they are gathered gives them as ``rows``; then a sum never makes an [E, d]
-    matrix.
+    A layer that maps rows (or tables) before they are gathered gives them as ``rows`` (or ``lookup``); then a sum
+    never makes an [E, d] matrix.
     """
 
     rows: Tensor | None = None  # [sources, d]
     values: Tensor | None = None  # [E, d]
     weight: Tensor | None = None  # [E]
+    lookup: Lookup | None = None
 
     def __post_init__(self) -> None:
         if self.rows is None and (self.values is None or self.weight is not None):
@@ -37,33 +41,53 @@ class Message:
         """The messages one by one: [E, d]."""
         if self.rows is None:
             assert self.values is not None
-            return self.values
-        out = gather(self.rows, block)
-        out = out if self.weight is None else self.weight[:, None] * out
-        return out if self.values is None else out + self.values
+            out = self.values
+        else:
+            out = gather(self.rows, block)
+            out = out if self.weight is None else self.weight[:, None] * out
+            out = out if self.values is None else out + self.values
+        return out if self.lookup is None else out + self.lookup.each()
 
     def total(self, block: Block) -> Tensor:
         """Their sum at each target: [targets, d]."""
-        if self.rows is None or (self.weight is not None and self.weight.requires_grad):
+        if self.rows is None or self.lookup is not None or (self.weight is not None and self.weight.requires_grad):
             return sum_edges(self.each(block), block)
         out = sum_rows(self.rows, block, self.weight)
         return out if self.values is None else out + sum_edges(self.values, block)
 
 
-class Monoid(Protocol):
+@dataclass(frozen=True)
+class Aggregate:
+    """What a target gets of its neighbours."""
+
+    value: Tensor  # what the monoid's finish gives: [targets, d] for all but moments
+    count: Tensor | None = None  # [targets, 1] edges, here and beyond, where the monoid counts them
+
+
+class Monoid(ABC):
     """An aggregate with ``reduce(all edges) = merge(reduce(some), reduce(the others))`` for every split."""
 
+    @abstractmethod
     def reduce(self, message: Message, block: Block) -> State:
         """The aggregate of a block's messages; of no edges: the neutral element."""
 
+    @abstractmethod
     def merge(self, a: State, b: State) -> State:
         """The aggregate of both sets of edges."""
 
+    @abstractmethod
     def finish(self, state: State) -> Tensor:
-        """What the layer sees: [targets, ...], 0 for a target without edges."""
+        """What the layer sees; 0 for a target without edges."""
+
+    def collect(self, message: Message, block: Block, beyond: State | None) -> Aggregate:
+        """The finished aggregate of a block's messages and of what others aggregated."""
+        state = self.reduce(message, block)
+        if beyond is not None:
+            state = self.merge(state, beyond)
+        return Aggregate(self.finish(state), state.get("count"))
 
 
-class Sum:
+class Sum(Monoid):
     """Sum of the messages."""
 
     def reduce(self, message: Message, block: Block) -> State:
@@ -92,7 +116,7 @@ class Mean(Sum):
         return state["sum"] / state["count"].clamp(min=1)
 
 
-class Max:
+class Max(Monoid):
     """Largest message, entry by entry; -inf is its neutral element."""
 
     def reduce(self, message: Message, block: Block) -> State:
@@ -108,16 +132,31 @@ class Max:
         return state["max"].masked_fill(state["max"] == -math.inf, 0.0)
 
 
-class Moments:
-    """Count, sum, sum of squares, minimum and maximum: everything that mean, deviation and extremes need."""
+class Moments(Monoid):
+    """Count, sum, sum of squares, minimum and maximum: everything that mean, deviation and extremes need.
+
+    Finished: [groups, targets, 4, d / groups], the mean, minimum, maximum and deviation of each group of channels.
+    """
+
+    def __init__(self, groups: int = 1) -> None:
+        self.groups = groups
+
+    def collect(self, message: Message, block: Block, beyond: State | None) -> Aggregate:
+        """One compiled pass over the edges where nothing is to be merged and the machine has the kernel."""
+        rows, lookup = message.rows, message.lookup
+        kernels = None if rows is None else compiled(rows.device, rows.dtype)
+        if rows is None or kernels is None or message.weight is not None or beyond is not None:
+            return super().collect(message, block, beyond)
+        table, at = (None, None) if lookup is None else (lookup.table, lookup.at)
+        out = moments(rows, message.values, table, at, block, self.groups, kernels)
+        return Aggregate(out, _count(block, out))
 
     def reduce(self, message: Message, block: Block) -> State:
         """The five aggregates at each target, from one [E, d] matrix."""
         each = message.each(block)
-        total = message.total(block)
         return {
-            "count": _count(block, total),
-            "sum": total,
+            "count": _count(block, each),
+            "sum": sum_edges(each, block),
             "square": sum_edges(each * each, block),
             "min": _extreme(each, block, "amin"),
             "max": _extreme(each, block, "amax"),
@@ -128,19 +167,17 @@ class Moments:
         out = {name: a[name] + b[name] for name in ("count", "sum", "square")}
         return out | {"min": torch.minimum(a["min"], b["min"]), "max": torch.maximum(a["max"], b["max"])}
 
-    def parts(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Mean, minimum, maximum and standard deviation, each [targets, d]; a variance under 1e-5 is 0."""
+    def finish(self, state: State) -> Tensor:
+        """Mean, minimum, maximum and standard deviation; a variance under 1e-5 is 0."""
         count = state["count"].clamp(min=1)
         mean = state["sum"] / count
         # The root has no gradient at 0; the same floor, and the same 0 below it, as PyG's StdAggregation.
         std = (state["square"] / count - mean * mean).clamp(min=1e-5).sqrt()
         std = std.masked_fill(std <= math.sqrt(1e-5), 0.0)
         alone = state["count"] == 0
-        return mean, state["min"].masked_fill(alone, 0.0), state["max"].masked_fill(alone, 0.0), std
-
-    def finish(self, state: State) -> Tensor:
-        """The four parts side by side: [targets, 4 d]."""
-        return torch.cat(self.parts(state), 1)
+        low, high = state["min"].masked_fill(alone, 0.0), state["max"].masked_fill(alone, 0.0)
+        shape = len(mean), 4, self.groups, mean.shape[1] // self.groups
+        return torch.stack((mean, low, high, std), 1).view(shape).movedim(2, 0)
 
 
 SUM, MEAN, MAX, MOMENTS = Sum(), Mean(), Max(), Moments()

@@ -10,9 +10,10 @@ from torch import Tensor
 from isthmus.errors import IsthmusError
 from isthmus.graph.features import Features
 from isthmus.nn.block import Block
-from isthmus.nn.layer import Layer, at_targets
+from isthmus.nn.edges import Edges, mapped
+from isthmus.nn.layer import Layer, product_at_targets
 from isthmus.nn.linear import Linear, product
-from isthmus.nn.monoid import MOMENTS, Message, State
+from isthmus.nn.monoid import Aggregate, Message, Moments
 from isthmus.nn.sets import per_row
 
 
@@ -23,12 +24,11 @@ class PNA(Layer):
     delta / log(d + 1), where d counts the edges at hand and delta is the mean of log(d + 1) over the graph.
     """
 
-    # Nothing is as wide as an edge that need not be: B h is mapped before it is gathered; A h_v + a is the
-    # same for all edges of v, so it is added to their mean, min and max afterwards and leaves std alone; D
-    # and C fold into one narrow matrix; and a scaler is a number for each row, so V is applied to the
-    # aggregates before they are scaled.
+    # Nothing is as wide as an edge that need not be: B h and the tables of the encodings are mapped before they are
+    # gathered. What is the same for all edges of v, A h_v + a + C f, moves their mean, min and max alike and leaves
+    # std alone, so it is mapped straight to the outputs by V_mean + V_min + V_max. A scaler is a number for each row,
+    # so V is applied to the aggregates before they are scaled.
 
-    monoid = MOMENTS
     uses_edges = True
     final: ClassVar[dict[str, Any]] = {"towers": 1}
     delta: Tensor  # [silos, 1]
@@ -39,7 +39,7 @@ class PNA(Layer):
             raise IsthmusError(
                 f"PNA cannot share {outputs} outputs between {towers} towers; use a divisor of {outputs}."
             )
-        self.towers = towers
+        self.towers, self.monoid = towers, Moments(towers)
         self.target = Linear(inputs, towers * inputs)  # A, a
         self.source = Linear(inputs, towers * inputs, bias=False)  # B
         self.encode = Linear(edge, inputs) if edge else None  # D, f
@@ -57,37 +57,54 @@ class PNA(Layer):
             raise IsthmusError(f"{len(inward)} degree constants for {len(self.delta)} silos; give one for each.")
         self.delta.copy_(inward[:, None].clamp(min=1e-6))
 
-    def message(self, h: Features, block: Block, edge: Tensor | None) -> Message:
-        """B h_u + C (D e_uv + f), all towers side by side."""
+    def message(self, h: Features, block: Block, edge: Edges | None) -> Message:
+        """B h_u + C D e_uv, all towers side by side."""
         rows = self.source(h, block.sources)
         if self.encode is None or self.mix is None:
             return Message(rows=rows)
-        assert self.encode.bias is not None
-        weight = self.encode.weight @ self.mix.weight
-        bias = (self.encode.bias[:, None] @ self.mix.weight).squeeze(1)
-        return Message(rows=rows, values=product(self.encoded(edge), weight, bias, block.edges))
+        values, lookup = mapped(self.present(edge), self.encode.weight @ self.mix.weight, block.edges)
+        return Message(rows=rows, values=values, lookup=lookup)
 
-    def update(self, h: Features, state: State, block: Block) -> Tensor:
-        """Add the target's part, apply V, scale, sum, mix the towers."""
-        count = state["count"]
-        shift = at_targets(self.target, h, block) * (count > 0)
-        mean, low, high, std = MOMENTS.parts(state)
-        four = torch.stack((mean + shift, low + shift, high + shift, std), 1)
-        four = four.view(len(count), 4, self.towers, self.inputs)
-        scaled = self._scale(self._post(four, block), count, block)
-        out: Tensor = self.out(at_targets(self.own, h, block) + scaled, block.targets)
+    def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
+        """V of the four aggregates and of the target's part, scaled and summed; then mix the towers."""
+        assert near.count is not None
+        own, shift = self._of_targets(h, block)
+        each = self._post(near.value.flatten(2), block) + shift * (near.count > 0)
+        scaled = self._scale(each, near.count, block)
+        out: Tensor = self.out(own + scaled, block.targets)
         return out
 
+    def _of_targets(self, h: Features, block: Block) -> tuple[Tensor, Tensor]:
+        """U h_v + c [n, outputs], and (V_mean + V_min + V_max)(A h_v + a + C f): [towers, n, 3 outputs / towers]."""
+        sets = len(self.post)
+        all_three = self.post.view(sets, self.towers, 4, self.inputs, -1)[:, :, :3].sum(2)
+        weight = self.target.weight.view(sets, self.inputs, self.towers, self.inputs).transpose(1, 2) @ all_three
+        weight = torch.cat((self.own.weight, weight.transpose(1, 2).flatten(2)), 2)
+        constant = self._constant()
+        constant = (constant.view(sets, self.towers, 1, self.inputs) @ all_three).flatten(1)
+        own = constant.new_zeros(sets, self.outputs) if self.own.bias is None else self.own.bias
+        out = product_at_targets(h, weight, torch.cat((own, constant), 1), block)
+        return out[:, : self.outputs], out[:, self.outputs :].unflatten(1, (self.towers, -1)).transpose(0, 1)
+
+    def _constant(self) -> Tensor:
+        """a + C f: [sets, towers * inputs]."""
+        assert self.target.bias is not None
+        if self.encode is None or self.mix is None:
+            return self.target.bias
+        assert self.encode.bias is not None
+        return self.target.bias + (self.encode.bias[:, None] @ self.mix.weight).squeeze(1)
+
     def _post(self, four: Tensor, block: Block) -> Tensor:
-        """V_t of each tower's four aggregates: [n, 4, towers, inputs] to [n, towers, 3, outputs / towers]."""
-        each = zip(four.unbind(2), self.post.unbind(1), strict=True)
-        out = [product(x.flatten(1), weight, None, block.targets) for x, weight in each]
-        return torch.stack(out, 1).view(len(four), self.towers, 3, self.outputs // self.towers)
+        """V_t of each tower's four aggregates: [towers, n, 4 inputs] to [towers, n, 3 outputs / towers]."""
+        if len(self.post) == 1:
+            return torch.bmm(four, self.post[0])
+        each = zip(four, self.post.unbind(1), strict=True)
+        return torch.stack([product(x, weight, None, block.targets) for x, weight in each])
 
     def _scale(self, x: Tensor, count: Tensor, block: Block) -> Tensor:
         """x_0 + x_1 log(d + 1) / delta + x_2 delta / log(d + 1), for each row: [n, outputs]."""
         delta = per_row(self.delta, block.targets)
         amplify = (count + 1).log() / delta
         attenuate = delta / (count.clamp(min=1) + 1).log()
-        plain, amplified, attenuated = x.unbind(2)
-        return (plain + amplify[:, :, None] * amplified + attenuate[:, :, None] * attenuated).flatten(1)
+        plain, amplified, attenuated = x.chunk(3, 2)
+        return (plain + amplify * amplified + attenuate * attenuated).transpose(0, 1).flatten(1)

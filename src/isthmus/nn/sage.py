@@ -7,9 +7,10 @@ from torch import Tensor
 from isthmus.errors import unknown
 from isthmus.graph.features import Features, SparseRows
 from isthmus.nn.block import Block
+from isthmus.nn.edges import Edges
 from isthmus.nn.layer import Layer, at_targets, dense
 from isthmus.nn.linear import Linear
-from isthmus.nn.monoid import MAX, MEAN, Message, Monoid, State
+from isthmus.nn.monoid import MAX, MEAN, Aggregate, Message, Monoid
 
 AGGREGATES: dict[str, Monoid] = {"mean": MEAN, "max": MAX}
 
@@ -25,15 +26,14 @@ class SAGE(Layer):
         self.near = Linear(inputs, outputs, bias=False)
         self.own = Linear(inputs, outputs, bias)
 
-    def message(self, h: Features, block: Block, edge: Tensor | None) -> Message:
+    def message(self, h: Features, block: Block, edge: Edges | None) -> Message:
         """h_u, or W_near h_u."""
         return Message(rows=self.near(h, block.sources) if self._early(h) else dense(h))
 
-    def update(self, h: Features, state: State, block: Block) -> Tensor:
+    def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
         """W_near aggregate + W_own h_v + b."""
-        near = self.monoid.finish(state)
-        near = near if self._early(h) else self.near(near, block.targets)
-        return near + at_targets(self.own, h, block)
+        mapped = near.value if self._early(h) else self.near(near.value, block.targets)
+        return mapped + at_targets(self.own, h, block)
 
     def _early(self, h: Features) -> bool:
         """Map before the mean where rows get narrower by it; a maximum does not commute with W."""

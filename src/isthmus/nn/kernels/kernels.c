@@ -1,0 +1,18 @@
+/* Everything that is compiled for the processor, in both number formats. */
+#include <math.h>
+#include <stdint.h>
+
+#define CHUNK 64
+
+#define real float
+#define NAME(x) x##_float32
+#define SQRT sqrtf
+#include "moments.c"
+#undef real
+#undef NAME
+#undef SQRT
+
+#define real double
+#define NAME(x) x##_float64
+#define SQRT sqrt
+#include "moments.c"
