@@ -143,7 +143,7 @@ class Run:
 
     def weights_of(self, batch: Batch) -> Tensor | None:
         """The positive weights of the silo that each seed belongs to."""
-        return None if self.positive_weight is None else self.positive_weight[batch.seed_rows.silo()]
+        return None if self.positive_weight is None else self.positive_weight[batch.seed_rows.silo]
 
     @property
     def over(self) -> bool:

@@ -25,14 +25,45 @@ class Rows:
     def __len__(self) -> int:
         return self.ptr[-1]
 
-    def counts(self) -> Tensor:
-        """Rows of each silo."""
-        return torch.tensor(self.ptr, device=self.keys.device).diff()
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Rows of each silo, as Python numbers."""
+        return [end - begin for begin, end in zip(self.ptr, self.ptr[1:], strict=False)]
 
+    @cached_property
     def silo(self) -> Tensor:
         """The silo (position on this host) of each row."""
-        counts = self.counts()
-        return torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+        counts = torch.tensor(self.sizes, device=self.keys.device)
+        each = torch.arange(len(counts), device=counts.device)
+        return torch.repeat_interleave(each, counts, output_size=len(self))
+
+    @cached_property
+    def padding(self) -> Padding | None:
+        """How to lay the rows out as [silos, most, ...]; None where silos are too unequal for that to pay."""
+        most = max(self.sizes)
+        if len(self.sizes) * most > 4 * len(self):
+            return None
+        gap = torch.tensor([most * i - begin for i, begin in enumerate(self.ptr[:-1])], device=self.keys.device)
+        at = torch.arange(len(self), device=self.keys.device) + gap[self.silo]
+        return Padding(len(self.sizes), most, at)
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Rows of several silos beside each other instead of under each other, the shorter ones filled up with zeros."""
+
+    silos: int
+    most: int
+    at: Tensor  # [n] where each row goes in [silos * most]
+
+    def pad(self, x: Tensor) -> Tensor:
+        """[n, d] to [silos, most, d]."""
+        out = x.new_zeros(self.silos * self.most, x.shape[1])
+        return out.index_copy_(0, self.at, x).view(self.silos, self.most, -1)
+
+    def unpad(self, x: Tensor) -> Tensor:
+        """[silos, most, d] to [n, d]."""
+        return x.flatten(0, 1).index_select(0, self.at)
 
 
 @dataclass

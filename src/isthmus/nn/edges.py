@@ -95,7 +95,7 @@ class EdgeEncoder(Stackable):
             at = block.ports.clamp(max=self.ports - 1)
             if sets > 1:
                 check_sets(sets, block.targets)
-                at = at + (block.edges.silo() * self.ports)[:, None]
+                at = at + (block.edges.silo * self.ports)[:, None]
             block.cache[key] = at + torch.tensor([0, sets * self.ports], device=at.device)
         found: Tensor = block.cache[key]
         return found

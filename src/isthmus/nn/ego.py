@@ -31,5 +31,5 @@ class Ego(Stackable):
             raise IsthmusError(f"Ego slot {int(slot.max())} in a model for batches of {self.batch} seeds.")
         if len(self.table) > 1:
             check_sets(len(self.table), rows)
-            slot = slot + rows.silo()[at] * self.batch
+            slot = slot + rows.silo[at] * self.batch
         return torch.index_add(h, 0, at, select(self.table.flatten(0, 1), slot))

@@ -87,7 +87,7 @@ class PNA(Layer):
         return out[:, : self.outputs], out[:, self.outputs :].unflatten(1, (self.towers, -1)).transpose(0, 1)
 
     def _constant(self) -> Tensor:
-        """a + C f: [sets, towers * inputs]."""
+        """The part of a message that is equal for all edges, a + C f: [sets, towers * inputs]."""
         assert self.target.bias is not None
         if self.encode is None or self.mix is None:
             return self.target.bias

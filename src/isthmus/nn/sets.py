@@ -79,11 +79,6 @@ def row_sums(x: Tensor, rows: Rows) -> Tensor:
     return linear_map(x, lambda y: _sums(y, rows), lambda g: _repeat(g, rows))
 
 
-def sizes(rows: Rows) -> list[int]:
-    """Rows of each silo, as Python numbers."""
-    return [end - begin for begin, end in zip(rows.ptr, rows.ptr[1:], strict=False)]
-
-
 def check_sets(sets: int, rows: Rows) -> None:
     """With several sets there must be one for each silo of the rows."""
     if sets != len(rows.ptr) - 1:
@@ -93,13 +88,15 @@ def check_sets(sets: int, rows: Rows) -> None:
 
 
 def _repeat(x: Tensor, rows: Rows) -> Tensor:
-    return x.repeat_interleave(rows.counts(), 0, output_size=len(rows))
+    return x.index_select(0, rows.silo)
 
 
 def _sums(x: Tensor, rows: Rows) -> Tensor:
+    if x.is_cuda and len(rows.sizes) > 1 and rows.padding is not None:
+        return rows.padding.pad(x).sum(1)
     # Silo by silo: the rounding of a silo's sum then does not depend on who else is computed on this host.
     out = x.new_empty(len(rows.ptr) - 1, x.shape[1])
-    for part, row in zip(torch.split(x, sizes(rows)), out, strict=True):
+    for part, row in zip(torch.split(x, rows.sizes), out, strict=True):
         torch.sum(part, 0, out=row)
     return out
 

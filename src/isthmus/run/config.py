@@ -12,6 +12,7 @@ from typing import Any
 from isthmus import methods
 from isthmus.errors import IsthmusError, unknown
 from isthmus.methods import Method
+from isthmus.nn.kernels import CHOICES as KERNELS
 from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
 from isthmus.settings import TrainConfig
 from isthmus.typed import as_default, fill
@@ -38,12 +39,16 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class SystemConfig:
-    """What affects speed and place, never results; ``threads`` 0 leaves the number to PyTorch."""
+    """What affects speed and place, never results.
+
+    ``threads`` 0 leaves the number to PyTorch; ``kernels`` "plain" leaves out compiled ones.
+    """
 
     device: str = "cpu"
     hosts: int = 1
     timeout: float = 60.0
     threads: int = 1
+    kernels: str = "auto"
 
     def check(self) -> None:
         """Refuse what no machine can do."""
@@ -55,6 +60,8 @@ class SystemConfig:
             raise IsthmusError(f"system.timeout is {self.timeout:g}; it must be a positive number of seconds.")
         if not 0 <= self.threads <= 1024:
             raise IsthmusError(f"system.threads is {self.threads}; it must lie in 0..1024 (0: as PyTorch chooses).")
+        if self.kernels not in KERNELS:
+            raise unknown("kernels", self.kernels, KERNELS)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from isthmus.federation import open_federation
 from isthmus.graph.handshake import agree_schema, check_single_owner
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
+from isthmus.nn import kernels
 from isthmus.run.config import DataConfig, RunConfig
 from isthmus.run.folder import RunFolder, write_atomic
 from isthmus.state import Run
@@ -110,6 +111,7 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
     """Run this host to the end; the server's host returns the final metrics."""
     if config.system.threads:
         torch.set_num_threads(config.system.threads)
+    kernels.choose(config.system.kernels)
     many = config.system.hosts > 1
     count = 1 if config.method.merged else config.data.silos
     wire: Wire
@@ -238,6 +240,7 @@ def _environment(config: RunConfig) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "kernels": kernels.describe(torch.device(config.system.device)),
         "device": torch.cuda.get_device_name() if config.system.device == "cuda" else "cpu",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }

@@ -5,7 +5,6 @@ Everything here has a twin in plain torch (``isthmus.nn.monoid``), which gives t
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from types import ModuleType
 
@@ -15,7 +14,7 @@ from isthmus.errors import unknown
 from isthmus.nn.kernels.native import NoCompiler, library
 
 CHOICES = ("auto", "plain")
-_chosen = os.environ.get("ISTHMUS_KERNELS", "auto")
+_chosen = "auto"
 
 
 def choose(kernels: str) -> None:
