@@ -118,7 +118,7 @@ def show(title: str, found: list[dict[str, Any]]) -> None:
         ratios = [f"{each[key] or 0:.3f}" for key in ("ratio", "ratio_every_layer", "rows_per_edge")]
         none = each["ratio"] is None
         table.add_row(each["method"], "–" if none else edges, *pairs, *(["–"] * 3 if none else ratios), *beside)
-    Console(width=150).print(table)
+    Console(width=160).print(table)
 
 
 if __name__ == "__main__":
