@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError
-from isthmus.nn import PNA, Directed, EdgeEncoder, Message, kernels
+from isthmus.nn import PNA, SUM, Directed, EdgeEncoder, Message, kernels
 from isthmus.nn.block import Block
 from isthmus.nn.maps import Lookup
 from isthmus.nn.monoid import Moments
 from isthmus.testing import random_block
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
-KINDS = ("rows", "values", "lookup", "everything")
+KINDS = ("rows", "values", "lookup", "common", "everything")
 
 
 @pytest.fixture(autouse=True)
@@ -30,17 +30,19 @@ def _automatic() -> Iterator[None]:
 
 def leaves(block: Block, kind: str, width: int, dtype: torch.dtype, device: str) -> list[Tensor]:
     generator = torch.Generator().manual_seed(3)
-    shapes = {"rows": len(block.sources), "values": len(block.src), "lookup": 7}
+    shapes = {"rows": len(block.sources), "values": len(block.src), "lookup": 7, "common": len(block.targets)}
     wanted = [n for name, n in shapes.items() if name == "rows" or kind in (name, "everything")]
     made = [torch.randn(n, width, generator=generator, dtype=torch.float64) for n in wanted]
     return [x.to(device, dtype).requires_grad_() for x in made]
 
 
-def message(block: Block, kind: str, parts: list[Tensor]) -> Message:
+def message(block: Block, kind: str, parts: list[Tensor]) -> tuple[Message, Tensor | None]:
+    """A message of the given parts, and what is common to all messages of a target."""
     rows, *rest = parts
     values = rest.pop(0) if kind in ("values", "everything") else None
     at = torch.randint(0, 7, (len(block.src), 2), generator=torch.Generator().manual_seed(4)).to(rows.device)
-    return Message(rows=rows, values=values, lookup=Lookup(rest[0], at) if rest else None)
+    lookup = Lookup(rest.pop(0), at) if kind in ("lookup", "everything") else None
+    return Message(rows=rows, values=values, lookup=lookup), rest[0] if rest else None
 
 
 def on(block: Block, device: str) -> Block:
@@ -51,7 +53,8 @@ def aggregate(block: Block, kind: str, width: int, groups: int, dtype: torch.dty
     """The finished aggregate, and the gradient of everything it is made of."""
     block = on(block, device)
     parts = leaves(block, kind, width, dtype, device)
-    out = Moments(groups).collect(message(block, kind, parts), block, None).value
+    whole, common = message(block, kind, parts)
+    out = Moments(groups).collect(whole, block, None, common).value
     weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(out)
     return [out.detach(), *torch.autograd.grad((out * weight).sum(), parts)]
 
@@ -111,6 +114,21 @@ def test_a_layer_may_meet_both_kinds_of_encodings() -> None:
     h = torch.randn(12, 5, dtype=torch.float64)
     encoded = encoder(block)
     torch.testing.assert_close(layer(h, block, encoded), layer(h, block, encoded.dense()), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("choice", kernels.CHOICES)
+def test_what_is_common_equals_a_value_on_every_edge(choice: str) -> None:
+    kernels.choose(choice)
+    block = random_block(12, 40, 3)
+    rows, common = torch.randn(12, 6, dtype=torch.float64), torch.randn(12, 6, dtype=torch.float64)
+    found = Moments(2).collect(Message(rows=rows), block, None, common).value
+    expected = Moments(2).collect(Message(rows=rows, values=common[block.dst]), block).value
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_only_moments_take_a_common_part() -> None:
+    with pytest.raises(IsthmusError, match="Sum takes no part"):
+        SUM.collect(Message(rows=torch.ones(5, 2)), random_block(5, 6), None, torch.ones(5, 2))
 
 
 def test_directed_layers_learn_the_same_with_and_without() -> None:

@@ -43,6 +43,10 @@ class Layer(Stackable):
         """What travels along each edge, from prepared source rows and edge encodings."""
         raise NotImplementedError
 
+    def common(self, h: Features, block: Block) -> Tensor | None:
+        """What belongs to every message of a target, wherever it comes from: [targets, d]; only moments take it."""
+        return None
+
     def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
         """The new rows of the targets, from prepared source rows and the aggregate: [targets, outputs]."""
         raise NotImplementedError
@@ -58,7 +62,8 @@ class Layer(Stackable):
         if self.monoid is None:
             raise self.refusal()
         h = self.prepare(h, block)
-        return self.update(h, self.monoid.collect(self.message(h, block, edge), block, beyond), block)
+        message, common = self.message(h, block, edge), self.common(h, block)
+        return self.update(h, self.monoid.collect(message, block, beyond, common), block)
 
     def set_degree(self, inward: Tensor, outward: Tensor | None = None) -> None:
         """Take each silo's mean of log(degree + 1): [silos]; only PNA has use for it."""

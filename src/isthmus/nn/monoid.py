@@ -15,6 +15,7 @@ from isthmus.errors import IsthmusError
 from isthmus.nn.block import Block
 from isthmus.nn.kernels import compiled
 from isthmus.nn.kernels.fused import moments
+from isthmus.nn.kernels.messages import Messages
 from isthmus.nn.maps import Lookup, gather, spread, sum_edges, sum_rows
 
 State = dict[str, Tensor]  # each [targets, d], or [targets, 1] for counts
@@ -24,8 +25,8 @@ State = dict[str, Tensor]  # each [targets, d], or [targets, 1] for counts
 class Message:
     """The message of edge e: ``weight[e] * rows[src(e)] + values[e] + lookup[e]``; each part may be absent.
 
-    A layer that maps rows (or tables) before they are gathered gives them as ``rows`` (or ``lookup``); then a sum
-    never makes an [E, d] matrix.
+    A layer that maps rows (or tables) before they are gathered gives them as ``rows`` (or ``lookup``); then an
+    aggregate need not make an [E, d] matrix.
     """
 
     rows: Tensor | None = None  # [sources, d]
@@ -79,8 +80,15 @@ class Monoid(ABC):
     def finish(self, state: State) -> Tensor:
         """What the layer sees; 0 for a target without edges."""
 
-    def collect(self, message: Message, block: Block, beyond: State | None) -> Aggregate:
-        """The finished aggregate of a block's messages and of what others aggregated."""
+    def collect(
+        self, message: Message, block: Block, beyond: State | None = None, common: Tensor | None = None
+    ) -> Aggregate:
+        """The finished aggregate of a block's messages and of what others aggregated.
+
+        ``common`` [targets, d] belongs to every message of a target, here and beyond.
+        """
+        if common is not None:
+            raise IsthmusError(f"{type(self).__name__} takes no part that is common to all messages of a target.")
         state = self.reduce(message, block)
         if beyond is not None:
             state = self.merge(state, beyond)
@@ -141,15 +149,25 @@ class Moments(Monoid):
     def __init__(self, groups: int = 1) -> None:
         self.groups = groups
 
-    def collect(self, message: Message, block: Block, beyond: State | None) -> Aggregate:
+    def collect(
+        self, message: Message, block: Block, beyond: State | None = None, common: Tensor | None = None
+    ) -> Aggregate:
         """One compiled pass over the edges where nothing is to be merged and the machine has the kernel."""
         rows, lookup = message.rows, message.lookup
         kernels = None if rows is None else compiled(rows.device, rows.dtype)
         if rows is None or kernels is None or message.weight is not None or beyond is not None:
-            return super().collect(message, block, beyond)
+            return self._shifted(super().collect(message, block, beyond), common)
         table, at = (None, None) if lookup is None else (lookup.table, lookup.at)
-        out = moments(rows, message.values, table, at, block, self.groups, kernels)
-        return Aggregate(out, _count(block, out))
+        of = Messages(rows, block.src, block.dst_ptr, self.groups, message.values, table, at, common)
+        return Aggregate(moments(of, block, kernels), _count(block, rows))
+
+    def _shifted(self, found: Aggregate, common: Tensor | None) -> Aggregate:
+        """What is common to all messages moves their mean, minimum and maximum alike, and not the deviation."""
+        if common is None or found.count is None:
+            return found
+        shift = (common * (found.count > 0)).view(len(common), self.groups, 1, -1).transpose(0, 1)
+        three, std = found.value.split((3, 1), 2)
+        return Aggregate(torch.cat((three + shift, std), 2), found.count)
 
     def reduce(self, message: Message, block: Block) -> State:
         """The five aggregates at each target, from one [E, d] matrix."""
@@ -184,7 +202,11 @@ SUM, MEAN, MAX, MOMENTS = Sum(), Mean(), Max(), Moments()
 
 
 def _count(block: Block, like: Tensor) -> Tensor:
-    return block.count.to(like.dtype)[:, None]
+    key = f"count {like.dtype}"
+    if key not in block.cache:
+        block.cache[key] = block.count.to(like.dtype)[:, None]
+    found: Tensor = block.cache[key]
+    return found
 
 
 class _Extreme(torch.autograd.Function):

@@ -11,7 +11,9 @@ from isthmus.errors import IsthmusError
 from isthmus.graph.features import Features
 from isthmus.nn.block import Block
 from isthmus.nn.edges import Edges, mapped
-from isthmus.nn.layer import Layer, product_at_targets
+from isthmus.nn.kernels import compiled
+from isthmus.nn.kernels.fused import scale
+from isthmus.nn.layer import Layer, at_targets, product_at_targets
 from isthmus.nn.linear import Linear, product
 from isthmus.nn.monoid import Aggregate, Message, Moments
 from isthmus.nn.sets import per_row
@@ -25,9 +27,8 @@ class PNA(Layer):
     """
 
     # Nothing is as wide as an edge that need not be: B h and the tables of the encodings are mapped before they are
-    # gathered. What is the same for all edges of v, A h_v + a + C f, moves their mean, min and max alike and leaves
-    # std alone, so it is mapped straight to the outputs by V_mean + V_min + V_max. A scaler is a number for each row,
-    # so V is applied to the aggregates before they are scaled.
+    # gathered; what is the same for all edges of v, A h_v + a + C f, is added to their aggregates; and a scaler is a
+    # number for each row, so V is applied to the aggregates before they are scaled.
 
     uses_edges = True
     final: ClassVar[dict[str, Any]] = {"towers": 1}
@@ -65,34 +66,22 @@ class PNA(Layer):
         values, lookup = mapped(self.present(edge), self.encode.weight @ self.mix.weight, block.edges)
         return Message(rows=rows, values=values, lookup=lookup)
 
+    def common(self, h: Features, block: Block) -> Tensor:
+        """A h_v + a + C f."""
+        bias: Tensor | None = self.target.bias
+        if self.encode is not None and self.mix is not None and bias is not None:
+            assert self.encode.bias is not None
+            bias = torch.baddbmm(bias[:, None], self.encode.bias[:, None], self.mix.weight).squeeze(1)
+        return product_at_targets(h, self.target.weight, bias, block)
+
     def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
-        """V of the four aggregates and of the target's part, scaled and summed; then mix the towers."""
+        """V of the four aggregates, scaled and summed; then mix the towers."""
         assert near.count is not None
-        own, shift = self._of_targets(h, block)
-        each = self._post(near.value.flatten(2), block) + shift * (near.count > 0)
-        scaled = self._scale(each, near.count, block)
-        out: Tensor = self.out(own + scaled, block.targets)
+        scaled = self._scale(
+            self._post(near.value.flatten(2), block), at_targets(self.own, h, block), near.count, block
+        )
+        out: Tensor = self.out(scaled, block.targets)
         return out
-
-    def _of_targets(self, h: Features, block: Block) -> tuple[Tensor, Tensor]:
-        """U h_v + c [n, outputs], and (V_mean + V_min + V_max)(A h_v + a + C f): [towers, n, 3 outputs / towers]."""
-        sets = len(self.post)
-        all_three = self.post.view(sets, self.towers, 4, self.inputs, -1)[:, :, :3].sum(2)
-        weight = self.target.weight.view(sets, self.inputs, self.towers, self.inputs).transpose(1, 2) @ all_three
-        weight = torch.cat((self.own.weight, weight.transpose(1, 2).flatten(2)), 2)
-        constant = self._constant()
-        constant = (constant.view(sets, self.towers, 1, self.inputs) @ all_three).flatten(1)
-        own = constant.new_zeros(sets, self.outputs) if self.own.bias is None else self.own.bias
-        out = product_at_targets(h, weight, torch.cat((own, constant), 1), block)
-        return out[:, : self.outputs], out[:, self.outputs :].unflatten(1, (self.towers, -1)).transpose(0, 1)
-
-    def _constant(self) -> Tensor:
-        """The part of a message that is equal for all edges, a + C f: [sets, towers * inputs]."""
-        assert self.target.bias is not None
-        if self.encode is None or self.mix is None:
-            return self.target.bias
-        assert self.encode.bias is not None
-        return self.target.bias + (self.encode.bias[:, None] @ self.mix.weight).squeeze(1)
 
     def _post(self, four: Tensor, block: Block) -> Tensor:
         """V_t of each tower's four aggregates: [towers, n, 4 inputs] to [towers, n, 3 outputs / towers]."""
@@ -101,10 +90,12 @@ class PNA(Layer):
         each = zip(four, self.post.unbind(1), strict=True)
         return torch.stack([product(x, weight, None, block.targets) for x, weight in each])
 
-    def _scale(self, x: Tensor, count: Tensor, block: Block) -> Tensor:
-        """x_0 + x_1 log(d + 1) / delta + x_2 delta / log(d + 1), for each row: [n, outputs]."""
-        delta = per_row(self.delta, block.targets)
-        amplify = (count + 1).log() / delta
-        attenuate = delta / (count.clamp(min=1) + 1).log()
+    def _scale(self, x: Tensor, own: Tensor, count: Tensor, block: Block) -> Tensor:
+        """Own row + x_0 + x_1 log(d + 1) / delta + x_2 delta / log(d + 1): [n, outputs]."""
+        delta = per_row(self.delta, block.targets).expand(len(count), 1)
+        kernels = compiled(x.device, x.dtype)
+        if kernels is not None:
+            return scale(x, own, count, delta.contiguous(), kernels)
         plain, amplified, attenuated = x.chunk(3, 2)
-        return (plain + amplify * amplified + attenuate * attenuated).transpose(0, 1).flatten(1)
+        amplify, attenuate = (count + 1).log() / delta, delta / (count.clamp(min=1) + 1).log()
+        return own + (plain + amplify * amplified + attenuate * attenuated).transpose(0, 1).flatten(1)

@@ -10,65 +10,59 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from isthmus.nn.kernels.messages import Messages
 from isthmus.nn.kernels.native import library
 
 FEWEST = 1024  # rows for which another thread is worth its start
 
 
-def moments(
-    rows: Tensor,
-    src: Tensor,
-    ptr: Tensor,
-    groups: int,
-    values: Tensor | None,
-    table: Tensor | None,
-    at: Tensor | None,
-) -> Tensor:
+def moments(of: Messages) -> Tensor:
     """Mean, minimum, maximum and deviation at each target: [groups, targets, 4, width]."""
-    targets, width = len(ptr) - 1, rows.shape[1] // groups
-    out = rows.new_empty(groups, targets, 4, width)
-    call = _function("moments", rows)
-    inputs = _pointers(ptr, src, rows, values, table, at)
-    sizes = targets, groups, width
-    _over(targets, lambda first, last, _: call(first, last, *sizes, *inputs, _lookups(at), out.data_ptr()))
+    out = of.rows.new_empty(of.groups, of.targets, 4, of.width)
+    call, inputs = _function("moments", of.rows), _inputs(of)
+    _over(of.targets, lambda first, last, _: call(first, last, *inputs, *_pointers(of.common, out)))
     return out
 
 
-def moments_back(
-    rows: Tensor,
-    src: Tensor,
-    ptr: Tensor,
-    groups: int,
-    values: Tensor | None,
-    table: Tensor | None,
-    at: Tensor | None,
-    out: Tensor,
-    grad: Tensor,
-) -> tuple[Tensor, Tensor | None]:
-    """Gradients of the messages [E, d], and of the table."""
-    targets, width = len(ptr) - 1, rows.shape[1] // groups
-    edges = rows.new_empty(len(src), rows.shape[1])
-    jobs = _jobs(targets)
-    tables = None if table is None else table.new_zeros(jobs, *table.shape)  # one for each thread, summed at the end
-    call = _function("moments_back", rows)
-    inputs = _pointers(ptr, src, rows, values, table, at)
+def moments_back(of: Messages, out: Tensor, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Gradients of the messages [E, d], of the table, and of what is common to a target's edges."""
+    edges = of.rows.new_empty(len(of.src), of.rows.shape[1])
+    # Each thread has a table of its own; they are summed at the end.
+    tables = None if of.table is None else of.table.new_zeros(_jobs(of.targets), *of.table.shape)
+    common = None if of.common is None else torch.empty_like(of.common)
+    call, inputs = _function("moments_back", of.rows), _inputs(of)
 
     def work(first: int, last: int, job: int) -> None:
-        mine = 0 if tables is None else tables[job].data_ptr()
-        ends = out.data_ptr(), grad.data_ptr(), edges.data_ptr(), mine
-        call(first, last, targets, groups, width, *inputs, _lookups(at), *ends)
+        mine = None if tables is None else tables[job]
+        call(first, last, *inputs, *_pointers(of.common, out, grad, edges, mine, common))
 
-    _over(targets, work)
-    return edges, None if tables is None else tables.sum(0)
+    _over(of.targets, work)
+    return edges, None if tables is None else tables.sum(0), common
 
 
 def gathered(edges: Tensor, ptr: Tensor, order: Tensor) -> Tensor:
     """Sums of edge rows at their sources: [sources, d]."""
-    sources, channels = len(ptr) - 1, edges.shape[1]
-    out = edges.new_empty(sources, channels)
-    call, inputs = _function("gathered", edges), _pointers(ptr, order, edges)
-    _over(sources, lambda first, last, _: call(first, last, channels, *inputs, out.data_ptr()))
+    out = edges.new_empty(len(ptr) - 1, edges.shape[1])
+    call, inputs = _function("gathered", edges), _pointers(ptr, order, edges, out)
+    _over(len(out), lambda first, last, _: call(first, last, edges.shape[1], *inputs))
     return out
+
+
+def scale(x: Tensor, own: Tensor, count: Tensor, delta: Tensor) -> Tensor:
+    """The scaled sum [rows, groups * width] of x [groups, rows, 3 width] and own."""
+    out = torch.empty_like(own)
+    call, inputs = _function("scale", x), _pointers(x, own, count, delta, out)
+    _over(len(own), lambda first, last, _: call(first, last, len(own), len(x), x.shape[2] // 3, *inputs))
+    return out
+
+
+def scale_back(grad: Tensor, groups: int, count: Tensor, delta: Tensor) -> Tensor:
+    """The gradient of x."""
+    rows, width = len(grad), grad.shape[1] // groups
+    to = grad.new_empty(groups, rows, 3 * width)
+    call, inputs = _function("scale_back", grad), _pointers(grad, count, delta, to)
+    _over(rows, lambda first, last, _: call(first, last, rows, groups, width, *inputs))
+    return to
 
 
 def _function(name: str, like: Tensor) -> Callable[..., None]:
@@ -76,13 +70,19 @@ def _function(name: str, like: Tensor) -> Callable[..., None]:
     return lambda *words: function(*(ctypes.c_int64(word) for word in words))
 
 
+def _inputs(of: Messages) -> list[int]:
+    return [
+        of.targets,
+        of.groups,
+        of.width,
+        *_pointers(of.ptr, of.src, of.rows, of.values, of.table, of.at),
+        of.lookups,
+    ]
+
+
 def _pointers(*tensors: Tensor | None) -> list[int]:
     assert all(t is None or t.is_contiguous() for t in tensors)
     return [0 if t is None else t.data_ptr() for t in tensors]
-
-
-def _lookups(at: Tensor | None) -> int:
-    return 0 if at is None else at.shape[1]
 
 
 def _jobs(rows: int) -> int:

@@ -1,7 +1,8 @@
-"""The compiled aggregates as one autograd node."""
+"""The compiled kernels as autograd nodes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from isthmus.nn.block import Block
+from isthmus.nn.kernels.messages import Messages
 from isthmus.nn.maps import source_order
 
 
@@ -22,41 +24,49 @@ class _Moments(torch.autograd.Function):
         rows: Tensor,
         values: Tensor | None,
         table: Tensor | None,
-        at: Tensor | None,
+        common: Tensor | None,
+        of: Messages,
         block: Block,
-        groups: int,
         kernels: ModuleType,
     ) -> Tensor:
-        rows = rows.contiguous()
-        values, table = (None if t is None else t.contiguous() for t in (values, table))
-        out: Tensor = kernels.moments(rows, block.src, block.dst_ptr, groups, values, table, at)
-        ctx.save_for_backward(rows, values, table, at, out)
-        ctx.block, ctx.groups, ctx.kernels = block, groups, kernels
+        of = replace(of, rows=rows, values=values, table=table, common=common)
+        out: Tensor = kernels.moments(of)
+        ctx.save_for_backward(rows, values, table, common, out)
+        ctx.of, ctx.block, ctx.kernels = replace(of, values=None, table=None, common=None), block, kernels
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        rows, values, table, at, out = ctx.saved_tensors
-        block, kernels = ctx.block, ctx.kernels
-        inputs = rows, block.src, block.dst_ptr, ctx.groups, values, table, at
-        edges, to_table = kernels.moments_back(*inputs, out, grad.contiguous())
-        to_rows = kernels.gathered(edges, *source_order(block)) if ctx.needs_input_grad[0] else None
-        return to_rows, edges if values is not None else None, to_table, None, None, None, None
+        rows, values, table, common, out = ctx.saved_tensors
+        of = replace(ctx.of, rows=rows, values=values, table=table, common=common)
+        edges, to_table, to_common = ctx.kernels.moments_back(of, out, grad.contiguous())
+        to_rows = ctx.kernels.gathered(edges, *source_order(ctx.block))
+        return to_rows, None if values is None else edges, to_table, to_common, None, None, None
 
 
-def moments(
-    rows: Tensor,
-    values: Tensor | None,
-    table: Tensor | None,
-    at: Tensor | None,
-    block: Block,
-    groups: int,
-    kernels: ModuleType,
-) -> Tensor:
-    """Mean, minimum, maximum and deviation of rows[src] + values + table[at] at each target.
+def moments(of: Messages, block: Block, kernels: ModuleType) -> Tensor:
+    """Mean, minimum, maximum and deviation of the messages at each target: [groups, targets, 4, width]."""
+    parts = (None if t is None else t.contiguous() for t in (of.rows, of.values, of.table, of.common))
+    out: Tensor = _Moments.apply(*parts, of, block, kernels)  # type: ignore[no-untyped-call]
+    return out
 
-    [groups, targets, 4, width]: channels lie in ``groups`` of equal width.
-    """
-    out: Tensor = _Moments.apply(rows, values, table, at, block, groups, kernels)  # type: ignore[no-untyped-call]
+
+class _Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, own: Tensor, count: Tensor, delta: Tensor, kernels: ModuleType) -> Tensor:
+        ctx.save_for_backward(count, delta)
+        ctx.groups, ctx.kernels = len(x), kernels
+        out: Tensor = kernels.scale(x.contiguous(), own.contiguous(), count, delta)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.kernels.scale_back(grad.contiguous(), ctx.groups, *ctx.saved_tensors), grad, None, None, None
+
+
+def scale(x: Tensor, own: Tensor, count: Tensor, delta: Tensor, kernels: ModuleType) -> Tensor:
+    """Own + x_0 + x_1 log(d + 1) / delta + x_2 delta / log(d + 1): x [groups, n, 3 width] to [n, groups * width]."""
+    out: Tensor = _Scale.apply(x, own, count, delta, kernels)  # type: ignore[no-untyped-call]
     return out

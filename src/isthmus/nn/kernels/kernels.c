@@ -7,12 +7,17 @@
 #define real float
 #define NAME(x) x##_float32
 #define SQRT sqrtf
+#define LOG logf
 #include "moments.c"
+#include "scale.c"
 #undef real
 #undef NAME
 #undef SQRT
+#undef LOG
 
 #define real double
 #define NAME(x) x##_float64
 #define SQRT sqrt
+#define LOG log
 #include "moments.c"
+#include "scale.c"

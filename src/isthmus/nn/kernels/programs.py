@@ -1,0 +1,140 @@
+"""The Triton programs: each works on one row and a stretch of channels.
+
+Shapes and names as in ``moments.c`` and ``scale.c``.
+"""
+# mypy: ignore-errors
+# ruff: noqa: D103
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS: tl.constexpr, VALUES: tl.constexpr):
+    m = tl.load(rows + tl.load(src + e) * channels + c, mask=seen, other=0.0)
+    if VALUES:
+        m += tl.load(values + e * channels + c, mask=seen, other=0.0)
+    for i in tl.static_range(LOOKUPS):
+        m += tl.load(table + tl.load(at + e * LOOKUPS + i) * channels + c, mask=seen, other=0.0)
+    return m
+
+
+@triton.jit
+def moments(
+    rows, src, ptr, at, values, table, common, out, targets, channels, width,
+    LOOKUPS: tl.constexpr, VALUES: tl.constexpr, COMMON: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    v = tl.program_id(0).to(tl.int64)
+    c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    seen = c < channels
+    begin, end = tl.load(ptr + v), tl.load(ptr + v + 1)
+    real = out.dtype.element_ty
+    total = tl.zeros([BLOCK], real)
+    square = tl.zeros([BLOCK], real)
+    low = tl.full([BLOCK], float("inf"), real)
+    high = tl.full([BLOCK], float("-inf"), real)
+    for e in range(begin, end):
+        m = message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES)
+        total += m
+        square += m * m
+        low = tl.minimum(low, m)
+        high = tl.maximum(high, m)
+    count = tl.maximum(end - begin, 1).to(real)
+    mean = total / count
+    variance = square / count - mean * mean
+    some = end > begin
+    if COMMON:
+        shift = tl.load(common + v * channels + c, mask=seen, other=0.0)
+        mean += shift
+        low += shift
+        high += shift
+    to = out + ((c // width) * targets + v) * 4 * width + c % width
+    tl.store(to, tl.where(some, mean, 0.0), mask=seen)
+    tl.store(to + width, tl.where(some, low, 0.0), mask=seen)
+    tl.store(to + 2 * width, tl.where(some, high, 0.0), mask=seen)
+    tl.store(to + 3 * width, tl.where(variance > 1e-5, tl.sqrt(tl.maximum(variance, 1e-5)), 0.0), mask=seen)
+
+
+@triton.jit
+def moments_back(
+    rows, src, ptr, at, values, table, common, out, grad, to_edges, to_common, targets, channels, width,
+    LOOKUPS: tl.constexpr, VALUES: tl.constexpr, COMMON: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    v = tl.program_id(0).to(tl.int64)
+    c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    seen = c < channels
+    begin, end = tl.load(ptr + v), tl.load(ptr + v + 1)
+    real = out.dtype.element_ty
+    place = ((c // width) * targets + v) * 4 * width + c % width
+    mean = tl.load(out + place, mask=seen, other=0.0)
+    low = tl.load(out + place + width, mask=seen, other=0.0)
+    high = tl.load(out + place + 2 * width, mask=seen, other=0.0)
+    std = tl.load(out + place + 3 * width, mask=seen, other=0.0)
+    to_mean = tl.load(grad + place, mask=seen, other=0.0)
+    to_low = tl.load(grad + place + width, mask=seen, other=0.0)
+    to_high = tl.load(grad + place + 2 * width, mask=seen, other=0.0)
+    to_std = tl.load(grad + place + 3 * width, mask=seen, other=0.0)
+    shift = tl.zeros([BLOCK], real)
+    if COMMON:
+        shift = tl.load(common + v * channels + c, mask=seen, other=0.0)
+        both = tl.where(end > begin, to_mean + to_low + to_high, 0.0)
+        tl.store(to_common + v * channels + c, both, mask=seen)
+    lows = tl.zeros([BLOCK], real)
+    highs = tl.zeros([BLOCK], real)
+    for e in range(begin, end):
+        m = message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES) + shift
+        lows += tl.where(m == low, 1.0, 0.0).to(real)
+        highs += tl.where(m == high, 1.0, 0.0).to(real)
+    count = tl.maximum(end - begin, 1).to(real)
+    # Tied edges share equally: the order of edges makes no difference.
+    to_low = to_low / tl.maximum(lows, 1.0)
+    to_high = to_high / tl.maximum(highs, 1.0)
+    deviation = tl.where(std > 0, to_std / (count * tl.where(std > 0, std, 1.0)), 0.0)
+    to_mean = to_mean / count - deviation * mean
+    for e in range(begin, end):
+        m = message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES) + shift
+        g = to_mean + deviation * m + tl.where(m == low, to_low, 0.0) + tl.where(m == high, to_high, 0.0)
+        tl.store(to_edges + e * channels + c, g, mask=seen)
+
+
+@triton.jit
+def gathered(edges, ptr, order, out, channels, BLOCK: tl.constexpr):
+    s = tl.program_id(0).to(tl.int64)
+    c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    seen = c < channels
+    total = tl.zeros([BLOCK], out.dtype.element_ty)
+    for k in range(tl.load(ptr + s), tl.load(ptr + s + 1)):
+        total += tl.load(edges + tl.load(order + k) * channels + c, mask=seen, other=0.0)
+    tl.store(out + s * channels + c, total, mask=seen)
+
+
+@triton.jit
+def scalers(count, delta, v):
+    d, constant = tl.load(count + v), tl.load(delta + v)
+    return tl.log(d + 1) / constant, constant / tl.log(tl.maximum(d, 1.0) + 1)
+
+
+@triton.jit
+def scale(x, own, count, delta, out, rows, channels, width, BLOCK: tl.constexpr):
+    v = tl.program_id(0).to(tl.int64)
+    c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    seen = c < channels
+    amplify, attenuate = scalers(count, delta, v)
+    place = ((c // width) * rows + v) * 3 * width + c % width
+    y = tl.load(own + v * channels + c, mask=seen, other=0.0) + tl.load(x + place, mask=seen, other=0.0)
+    y += amplify * tl.load(x + place + width, mask=seen, other=0.0)
+    y += attenuate * tl.load(x + place + 2 * width, mask=seen, other=0.0)
+    tl.store(out + v * channels + c, y, mask=seen)
+
+
+@triton.jit
+def scale_back(grad, count, delta, to, rows, channels, width, BLOCK: tl.constexpr):
+    v = tl.program_id(0).to(tl.int64)
+    c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    seen = c < channels
+    amplify, attenuate = scalers(count, delta, v)
+    g = tl.load(grad + v * channels + c, mask=seen, other=0.0)
+    place = ((c // width) * rows + v) * 3 * width + c % width
+    tl.store(to + place, g, mask=seen)
+    tl.store(to + place + width, amplify * g, mask=seen)
+    tl.store(to + place + 2 * width, attenuate * g, mask=seen)
