@@ -57,13 +57,14 @@ class Padding:
     at: Tensor  # [n] where each row goes in [silos * most]
 
     def pad(self, x: Tensor) -> Tensor:
-        """[n, d] to [silos, most, d]."""
-        out = x.new_zeros(self.silos * self.most, x.shape[1])
-        return out.index_copy_(0, self.at, x).view(self.silos, self.most, -1)
+        """[..., n, d] to [..., silos, most, d]."""
+        shape = *x.shape[:-2], self.silos * self.most, x.shape[-1]
+        out = x.new_zeros(shape).index_copy_(-2, self.at, x)
+        return out.view(*x.shape[:-2], self.silos, self.most, x.shape[-1])
 
     def unpad(self, x: Tensor) -> Tensor:
-        """[silos, most, d] to [n, d]."""
-        return x.flatten(0, 1).index_select(0, self.at)
+        """[..., silos, most, d] to [..., n, d]."""
+        return x.flatten(-3, -2).index_select(-2, self.at)
 
 
 @dataclass

@@ -125,3 +125,13 @@ def _padded(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padding | N
     wide = linear_map(x, padding.pad, padding.unpad)
     out = wide @ weight if bias is None else torch.baddbmm(bias[:, None], wide, weight)
     return linear_map(out, padding.unpad, padding.pad)
+
+
+def tower_product(x: Tensor, weight: Tensor, rows: Rows) -> Tensor:
+    """Rows of each tower [towers, n, in] times the tower's weight [sets, towers, in, out]: [towers, n, out]."""
+    if len(weight) == 1:
+        return torch.bmm(x, weight[0])
+    if x.is_cuda and rows.padding is not None:
+        wide = linear_map(x, rows.padding.pad, rows.padding.unpad)
+        return linear_map(wide @ weight.transpose(0, 1), rows.padding.unpad, rows.padding.pad)
+    return torch.stack([product(tower, w, None, rows) for tower, w in zip(x, weight.unbind(1), strict=True)])

@@ -14,7 +14,7 @@ from isthmus.nn.edges import Edges, mapped
 from isthmus.nn.kernels import compiled
 from isthmus.nn.kernels.fused import scale
 from isthmus.nn.layer import Layer, at_targets, product_at_targets
-from isthmus.nn.linear import Linear, product
+from isthmus.nn.linear import Linear, tower_product
 from isthmus.nn.monoid import Aggregate, Message, Moments
 from isthmus.nn.sets import per_row
 
@@ -77,18 +77,10 @@ class PNA(Layer):
     def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
         """V of the four aggregates, scaled and summed; then mix the towers."""
         assert near.count is not None
-        scaled = self._scale(
-            self._post(near.value.flatten(2), block), at_targets(self.own, h, block), near.count, block
-        )
+        each = tower_product(near.value.flatten(2), self.post, block.targets)
+        scaled = self._scale(each, at_targets(self.own, h, block), near.count, block)
         out: Tensor = self.out(scaled, block.targets)
         return out
-
-    def _post(self, four: Tensor, block: Block) -> Tensor:
-        """V_t of each tower's four aggregates: [towers, n, 4 inputs] to [towers, n, 3 outputs / towers]."""
-        if len(self.post) == 1:
-            return torch.bmm(four, self.post[0])
-        each = zip(four, self.post.unbind(1), strict=True)
-        return torch.stack([product(x, weight, None, block.targets) for x, weight in each])
 
     def _scale(self, x: Tensor, own: Tensor, count: Tensor, block: Block) -> Tensor:
         """Own row + x_0 + x_1 log(d + 1) / delta + x_2 delta / log(d + 1): [n, outputs]."""

@@ -30,9 +30,10 @@ def moments_back(of: Messages, out: Tensor, grad: Tensor) -> tuple[Tensor, Tenso
         programs.moments_back[_grid(of.targets, of.rows)](*_inputs(of), *ends, *_sizes(of))
     if of.table is None or of.at is None:
         return edges, None, common
-    # Adding in place would add in changing order; a product does not.
-    entries = torch.arange(len(of.table), device=edges.device)
-    return edges, (entries[:, None, None] == of.at).sum(2, dtype=edges.dtype) @ edges, common
+    # Adding rows in place would add in changing order; a product with how often each edge uses each entry does not.
+    uses = edges.new_zeros(len(edges), len(of.table))
+    uses.scatter_add_(1, of.at, edges.new_ones(1, 1).expand_as(of.at))
+    return edges, uses.T @ edges, common
 
 
 def gathered(edges: Tensor, ptr: Tensor, order: Tensor) -> Tensor:
