@@ -10,7 +10,7 @@ from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import Stack, build_stack
 from isthmus.sample.batches import Batcher
 from isthmus.sample.neighbours import Sample, Sampler, spread
-from isthmus.sample.order import Joint, Local, Pool, draw_batches
+from isthmus.sample.order import ORDERS, Joint, Local, Pool, draw_batches
 from isthmus.wire.base import LocalWire
 from tests.small import small_graph
 
@@ -113,3 +113,12 @@ def test_joint_ranks_do_not_depend_on_who_owns_what() -> None:
 
 def test_spread_lists_ranges() -> None:
     assert spread(torch.tensor([3, 9, 0]), torch.tensor([2, 0, 3])).tolist() == [3, 4, 0, 1, 2]
+
+
+def test_what_a_seed_counts_in_a_shared_loss() -> None:
+    """Joint batches: all seeds alike. Local ones: silos by their nodes, among those that have seeds left."""
+    none = torch.zeros(0, dtype=torch.int64)
+    pool = Pool(none, none, (0, 0), torch.tensor([10, 2, 0]))
+    torch.testing.assert_close(ORDERS["local"].seed_weights(pool, 4, 0), torch.tensor([10 / 48, 2 / 24, 0]).double())
+    torch.testing.assert_close(ORDERS["local"].seed_weights(pool, 4, 2), torch.tensor([1 / 2, 0, 0]).double())
+    assert ORDERS["joint"].seed_weights(pool, 5, 2).tolist() == [1 / 2, 1 / 2, 1 / 2]

@@ -62,7 +62,7 @@ def step(run: Run, seeds: Seeds) -> None:
     counts = seeds.counts().to(per_silo)
     run.active = counts > 0
     if run.sync.lockstep:
-        loss = per_silo.sum() / max(seeds.count, 1)
+        loss = (per_silo * seeds.weights.to(per_silo)).sum()
     else:
         loss = (per_silo / counts.clamp(min=1)).sum()
     penalty = run.objective.penalty(run)

@@ -68,7 +68,8 @@ class OptimES(Exchange):
     def _push(self, run: Run) -> None:
         """Every silo computes its boundary rows on its whole graph and sends those of the hidden layers."""
         none = torch.zeros(0, dtype=torch.int64, device=run.device)
-        batch = run.batcher.whole(Seeds(none, none, (0,) * (len(run.wire.mine) + 1), 0), run.step)
+        mine = len(run.wire.mine)
+        batch = run.batcher.whole(Seeds(none, none, (0,) * (mine + 1), 0, torch.zeros(mine)), run.step)
         asked = run.wire.ask(self.boundary, self.boundary.halo)
         served, halo = asked.lots(run.wire.silos)
         hidden = list(layers(run, batch, Pass(False, run.seed, run.step)))[:-1]

@@ -25,6 +25,7 @@ class Seeds:
     slot: Tensor  # [s] place in the batch, for ego ids
     ptr: tuple[int, ...]  # by silo
     count: int
+    weights: Tensor  # [my silos] what one seed counts in a loss that all silos share
 
     def counts(self) -> Tensor:
         """Seeds of each of my silos."""

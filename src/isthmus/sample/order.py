@@ -26,7 +26,9 @@ class Pool:
 
     def all(self) -> Seeds:
         """Everything in one batch."""
-        return Seeds(self.index, torch.arange(len(self.index)), self.ptr, int(self.counts.sum()))
+        total = int(self.counts.sum())
+        weights = torch.full((len(self.ptr) - 1,), 1 / max(total, 1), dtype=torch.float64)
+        return Seeds(self.index, torch.arange(len(self.index)), self.ptr, total, weights)
 
 
 class Local:
@@ -44,6 +46,12 @@ class Local:
         """Seeds of the whole federation at each step."""
         steps = -(-int(pool.counts.max()) // size)
         return [int((pool.counts - t * size).clamp(0, size).sum()) for t in range(steps)]
+
+    def seed_weights(self, pool: Pool, size: int, step: int) -> Tensor:
+        """The weight of one seed of each silo in a joint loss: silos count by their nodes, however few are left."""
+        left = (pool.counts - step * size).clamp(0, size)
+        nodes = (pool.counts * (left > 0)).double()
+        return nodes / nodes.sum() / left.clamp(min=1)
 
 
 class Joint:
@@ -66,6 +74,11 @@ class Joint:
         """Seeds of the whole federation at each step."""
         total = int(pool.counts.sum())
         return [min(size, total - first) for first in range(0, total, size)]
+
+    def seed_weights(self, pool: Pool, size: int, step: int) -> Tensor:
+        """The weight of one seed of each silo in a joint loss: all seeds count alike."""
+        total = int(pool.counts.sum())
+        return torch.full((len(pool.counts),), 1 / min(size, total - step * size), dtype=torch.float64)
 
 
 def _rank(hashes: Tensor) -> Tensor:
@@ -95,7 +108,8 @@ def draw_batches(pool: Pool, wire: Wire, how: str, size: int, seed: int, purpose
     by_step = torch.argsort(step, stable=True)
     counts = rule.seeds_per_step(pool, size)
     parts = by_step.split(torch.bincount(step, minlength=len(counts)).tolist())
-    for part, count in zip(parts, counts, strict=True):
+    for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
         held = torch.bincount(silo[part], minlength=len(pool.ptr) - 1)
         ptr = (0, *held.cumsum(0).tolist())
-        yield Seeds(pool.index[part], rank[part] % size, ptr, count)
+        weights = rule.seed_weights(pool, size, number)[list(wire.mine)]
+        yield Seeds(pool.index[part], rank[part] % size, ptr, count, weights)

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class SyncSGD(Sync):
-    """g <- sum_i grad of (sum of silo i's seed losses) / (seeds of all silos); every silo takes the same step."""
+    """g <- sum_i w_i grad of (silo i's mean seed loss); every silo takes the same step.
+
+    w_i is the silo's share of the seeds where batches are joint, so that all seeds count alike; its share of the
+    training nodes where each silo draws its own.
+    """
 
     lockstep: ClassVar[bool] = True
     alone: ClassVar[bool] = False

@@ -61,9 +61,9 @@ static inline __attribute__((always_inline)) void NAME(aggregate)(
 static inline __attribute__((always_inline)) void NAME(adjoint)(
     const NAME(Message) *of, int64_t begin, int64_t end, int64_t from, int64_t n, const real *common, const real *out,
     const real *grad, int64_t width, real *to_edges, real *to_table, real *to_common) {
-    real m[CHUNK], c[CHUNK], lows[CHUNK], highs[CHUNK], deviation[CHUNK], shift[CHUNK];
+    real m[CHUNK], c[CHUNK], sum[CHUNK], lows[CHUNK], highs[CHUNK], deviation[CHUNK], shift[CHUNK];
     for (int64_t j = 0; j < n; j++) {
-        lows[j] = highs[j] = 0;
+        sum[j] = lows[j] = highs[j] = 0;
         c[j] = common ? common[j] : 0; /* messages are compared with aggregates in the same sum as they were stored */
     }
     if (to_common)
@@ -72,6 +72,7 @@ static inline __attribute__((always_inline)) void NAME(adjoint)(
     for (int64_t e = begin; e < end; e++) {
         NAME(message)(of, e, from, n, m);
         for (int64_t j = 0; j < n; j++) {
+            sum[j] += m[j];
             lows[j] += m[j] + c[j] == out[width + j];
             highs[j] += m[j] + c[j] == out[2 * width + j];
         }
@@ -82,7 +83,7 @@ static inline __attribute__((always_inline)) void NAME(adjoint)(
         lows[j] = grad[width + j] / lows[j];
         highs[j] = grad[2 * width + j] / highs[j];
         deviation[j] = std > 0 ? grad[3 * width + j] * one / std : 0;
-        shift[j] = grad[j] * one - deviation[j] * (out[j] - c[j]);
+        shift[j] = grad[j] * one - deviation[j] * (sum[j] * one);
     }
     for (int64_t e = begin; e < end; e++) {
         NAME(message)(of, e, from, n, m);

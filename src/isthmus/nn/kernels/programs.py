@@ -66,7 +66,6 @@ def moments_back(
     begin, end = tl.load(ptr + v), tl.load(ptr + v + 1)
     real = out.dtype.element_ty
     place = ((c // width) * targets + v) * 4 * width + c % width
-    mean = tl.load(out + place, mask=seen, other=0.0)
     low = tl.load(out + place + width, mask=seen, other=0.0)
     high = tl.load(out + place + 2 * width, mask=seen, other=0.0)
     std = tl.load(out + place + 3 * width, mask=seen, other=0.0)
@@ -79,10 +78,13 @@ def moments_back(
         shift = tl.load(common + v * channels + c, mask=seen, other=0.0)
         both = tl.where(end > begin, to_mean + to_low + to_high, 0.0)
         tl.store(to_common + v * channels + c, both, mask=seen)
+    total = tl.zeros([BLOCK], real)
     lows = tl.zeros([BLOCK], real)
     highs = tl.zeros([BLOCK], real)
     for e in range(begin, end):
-        m = message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES) + shift
+        m = message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES)
+        total += m
+        m += shift
         lows += tl.where(m == low, 1.0, 0.0).to(real)
         highs += tl.where(m == high, 1.0, 0.0).to(real)
     count = tl.maximum(end - begin, 1).to(real)
@@ -90,10 +92,12 @@ def moments_back(
     to_low = to_low / tl.maximum(lows, 1.0)
     to_high = to_high / tl.maximum(highs, 1.0)
     deviation = tl.where(std > 0, to_std / (count * tl.where(std > 0, std, 1.0)), 0.0)
-    to_mean = to_mean / count - deviation * mean
+    to_mean = to_mean / count - deviation * (total / count)
     for e in range(begin, end):
-        m = message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES) + shift
-        g = to_mean + deviation * m + tl.where(m == low, to_low, 0.0) + tl.where(m == high, to_high, 0.0)
+        m = message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES)
+        g = to_mean + deviation * m
+        m += shift
+        g += tl.where(m == low, to_low, 0.0) + tl.where(m == high, to_high, 0.0)
         tl.store(to_edges + e * channels + c, g, mask=seen)
 
 
