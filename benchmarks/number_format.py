@@ -2,7 +2,7 @@
 
     python benchmarks/number_format.py --json docs/results/number_format.json
 
-Pattern graphs of 1024 nodes over 5 silos (Louvain, resolution 3), sync-sgd+fwd-bwd-le with joint batches; Multi-PNA
+Pattern graphs of 4096 nodes over 5 silos (Louvain, resolution 3), sync-sgd+fwd-bwd-le with joint batches; Multi-PNA
 with 3 layers. Embeddings and adjoints travel in the given format, everything else as it is.
 """
 
@@ -35,8 +35,8 @@ FORMATS = ("float32", "bfloat16")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=1024)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--nodes", type=int, default=4096)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the numbers here")
