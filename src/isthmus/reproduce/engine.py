@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from isthmus.reproduce.child import go_on
 from isthmus.reproduce.plan import Job
 from isthmus.reproduce.progress import Show
 
+Ended = Generator[tuple[Job, str]]  # each run as it ends, and what went wrong
 _LOG = "child.log"
 _LAST = 6  # lines of a failed child's log that are shown
 _PATIENCE = 10.0  # seconds in which the children of a killed parent are gone
@@ -29,7 +30,7 @@ def sole_owner(out: Path) -> Iterator[int]:
     """Hold a lock on the folder, so that two programs never train the same run; yields it for children to hold too."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        handle = os.open(out / ".lock", os.O_RDWR | os.O_CREAT)
+        handle = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise IsthmusError(f"'{out}' cannot be used: {error.strerror}; choose another --out.") from error
     try:
@@ -51,7 +52,7 @@ def _locked(handle: int) -> bool:
     return True
 
 
-def run_jobs(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> Iterator[tuple[Job, str]]:
+def run_jobs(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> Ended:
     """Run all, and yield each as it ends, with what went wrong (empty: nothing). One that fails stops no other."""
     computed = [job for job in jobs if job.row.compute is not None]
     trained = [job for job in jobs if job.row.compute is None]
@@ -59,7 +60,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> Iterat
     yield from _run_here(trained, show) if workers == 1 else _run_children(trained, workers, lock, show)
 
 
-def _run_here(jobs: Sequence[Job], show: Show) -> Iterator[tuple[Job, str]]:
+def _run_here(jobs: Sequence[Job], show: Show) -> Ended:
     for job in jobs:
         show.started(job)
         error = ""
@@ -98,7 +99,7 @@ class _Child:
         return "\n".join([*said, f"({how}; the whole log is {self.job.path / _LOG})"])
 
 
-def _run_children(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> Iterator[tuple[Job, str]]:
+def _run_children(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> Ended:
     waiting, running = list(jobs), list[_Child]()
     try:
         while waiting or running:

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,11 @@ def reproduce(name: str, wish: Wish) -> tuple[Findings, Path, list[str]]:
         missing = [job for job in plan.wanted if job.state != FINISHED]
         show = show_for(missing, wish.jobs)
         try:
-            for job, error in run_jobs(missing, wish.jobs, lock, show):
-                if error:
-                    errors[job.label] = error
-                if all(each.state == FINISHED or each.label in errors for each in plan.of(job.row)):
-                    write_findings(collect(plan, errors, facts), plan.out)
+            with closing(run_jobs(missing, wish.jobs, lock, show)) as ended:
+                for job, error in ended:
+                    errors |= {job.label: error} if error else {}
+                    if all(each.state == FINISHED or each.label in errors for each in plan.of(job.row)):
+                        write_findings(collect(plan, errors, facts), plan.out)
         except KeyboardInterrupt:
             raise IsthmusError("Interrupted; the same command goes on where it stopped.") from None
         finally:

@@ -106,8 +106,9 @@ def make_plan(study: Study, wish: Wish) -> Plan:
         raise IsthmusError(f"--seeds is {wish.seeds}; it must be at least 1.")
     if wish.jobs < 1:
         raise IsthmusError(f"--jobs is {wish.jobs}; it must be at least 1.")
-    out = Path(wish.out or _default_out(study, wish))
-    study = variant(study, wish)
+    silos = wish.silos if wish.silos is not None else parse_set(wish.sets).get("data", {}).get("silos")
+    out = Path(wish.out or _default_out(study, silos, wish.quick))
+    study = variant(study, silos, wish.quick)
     seeds = wish.seeds or study.seeds
     jobs = tuple(
         Job(row, config, out / row.slug / f"seed-{config.seed}")
@@ -118,18 +119,18 @@ def make_plan(study: Study, wish: Wish) -> Plan:
     return Plan(study, out, jobs, tuple(job for job in jobs if job.row in chosen), seeds)
 
 
-def variant(study: Study, wish: Wish) -> Study:
+def variant(study: Study, silos: int | None, quick: bool) -> Study:
     """The study on the scale and for the number of silos that were asked for."""
-    if wish.quick:
+    if quick:
         if study.quick is None:
             raise IsthmusError(f"'{study.name}' has no --quick form; make it short with --epochs and --set.")
         study = study.quick
-    return study if wish.silos is None else study.with_silos(wish.silos)
+    return study if silos is None else study.with_silos(silos)
 
 
-def _default_out(study: Study, wish: Wish) -> str:
-    silos = f"-k{wish.silos}" if wish.silos is not None and wish.silos != study.silos else ""
-    return f"runs/reproduce/{study.name}{silos}{'-quick' if wish.quick else ''}"
+def _default_out(study: Study, silos: int | None, quick: bool) -> str:
+    other = f"-k{silos}" if silos is not None and silos != study.silos else ""
+    return f"runs/reproduce/{study.name}{other}{'-quick' if quick else ''}"
 
 
 def _configs(study: Study, row: Row, wish: Wish, seeds: int) -> list[RunConfig]:

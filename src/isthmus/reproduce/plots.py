@@ -15,7 +15,7 @@ _ACROSS = 4  # small panels in a line
 @drawing
 def beside(findings: Findings) -> Canvas:
     """The headline and the small panels as one drawing for the page."""
-    canvas = Canvas(_height(findings))
+    canvas = Canvas(sum(_heights(findings)))
     canvas.figure.clear()
     _draw(canvas.figure, findings)
     return canvas
@@ -31,7 +31,7 @@ def files(findings: Findings) -> dict[str, bytes]:
     style = {"font.size": 8.5, "svg.hashsalt": findings.study.name, "svg.fonttype": "none", "text.parse_math": False}
     out = {"plot.png": io.BytesIO(), "plot.svg": io.BytesIO()}
     with rc_context(style):
-        figure = Figure((8.5, 1.25 * _height(findings)), layout="constrained", facecolor="white")
+        figure = Figure((8.5, 0.4 + 1.1 * sum(_heights(findings))), layout="constrained", facecolor="white")
         _draw(figure, findings)
         figure.suptitle(f"{findings.study.title}\n{findings.study.source}", x=0.01, ha="left", size=9.5)
         FigureCanvasAgg(figure).print_png(out["plot.png"], metadata={"Software": None})
@@ -43,30 +43,29 @@ def _lines(findings: Findings) -> int:
     return -(-(len(findings.study.columns) - 1) // _ACROSS)
 
 
-def _height(findings: Findings) -> float:
-    rows = len(findings.lines)
-    return 0.8 + 0.24 * rows + _lines(findings) * (0.45 + 0.11 * rows)
+def _heights(findings: Findings) -> list[float]:
+    """Of the headline's panel, and of all small ones, in inches."""
+    rows, lines = len(findings.lines), _lines(findings)
+    return [0.7 + 0.24 * rows] + [lines * (0.4 + 0.11 * rows)] * (lines > 0)
 
 
 def _draw(figure: Any, findings: Findings) -> None:
-    """The headline over the whole width, the other columns in small panels below."""
-    rows = len(findings.lines)
-    lines = _lines(findings)
-    grid = figure.add_gridspec(1 + lines, _ACROSS, height_ratios=[0.8 + 0.24 * rows] + [0.45 + 0.11 * rows] * lines)
+    """The headline over the whole width, the other columns in small panels below, rows in the same order."""
     *others, last = findings.study.columns
-    top = figure.add_subplot(grid[0, :])
-    _panel(top, findings, last.label, [line.row.label for line in findings.lines], 5.0)
-    top.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, handletextpad=0.3, frameon=False)
+    names = [line.row.label for line in findings.lines]
+    upper, *lower = figure.subfigures(2 if others else 1, 1, height_ratios=_heights(findings), squeeze=False)[:, 0]
+    _panel(upper.add_subplot(), findings, last.label, names, 5.0)
+    upper.axes[0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, handletextpad=0.3, frameon=False)
     for number, column in enumerate(others):
-        axes = figure.add_subplot(grid[1 + number // _ACROSS, number % _ACROSS])
-        _panel(axes, findings, column.label, [""] * rows, 2.6)
+        axes = lower[0].add_subplot(_lines(findings), min(_ACROSS, len(others)), 1 + number)
+        _panel(axes, findings, column.label, [""] * len(names), 2.6)
 
 
 def _panel(axes: Any, findings: Findings, column: str, names: list[str], size: float) -> None:
     """One column: a dot for the paper, one for ours with its deviation, and a line between them."""
+    named: set[str] = set()
     for place, line in enumerate(findings.lines):
-        cell = line.cells[column]
-        _pair(axes, cell, place, size)
+        _pair(axes, line.cells[column], place, size, named)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -79,12 +78,13 @@ def _panel(axes: Any, findings: Findings, column: str, names: list[str], size: f
     axes.set_title(column, loc="right", size=8.5, color=INK)
 
 
-def _pair(axes: Any, cell: Cell, place: int, size: float) -> None:
-    first = place == 0
+def _pair(axes: Any, cell: Cell, place: int, size: float, named: set[str]) -> None:
+    """The two dots of a row; the first of each kind is ``named`` in the legend."""
     if cell.paper is not None and cell.ours is not None:
         axes.plot([cell.paper.mean, cell.ours.mean], [place, place], color=MUTED, linewidth=0.9)
     look = {"markersize": size, "elinewidth": 0.9, "capsize": 0, "linestyle": "none"}
     for value, colour, mark, name in ((cell.paper, PAPER, "D", "paper"), (cell.ours, OURS, "o", "ours")):
         if value is not None:
-            label = name if first else None
+            label = None if name in named else name
             axes.errorbar(value.mean, place, xerr=value.std or None, fmt=mark, color=colour, label=label, **look)
+            named.add(name)
