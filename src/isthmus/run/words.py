@@ -36,8 +36,8 @@ WORDS: dict[Kind, Words] = {
         "They tell which nodes exist. Read a hash as the id itself: the run's seed is enough to undo it.",
         up="Keyed hashes of the ids of the nodes a silo owns, to find nodes with two owners.",
         down="The hashes that two silos both sent; an empty list where every node has one owner.",
-        peer="Public ids of this silo's nodes that the sender's edges refer to, and keys of those edges; where steps are "
-        "sampled, which of them a step needs, how far they lie from a seed, and the places of seeds in the batch.",
+        peer="Public ids of this silo's nodes that the sender's edges refer to, and keys of those edges; where steps "
+        "are sampled, which of them a step needs, how far they lie from a seed, and the places of seeds in the batch.",
     ),
     Kind.ORDER: Words(
         "the order of training nodes or edges",
