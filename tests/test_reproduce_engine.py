@@ -32,6 +32,7 @@ TINY = Study(
     title="Three methods on a small graph",
     summary="for tests",
     source="Nobody 1999, Table 1",
+    measure="per cent",
     columns=(*COLUMNS, mean_of("mean", COLUMNS)),
     rows=(
         Row("Alone", {"method": "local"}, {"acc": Value(40.0, 1.0), "F1": Value(30.0), "mean": Value(35.0)}),
@@ -41,9 +42,11 @@ TINY = Study(
     base=BASE,
     silos=3,
 )
-BROKEN = Study("broken", "One row fails", "", "", TINY.columns, (Row("Bad", TOO_MANY), *TINY.rows[:2]), BASE, seeds=1)
+BROKEN = Study(
+    "broken", "One row fails", "", "", "%", TINY.columns, (Row("Bad", TOO_MANY), *TINY.rows[:2]), BASE, seeds=1
+)
 LONG = {**BASE, "train": {**BASE["train"], "epochs": 150}}
-SLOW = Study("slow", "Long runs", "", "", TINY.columns, TINY.rows[:2], LONG, seeds=1)
+SLOW = Study("slow", "Long runs", "", "", "%", TINY.columns, TINY.rows[:2], LONG, seeds=1)
 ROWS = ("alone", "fed-avg", "ours")
 
 

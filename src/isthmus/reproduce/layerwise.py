@@ -7,15 +7,20 @@ a placeholder at the far end, port tables stay at home, scores are plain means o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from isthmus.data.patterns import STRUCTURAL, TASKS
 from isthmus.reproduce.constant import constant_predictor
-from isthmus.reproduce.study import Column, Row, Study, mean_of, score
+from isthmus.reproduce.study import Column, Row, Study, Value, mean_of, score
 from isthmus.reproduce.tables import read_table, values
+from isthmus.run.recipe import merge_into
 
 PAPER = "Ceydeli 2026"
 MACRO = "macro"
+MEASURE = "PR-AUC of the rarer class, %"
 PLACEHOLDER: dict[str, Any] = {"exchange": {"halo": "placeholder"}}
 PORTS_AT_HOME: dict[str, Any] = {"sync": {"private": ["encoder"]}}
 TOGETHER: dict[str, Any] = {"train": {"batches": "joint"}}
@@ -37,6 +42,7 @@ SPLITS: dict[str, dict[str, Any]] = {
     "louvain": {"split": "louvain", "resolution": 3.0},
     "metis": {"split": "metis", "communities": 256},
 }
+KEPT = {"without": "drop", "with": "placeholder"}
 METHODS: dict[str, dict[str, Any]] = {
     "Fully Local": {"method": "local", **PLACEHOLDER},
     "FedAvg": {"method": "fedavg", **PLACEHOLDER, **PORTS_AT_HOME},
@@ -75,6 +81,7 @@ def ten_rows(split: str, title: str, table: str, number: str) -> Study:
         title=f"Ten methods on pattern graphs, {title} split",
         summary=f"ten methods with and without layer-wise exchange, {title} split (Table {number})",
         source=f"{PAPER}, Table {number}",
+        measure=MEASURE,
         columns=columns(STRUCTURAL),
         rows=(*rows, *OURS),
         base=recipe({**SPLITS[split], "silos": 15}),
@@ -91,6 +98,7 @@ def reference() -> Study:
         title="Reference points on pattern graphs: centralised, and a constant",
         summary="centralised training, and the constant predictor (Table 7.1)",
         source=f"{PAPER}, Table 7.1",
+        measure=MEASURE,
         columns=columns(STRUCTURAL),
         rows=(
             Row(top, {"method": "centralised", **TOGETHER}, paper[top]),
@@ -105,9 +113,8 @@ def cross_edges() -> Study:
     """Each silo alone, with its cross edges kept (the far end a placeholder) or dropped."""
     rows = []
     for line in read_table("layerwise_local_cross_edges"):
-        kept = line["cross_client_edges"] == "with"
         data = {**SPLITS[line["split"]], "silos": int(line["k"])}
-        overrides = {"method": "local", "data": data, "exchange": {"halo": "placeholder" if kept else "drop"}}
+        overrides = {"method": "local", "data": data, "exchange": {"halo": KEPT[line["cross_client_edges"]]}}
         label = f"{line['split']} k={line['k']} {line['cross_client_edges']}"
         rows.append(Row(label, overrides, values(line, (*STRUCTURAL, MACRO))))
     return Study(
@@ -115,15 +122,50 @@ def cross_edges() -> Study:
         title="Each silo alone, with and without its cross edges",
         summary="each silo alone, cross edges kept or dropped, 3 to 15 silos (Table A.1)",
         source=f"{PAPER}, Table A.1",
+        measure=MEASURE,
         columns=columns(STRUCTURAL),
         rows=tuple(rows),
         base=recipe({}),
     )
 
 
+# On a small scale: three layers, the two tasks that three hops can solve, and steps enough for shared gradients to find
+# them. Joint batches are those of one party: they need as many seeds as several silos' small batches have together.
+FEW_TASKS = ("C2", "C3")
+QUICK: dict[str, Any] = {
+    "data": {"nodes": 4096, "tasks": list(FEW_TASKS)},
+    "model": {"layers": 3, "hidden": 32},
+    "train": {"epochs": 5, "batch": 8, "fanout": [10], "lr": 5e-3},
+}
+QUICK_JOINT: dict[str, Any] = {"train": {"batch": 32, "lr": 3e-3}}
+
+
+def with_quick(study: Study, changes: Mapping[str, Any], labels: Sequence[str] = ()) -> Study:
+    """The study, and beside it the same on a small scale; the paper's mean is then that of the tasks that are left."""
+    base = merge_into(merge_into(deepcopy(dict(study.base)), deepcopy(QUICK)), changes)
+    rows = [_quick_row(row) for row in study.rows if row.label in labels or not labels]
+    note = (
+        "Quick: small graphs, three layers, two tasks, few epochs. Look at the order of the groups of rows, not at the "
+        "values. The paper's mean is over the same two tasks."
+    )
+    silos = None if study.silos is None else base["data"]["silos"]
+    small = replace(study, base=base, rows=tuple(rows), columns=columns(FEW_TASKS), silos=silos, seeds=1, notes=(note,))
+    return replace(study, quick=small)
+
+
+def _quick_row(row: Row) -> Row:
+    overrides = dict(row.overrides)
+    if overrides.get("train") == TOGETHER["train"]:
+        overrides["train"] = {**TOGETHER["train"], **QUICK_JOINT["train"]}
+    if not row.paper:
+        return replace(row, overrides=overrides)
+    each = {task: row.paper[task] for task in FEW_TASKS}
+    return replace(row, overrides=overrides, paper={**each, MACRO: Value(fmean(v.mean for v in each.values()))})
+
+
 STUDIES = (
-    reference(),
-    ten_rows("louvain", "Louvain", "layerwise_louvain_k15", "7.2"),
-    ten_rows("metis", "METIS", "layerwise_metis_k15", "7.3"),
-    cross_edges(),
+    with_quick(reference(), {"data": {"tasks": [*TASKS[:4], *FEW_TASKS]}}),
+    with_quick(ten_rows("louvain", "Louvain", "layerwise_louvain_k15", "7.2"), {"data": {"silos": 8}}),
+    with_quick(ten_rows("metis", "METIS", "layerwise_metis_k15", "7.3"), {"data": {"silos": 8}}),
+    with_quick(cross_edges(), {}, [f"{split} k={k} {kept}" for split in SPLITS for k in (3, 15) for kept in KEPT]),
 )

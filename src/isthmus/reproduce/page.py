@@ -20,7 +20,10 @@ def study_page(findings: Findings) -> str:
         page.box(cautions(findings)),
         _tiles(findings),
         _headline(findings),
-        page.figure(beside(findings), "The paper's value and ours, row by row; bars are deviations over seeds."),
+        page.figure(
+            beside(findings),
+            "The paper's value and ours; small panels have the same rows. Bars are deviations over seeds.",
+        ),
         _columns(findings),
         _repeat(findings),
     ]
@@ -53,6 +56,7 @@ def _tiles(findings: Findings) -> str:
 
 def _headline(findings: Findings) -> str:
     """The table by the column that rows are judged by."""
+    study = findings.study
     head = ["Row", "Paper", "Ours", "Difference", "Ours, pooled", "Seeds", "Time a run"]
     rows: list[page.Line] = []
     for line in findings.lines:
@@ -61,8 +65,8 @@ def _headline(findings: Findings) -> str:
         values = (value_text(cell.paper), value_text(cell.ours), _difference(cell), pooled)
         rows.append([line.row.label, *values, str(len(line.seeds)), duration(line.seconds)])
     note = (
-        f"{findings.study.headline.label}. ± is the deviation over seeds. Rows without a value of the paper are ours. "
-        "Pooled: over the predictions of all silos together, another number than the mean over silos."
+        f"{study.headline.label}: {study.measure}. ± is the deviation over seeds. Rows without a value "
+        "of the paper are ours. Pooled: over the predictions of all silos together, not the mean over silos."
     )
     return f"<h2>Paper and ours</h2>{page.table(head, rows, note)}"
 

@@ -55,6 +55,7 @@ def _draw(figure: Any, findings: Findings) -> None:
     names = [line.row.label for line in findings.lines]
     upper, *lower = figure.subfigures(2 if others else 1, 1, height_ratios=_heights(findings), squeeze=False)[:, 0]
     _panel(upper.add_subplot(), findings, last.label, names, 5.0)
+    upper.axes[0].set_xlabel(findings.study.measure, color=INK)
     upper.axes[0].legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, handletextpad=0.3, frameon=False)
     for number, column in enumerate(others):
         axes = lower[0].add_subplot(_lines(findings), min(_ACROSS, len(others)), 1 + number)

@@ -137,7 +137,13 @@ def as_json(findings: Findings) -> str:
         for line in findings.lines
     ]
     study = findings.study
-    head = {"study": study.name, "title": study.title, "source": study.source, **findings.facts}
+    head = {
+        "study": study.name,
+        "title": study.title,
+        "source": study.source,
+        "measure": study.measure,
+        **findings.facts,
+    }
     order = {"pairs": pairs, "swapped": [list(pair) for pair in swapped], "ties_within": study.close}
     whole = {**head, "complete": findings.complete, "notes": list(study.notes), "order": order, "rows": rows}
     return json.dumps(whole, indent=2) + "\n"

@@ -85,15 +85,16 @@ class Row:
 class Study:
     """A table to reproduce; the last column is the one that rows are judged by.
 
-    ``base`` is the recipe that all rows share. ``silos`` is the number that the paper's values hold for; None where
-    each row has its own. ``close``: rows nearer than this in the paper are ties. ``quick`` is the same study on a
-    small scale.
+    ``measure`` says what the numbers are. ``base`` is the recipe that all rows share. ``silos`` is the number that the
+    paper's values hold for; None where each row has its own. ``close``: rows nearer than this in the paper are ties.
+    ``quick`` is the same study on a small scale.
     """
 
     name: str
     title: str
     summary: str
     source: str
+    measure: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     base: Mapping[str, Any]

@@ -53,4 +53,4 @@ def study_table(findings: Findings) -> Table:
 def _caption(findings: Findings) -> str:
     pairs, swapped = findings.order()
     order = f" {pairs - len(swapped)} of {pairs} pairs of rows stand in the paper's order." if pairs else ""
-    return f"{findings.study.source}.{order}"
+    return f"{findings.study.measure}. {findings.study.source}.{order}"
