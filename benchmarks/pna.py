@@ -120,7 +120,7 @@ def measure(job: Job) -> Job:
     """Seconds of a forward and backward pass, and the memory it takes above what was there before."""
     import torch
 
-    from isthmus.nn import kernels
+    from isthmus import kernels
 
     kernels.choose("plain" if job["variant"] == "plain" else "auto")
     on_gpu = job["device"] == "cuda"
@@ -159,7 +159,7 @@ def check(job: Job) -> Job:
     """How far one layer is from PyG's in float64: its outputs, and gradients of rows and port tables (norms)."""
     import torch
 
-    from isthmus.nn import kernels
+    from isthmus import kernels
 
     blocks = sampled_blocks({**job, "steps": 1, "graph": "sample"})[0]
     found = {}

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from isthmus import kernels
 from isthmus.errors import IsthmusError
-from isthmus.nn import PNA, SUM, Directed, EdgeEncoder, Message, kernels
+from isthmus.nn import PNA, SUM, Directed, EdgeEncoder, Message
 from isthmus.nn.block import Block
 from isthmus.nn.maps import Lookup
 from isthmus.nn.monoid import Moments
@@ -154,7 +155,7 @@ def test_an_unknown_choice_lists_the_choices() -> None:
         kernels.choose("fast")
 
 
-SAY = "import torch; from isthmus.nn import kernels; print(kernels.describe(torch.device('cpu')))"
+SAY = "import torch; from isthmus import kernels; print(kernels.describe(torch.device('cpu')))"
 
 
 def describe_in_child(**environment: str) -> str:

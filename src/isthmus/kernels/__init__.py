@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 
 from isthmus.errors import unknown
-from isthmus.nn.kernels.native import NoCompiler, library
+from isthmus.kernels.native import NoCompiler, library
 
 CHOICES = ("auto", "plain")
 _chosen = "auto"
@@ -25,7 +25,7 @@ def choose(kernels: str) -> None:
     _chosen = kernels
 
 
-def compiled(device: torch.device, dtype: torch.dtype) -> ModuleType | None:
+def compiled(device: torch.device, dtype: torch.dtype = torch.float32) -> ModuleType | None:
     """The module of kernels for a device and number format; None: plain torch."""
     if _chosen == "plain" or dtype not in (torch.float32, torch.float64):
         return None
@@ -45,12 +45,12 @@ def _find(device: str) -> tuple[ModuleType | None, str]:
     """The kernels of a kind of device and their name, or why there are none."""
     try:
         if device == "cpu":
-            from isthmus.nn.kernels import cpu
+            from isthmus.kernels import cpu
 
             library()
             return cpu, "compiled C"
         if device == "cuda":
-            from isthmus.nn.kernels import cuda
+            from isthmus.kernels import cuda
 
             return cuda, "Triton"
     except (NoCompiler, ImportError) as problem:

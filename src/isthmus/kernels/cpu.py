@@ -10,8 +10,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from isthmus.nn.kernels.messages import Messages
-from isthmus.nn.kernels.native import library
+from isthmus.kernels.messages import Activation, Messages
+from isthmus.kernels.native import library
 
 FEWEST = 1024  # rows for which another thread is worth its start
 
@@ -65,9 +65,46 @@ def scale_back(grad: Tensor, groups: int, count: Tensor, delta: Tensor) -> Tenso
     return to
 
 
+def activate(h: Tensor, by: Activation) -> Tensor:
+    """Normalised, cut off at 0, and thinned out rows."""
+    out = torch.empty_like(h)
+    call = _function("activate", h)
+    inputs = [*_pointers(h), *_stepped(by.mean), *_stepped(by.scale), *_stepped(by.shift), *_pointers(by.silo, by.ids)]
+    chance = by.key, by.bound, by.kept
+    _over(len(h), lambda first, last, _: call(first, last, h.shape[1], *inputs, *chance, out.data_ptr()))
+    return out
+
+
+def activate_back(grad: Tensor, h: Tensor, y: Tensor, by: Activation) -> tuple[Tensor, Tensor]:
+    """The gradient of h, and each row's part in those of shift and scale: [n, 2 d]."""
+    to_h, parts = torch.empty_like(h), h.new_empty(len(h), 2 * h.shape[1])
+    call = _function("activate_back", h)
+    inputs = [*_pointers(grad, h, y), *_stepped(by.mean), *_stepped(by.scale), *_pointers(by.silo)]
+    ends = by.kept, *_pointers(to_h, parts)
+    _over(len(h), lambda first, last, _: call(first, last, h.shape[1], *inputs, *ends))
+    return to_h, parts
+
+
+def draw(key: int, ids: Tensor) -> Tensor:
+    """The hash of each id."""
+    ids = ids.contiguous()
+    out = torch.empty_like(ids)
+    call, inputs = _of_words(library().draw), _pointers(ids, out)
+    _over(ids.numel(), lambda first, last, _: call(first, last, key, *inputs))
+    return out
+
+
 def _function(name: str, like: Tensor) -> Callable[..., None]:
-    function: Callable[..., None] = library()[f"{name}_{str(like.dtype).removeprefix('torch.')}"]
+    return _of_words(library()[f"{name}_{str(like.dtype).removeprefix('torch.')}"])
+
+
+def _of_words(function: Callable[..., None]) -> Callable[..., None]:
     return lambda *words: function(*(ctypes.c_int64(word) for word in words))
+
+
+def _stepped(x: Tensor) -> tuple[int, int]:
+    """A tensor of one row for each silo, or of one row for all: where it begins, and how far apart its rows are."""
+    return _pointers(x)[0], x.shape[1] if len(x) > 1 else 0
 
 
 def _inputs(of: Messages) -> list[int]:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.nn.kernels import programs
-from isthmus.nn.kernels.messages import Messages
+from isthmus.kernels import programs
+from isthmus.kernels.messages import Activation, Messages
 
 BLOCK = 256  # channels of one program
 
@@ -60,6 +60,43 @@ def scale_back(grad: Tensor, groups: int, count: Tensor, delta: Tensor) -> Tenso
     if rows:
         programs.scale_back[_grid(rows, grad)](grad, count, delta, to, rows, grad.shape[1], width, BLOCK)
     return to
+
+
+def activate(h: Tensor, by: Activation) -> Tensor:
+    """Normalised, cut off at 0, and thinned out rows."""
+    out = torch.empty_like(h)
+    if len(h):
+        inputs = h, by.mean, by.scale, by.shift, by.silo, by.ids, out
+        chance = by.key, by.bound, by.kept, by.kept < 65536
+        programs.activate[_grid(len(h), h)](*inputs, h.shape[1], *_steps(by), _step(by.shift), *chance, BLOCK)
+    return out
+
+
+def activate_back(grad: Tensor, h: Tensor, y: Tensor, by: Activation) -> tuple[Tensor, Tensor]:
+    """The gradient of h, and each row's part in those of shift and scale: [n, 2 d]."""
+    to_h, parts = torch.empty_like(h), h.new_empty(len(h), 2 * h.shape[1])
+    if len(h):
+        inputs = grad, h, y, by.mean, by.scale, by.silo, to_h, parts
+        programs.activate_back[_grid(len(h), h)](*inputs, h.shape[1], *_steps(by), by.kept, BLOCK)
+    return to_h, parts
+
+
+def draw(key: int, ids: Tensor) -> Tensor:
+    """The hash of each id."""
+    ids = ids.contiguous()
+    out = torch.empty_like(ids)
+    if ids.numel():
+        programs.draw[(-(-ids.numel() // 1024),)](ids, out, key, ids.numel(), 1024)
+    return out
+
+
+def _steps(by: Activation) -> tuple[int, int]:
+    return _step(by.mean), _step(by.scale)
+
+
+def _step(x: Tensor) -> int:
+    """How far the rows of two silos are apart: not at all where all share one."""
+    return x.shape[1] if len(x) > 1 else 0
 
 
 def _inputs(of: Messages) -> tuple[Any, ...]:

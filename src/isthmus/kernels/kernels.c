@@ -4,12 +4,15 @@
 
 #define CHUNK 64
 
+#include "draw.c"
+
 #define real float
 #define NAME(x) x##_float32
 #define SQRT sqrtf
 #define LOG logf
 #include "moments.c"
 #include "scale.c"
+#include "activate.c"
 #undef real
 #undef NAME
 #undef SQRT
@@ -21,3 +24,4 @@
 #define LOG log
 #include "moments.c"
 #include "scale.c"
+#include "activate.c"

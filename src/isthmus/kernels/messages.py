@@ -1,4 +1,4 @@
-"""What the kernels read: messages on edges that are sorted by target."""
+"""What the kernels read: messages on edges that are sorted by target, and how rows are normalised."""
 
 from __future__ import annotations
 
@@ -37,3 +37,25 @@ class Messages:
     def lookups(self) -> int:
         """Entries of the table that go into each message."""
         return 0 if self.at is None else self.at.shape[1]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """Row i becomes dropout(ReLU((h_i - mean_s) scale_s + shift_s)), s being its silo.
+
+    Means, scales and shifts are [1, d] where all silos share them. ``kept`` of 65536 entries survive dropout, by a hash
+    of ``key`` and the row's id.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    shift: Tensor
+    silo: Tensor  # [n] int64
+    ids: Tensor  # [n] int64
+    key: int
+    kept: int
+
+    @property
+    def bound(self) -> int:
+        """The smallest signed 16-bit number with which an entry survives."""
+        return 65536 - self.kept - 32768

@@ -1,6 +1,6 @@
 """The Triton programs: each works on one row and a stretch of channels.
 
-Shapes and names as in ``moments.c`` and ``scale.c``.
+Shapes and names as in the C files.
 """
 # mypy: ignore-errors
 # ruff: noqa: D103
@@ -142,3 +142,65 @@ def scale_back(grad, count, delta, to, rows, channels, width, BLOCK: tl.constexp
     tl.store(to + place, g, mask=seen)
     tl.store(to + place + width, amplify * g, mask=seen)
     tl.store(to + place + 2 * width, attenuate * g, mask=seen)
+
+
+@triton.jit
+def mix(x):
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    return x ^ (x >> 31)
+
+
+@triton.jit
+def drawn(key, ids):
+    key = key.to(tl.uint64, bitcast=True)
+    return mix(mix(ids.to(tl.uint64, bitcast=True) * 0x9E3779B97F4A7C15 + key) + key)
+
+
+@triton.jit(do_not_specialize=["key"])
+def draw(ids, out, key, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(ids + i, mask=i < n, other=0)
+    tl.store(out + i, drawn(key.to(tl.int64), x).to(tl.int64, bitcast=True), mask=i < n)
+
+
+@triton.jit
+def grown(kept, real: tl.constexpr):
+    return tl.full([1], 65536, real) / kept.to(real)
+
+
+@triton.jit(do_not_specialize=["key"])
+def activate(
+    h, mean, scale, shift, silo, ids, out, width, mean_step, scale_step, shift_step, key, bound, kept,
+    DROPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    i = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    seen = j < width
+    s = tl.load(silo + i)
+    z = tl.load(h + i * width + j, mask=seen, other=0.0) - tl.load(mean + s * mean_step + j, mask=seen, other=0.0)
+    z = z * tl.load(scale + s * scale_step + j, mask=seen, other=0.0)
+    z += tl.load(shift + s * shift_step + j, mask=seen, other=0.0)
+    z = tl.where((z > 0) | (z != z), z * grown(kept, z.dtype), 0.0)
+    if DROPS:
+        row = drawn(key.to(tl.int64), tl.load(ids + i))
+        bits = mix(row + (j // 4).to(tl.uint64) * 0x9E3779B97F4A7C15)
+        sixteen = (bits >> (16 * (j % 4)).to(tl.uint64)).to(tl.uint16).to(tl.int16, bitcast=True)
+        z = tl.where(sixteen >= bound, z, 0.0)
+    tl.store(out + i * width + j, z, mask=seen)
+
+
+@triton.jit
+def activate_back(grad, h, y, mean, scale, silo, to_h, parts, width, mean_step, scale_step, kept, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    seen = j < width
+    s = tl.load(silo + i)
+    at = i * width + j
+    done = tl.load(y + at, mask=seen, other=0.0)
+    z = tl.load(grad + at, mask=seen, other=0.0) * grown(kept, done.dtype)
+    z = tl.where((done > 0) | (done != done), z, 0.0)
+    tl.store(to_h + at, z * tl.load(scale + s * scale_step + j, mask=seen, other=0.0), mask=seen)
+    centred = tl.load(h + at, mask=seen, other=0.0) - tl.load(mean + s * mean_step + j, mask=seen, other=0.0)
+    tl.store(parts + 2 * i * width + j, z, mask=seen)
+    tl.store(parts + (2 * i + 1) * width + j, z * centred, mask=seen)

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from isthmus.nn.block import Block
-from isthmus.nn.kernels.messages import Messages
+from isthmus.kernels.messages import Activation, Messages
+from isthmus.nn.block import Block, Rows
 from isthmus.nn.maps import source_order
+from isthmus.nn.sets import silo_sums
 
 
 class _Moments(torch.autograd.Function):
@@ -69,4 +70,37 @@ class _Scale(torch.autograd.Function):
 def scale(x: Tensor, own: Tensor, count: Tensor, delta: Tensor, kernels: ModuleType) -> Tensor:
     """Own + x_0 + x_1 log(d + 1) / delta + x_2 delta / log(d + 1): x [groups, n, 3 width] to [n, groups * width]."""
     out: Tensor = _Scale.apply(x, own, count, delta, kernels)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Activate(torch.autograd.Function):
+    """Keeps the rows and the result: where the result is positive, its gradient passed."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, mean: Tensor, scale: Tensor, shift: Tensor, by: Activation, rows: Rows, kernels: ModuleType
+    ) -> Tensor:
+        out: Tensor = kernels.activate(h, by)
+        ctx.save_for_backward(h, mean, scale, shift, out)
+        ctx.by, ctx.rows, ctx.kernels = by, rows, kernels
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        h, mean, scale, shift, out = ctx.saved_tensors
+        to_h, parts = ctx.kernels.activate_back(grad.contiguous(), h, out, ctx.by)
+        to_shift, to_scale = silo_sums(parts, ctx.rows).chunk(2, 1)
+        ends = _like(-scale * to_shift, mean), _like(to_scale, scale), _like(to_shift, shift)
+        return to_h, *ends, None, None, None
+
+
+def _like(x: Tensor, shape: Tensor) -> Tensor:
+    """Sums of silos, added up where the silos share one row."""
+    return x if len(x) == len(shape) else x.sum(0, keepdim=True)
+
+
+def activate(h: Tensor, by: Activation, rows: Rows, kernels: ModuleType) -> Tensor:
+    """Dropout(ReLU((h - mean) scale + shift)), with gradients of h, mean, scale and shift."""
+    out: Tensor = _Activate.apply(h.contiguous(), by.mean, by.scale, by.shift, by, rows, kernels)  # type: ignore[no-untyped-call]
     return out

@@ -24,7 +24,7 @@ from isthmus.nn.gin import GIN
 from isthmus.nn.layer import Layer
 from isthmus.nn.linear import Linear
 from isthmus.nn.monoid import State
-from isthmus.nn.norm import NORMS, Pass, dropout, rounded
+from isthmus.nn.norm import NORMS, Norm, Pass, activate, rounded
 from isthmus.nn.pna import PNA
 from isthmus.nn.sage import SAGE
 from isthmus.nn.sets import reset
@@ -171,8 +171,9 @@ class GNN(nn.Module):
         """Normalisation, ReLU and dropout; nothing after a last layer that yields the logits."""
         if place >= len(self.norms):
             return pre
-        h = self.norms[place](pre, rows, this_pass).relu()
-        return dropout(h, rows, self.config.dropout, place, this_pass)
+        norm = self.norms[place]
+        assert isinstance(norm, Norm)
+        return activate(norm, pre, rows, self.config.dropout, place, this_pass)
 
     def readout(self, h: Tensor, rows: Rows) -> Tensor:
         """Logits of nodes: [n, labels]."""

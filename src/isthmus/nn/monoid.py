@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from isthmus.errors import IsthmusError
+from isthmus.kernels import compiled
+from isthmus.kernels.messages import Messages
 from isthmus.nn.block import Block
-from isthmus.nn.kernels import compiled
-from isthmus.nn.kernels.fused import moments
-from isthmus.nn.kernels.messages import Messages
+from isthmus.nn.fused import moments
 from isthmus.nn.maps import Lookup, gather, spread, sum_edges, sum_rows
 
 State = dict[str, Tensor]  # each [targets, d], or [targets, 1] for counts

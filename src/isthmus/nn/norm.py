@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from isthmus.kernels import compiled
+from isthmus.kernels.messages import Activation
+from isthmus.nn import fused
 from isthmus.nn.block import Rows
 from isthmus.nn.sets import Stackable, per_row, row_sums
 from isthmus.sample.random import keep_mask, stream
@@ -91,17 +94,19 @@ class BatchNorm(_Affine):
 
     def forward(self, h: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
         """Normalise by the moments of this pass, or in evaluation by the running ones."""
+        mean, scale = self.moments(h, rows, this_pass)
+        return (h - per_row(mean, rows)) * per_row(scale, rows) + per_row(self.shift, rows)
+
+    def moments(self, h: Tensor, rows: Rows, this_pass: Pass) -> tuple[Tensor, Tensor]:
+        """What is taken away from the rows, and what they are multiplied by: [silos or 1, d] each."""
         if not this_pass.training:
-            centred, var = h - per_row(self.mean, rows), self.var
-        else:
-            owned = h.new_ones(len(h), 1) if rows.owned is None else rows.owned[:, None].to(h.dtype)
-            total = this_pass.total
-            count, mean = _mean(h, owned, rows, total)
-            centred = h - per_row(mean, rows)
-            var = _total(row_sums(owned * centred.square(), rows), total) / count.clamp(min=1)
-            self._remember(count, mean.detach(), var.detach())
-        scale = self.scale * (var + self.eps).rsqrt()
-        return centred * per_row(scale, rows) + per_row(self.shift, rows)
+            return self.mean, self.scale * (self.var + self.eps).rsqrt()
+        owned = h.new_ones(len(h), 1) if rows.owned is None else rows.owned[:, None].to(h.dtype)
+        count, mean = _mean(h, owned, rows, this_pass.total)
+        centred = h - per_row(mean, rows)
+        var = _total(row_sums(owned * centred.square(), rows), this_pass.total) / count.clamp(min=1)
+        self._remember(count, mean.detach(), var.detach())
+        return mean, self.scale * (var + self.eps).rsqrt()
 
     @torch.no_grad()
     def _remember(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
@@ -123,6 +128,18 @@ def _total(sums: Tensor, total: Callable[[Tensor], Tensor] | None) -> Tensor:
 
 
 NORMS: dict[str, type[Norm]] = {"none": Identity, "layer": LayerNorm, "batch": BatchNorm}
+
+
+def activate(norm: Norm, h: Tensor, rows: Rows, p: float, layer: int, this_pass: Pass) -> Tensor:
+    """Normalisation, ReLU and dropout; in one compiled pass after the moments are known, where there is one."""
+    found = compiled(h.device, h.dtype)
+    if found is None or not isinstance(norm, BatchNorm):
+        return dropout(norm(h, rows, this_pass).relu(), rows, p, layer, this_pass)
+    mean, scale = norm.moments(h, rows, this_pass)
+    drops = round(p * 65536) if this_pass.training else 0
+    key = stream(this_pass.seed, "dropout", this_pass.step, layer)
+    by = Activation(mean, scale, norm.shift, rows.silo, rows.keys, key, 65536 - drops)
+    return fused.activate(h, by, rows, found)
 
 
 def dropout(h: Tensor, rows: Rows, p: float, layer: int, this_pass: Pass) -> Tensor:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from isthmus.errors import IsthmusError
 from isthmus.graph.features import Features
+from isthmus.kernels import compiled
 from isthmus.nn.block import Block
 from isthmus.nn.edges import Edges, mapped
-from isthmus.nn.kernels import compiled
-from isthmus.nn.kernels.fused import scale
+from isthmus.nn.fused import scale
 from isthmus.nn.layer import Layer, at_targets, product_at_targets
 from isthmus.nn.linear import Linear, tower_product
 from isthmus.nn.monoid import Aggregate, Message, Moments

@@ -71,12 +71,12 @@ def per_row(p: Tensor, rows: Rows) -> Tensor:
     if p.shape[0] == 1:
         return p[0]
     check_sets(p.shape[0], rows)
-    return linear_map(p, lambda x: _repeat(x, rows), lambda g: _sums(g, rows))
+    return linear_map(p, lambda x: _repeat(x, rows), lambda g: silo_sums(g, rows))
 
 
 def row_sums(x: Tensor, rows: Rows) -> Tensor:
     """The sum over each silo's rows: [n, d] to [silos, d]."""
-    return linear_map(x, lambda y: _sums(y, rows), lambda g: _repeat(g, rows))
+    return linear_map(x, lambda y: silo_sums(y, rows), lambda g: _repeat(g, rows))
 
 
 def check_sets(sets: int, rows: Rows) -> None:
@@ -91,7 +91,8 @@ def _repeat(x: Tensor, rows: Rows) -> Tensor:
     return x.index_select(0, rows.silo)
 
 
-def _sums(x: Tensor, rows: Rows) -> Tensor:
+def silo_sums(x: Tensor, rows: Rows) -> Tensor:
+    """The sum over each silo's rows, without a gradient: [n, d] to [silos, d]."""
     if x.is_cuda and len(rows.sizes) > 1 and rows.padding is not None:
         return rows.padding.pad(x).sum(1)
     # Silo by silo: the rounding of a silo's sum then does not depend on who else is computed on this host.

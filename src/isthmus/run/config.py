@@ -11,8 +11,8 @@ from typing import Any
 
 from isthmus import methods
 from isthmus.errors import IsthmusError, unknown
+from isthmus.kernels import CHOICES as KERNELS
 from isthmus.methods import Method
-from isthmus.nn.kernels import CHOICES as KERNELS
 from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
 from isthmus.settings import TrainConfig
 from isthmus.typed import as_default, fill

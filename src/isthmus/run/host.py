@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from isthmus import data
+from isthmus import data, kernels
 from isthmus.checkpoint import Checkpoints
 from isthmus.data.members import is_parts, member_names
 from isthmus.errors import IsthmusError
@@ -22,7 +22,6 @@ from isthmus.federation import open_federation
 from isthmus.graph.handshake import agree_schema, check_single_owner
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
-from isthmus.nn import kernels
 from isthmus.run.config import DataConfig, RunConfig
 from isthmus.run.folder import RunFolder, write_atomic
 from isthmus.state import Run

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus import kernels
+
 _GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed integer: splitmix64's constants
 _MIX1 = -4658895280553007687
 _MIX2 = -7723592293110705685
@@ -38,6 +40,10 @@ def stream(seed: int, purpose: str, *counters: int) -> int:
 
 def draw(key: int, ids: Tensor) -> Tensor:
     """One 64-bit number for each public key in ``ids``."""
+    found = kernels.compiled(ids.device)
+    if found is not None:
+        drawn: Tensor = found.draw(key, ids)
+        return drawn
     return mix(mix(ids * _GOLDEN + key) + key)
 
 
