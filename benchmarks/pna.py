@@ -172,7 +172,7 @@ def check(job: Job) -> Job:
             h = h.to(job["device"], dtype).requires_grad_()
             out = (forward_pyg if variant == "pyg" else forward_ours)(model, h, blocks[:1])
             out.square().sum().backward()
-            found[f"{variant} {str(dtype).removeprefix('torch.')}"] = (out.detach(), h.grad, model[0].near.grad)
+            found[f"{variant} {str(dtype).removeprefix('torch.')}"] = (out.detach(), h.grad, model[0].tables.grad)
     exact = found.pop("pyg float64")
     return {
         name: [float((a - b).norm() / b.norm()) for a, b in zip(each, exact, strict=True)]

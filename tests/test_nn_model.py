@@ -149,12 +149,12 @@ def test_edges_are_encoded_by_attributes_and_ports(sets: int) -> None:
     block = join([random_block(5, 9, 1), random_block(6, 12, 2)])
     encoder = EdgeEncoder(3, ports=4).double()
     stack_sets(encoder, sets, 2)
-    encoder.near.data[-1] += 1
+    encoder.tables.data[-1] += 1
     found = encoder(block).dense()
     for e in range(21):
         s = 1 if sets == 2 and block.dst[e] >= 5 else 0
         near, far = block.ports[e].clamp(max=3).tolist()
-        expected = torch.cat((block.attr[e], encoder.near[s, near], encoder.far[s, far]))
+        expected = torch.cat((block.attr[e], encoder.tables[s, 0, near], encoder.tables[s, 1, far]))
         assert torch.equal(found[e], expected)
     assert encoder.width == 19 and EdgeEncoder(0, 0)(block) is None and EdgeEncoder(0, 0).width == 0
 

@@ -16,37 +16,32 @@ from isthmus.nn.sets import Stackable, check_sets
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encodings of edges with their tables not yet looked up: [attributes, table[at_0], table[at_1], ...].
+    """The encodings of edges with their table not yet looked up: [attributes, sum of the table's entries at_e].
 
-    Tables are far shorter than edges, so a linear map of the encodings maps the tables instead.
+    A table is far shorter than the edges, so a linear map of the encodings maps the table instead.
     """
 
     attr: Tensor | None  # [E, attributes]
-    tables: tuple[Tensor, ...] = ()  # each [sets, entries, width]
-    at: Tensor | None = None  # [E, tables]: entries, counted through the tables of all sets, one table after the other
+    table: Tensor | None = None  # [sets, entries, width]
+    at: Tensor | None = None  # [E, lookups]: entries, counted through the tables of all sets
 
     def dense(self) -> Tensor:
         """[E, width]."""
         parts = [] if self.attr is None else [self.attr]
-        before = 0
-        for i, table in enumerate(self.tables):
-            assert self.at is not None
-            parts.append(Lookup(table.flatten(0, 1), self.at[:, i : i + 1] - before).each())
-            before += len(table) * table.shape[1]
+        if self.table is not None and self.at is not None:
+            parts.append(Lookup(self.table.flatten(0, 1), self.at).each())
         return torch.cat(parts, 1)
 
     def mapped(self, weight: Tensor, rows: Rows) -> tuple[Tensor | None, Lookup | None]:
         """The encodings times weight [sets, width, outputs]: a part for each edge and a part to look up."""
-        begin = 0 if self.attr is None else self.attr.shape[1]
-        values = None if self.attr is None else product(self.attr, weight[:, :begin], None, rows)
-        if self.at is None:
+        if self.attr is None and self.table is not None and self.at is not None:
+            return None, Lookup((self.table @ weight).flatten(0, 1), self.at)
+        assert self.attr is not None
+        begin = self.attr.shape[1]
+        values = product(self.attr, weight[:, :begin], None, rows)
+        if self.table is None or self.at is None:
             return values, None
-        parts = []
-        for table in self.tables:
-            end = begin + table.shape[2]
-            parts.append((table @ weight[:, begin:end]).flatten(0, 1))
-            begin = end
-        return values, Lookup(torch.cat(parts), self.at)
+        return values, Lookup((self.table @ weight[:, begin:]).flatten(0, 1), self.at)
 
 
 Edges = Tensor | Encoding  # encodings of edges: [E, width], or with tables not yet looked up
@@ -68,8 +63,7 @@ class EdgeEncoder(Stackable):
         super().__init__()
         self.edge_features, self.ports = edge_features, ports
         self.width = edge_features + (2 * width if ports else 0)
-        self.near = self.fresh("near", ports, width) if ports else None  # [sets, ports, 8]
-        self.far = self.fresh("far", ports, width) if ports else None
+        self.tables = self.fresh("tables", 2, ports, width) if ports else None  # near and far: [sets, 2, ports, 8]
 
     def start(self, name: str, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
         """Standard normal, as embeddings usually start."""
@@ -82,12 +76,16 @@ class EdgeEncoder(Stackable):
         if self.edge_features and block.attr is None:
             raise IsthmusError(f"The model reads {self.edge_features} edge features, but the block has none.")
         attr = block.attr if self.edge_features else None
-        if self.near is None or self.far is None:
+        if self.tables is None:
             return Encoding(attr)
-        return Encoding(attr, (self.near, self.far), self._entries(block, len(self.near)))
+        # Side by side, so that an edge's encoding is the sum of two entries: near ones end, far ones begin with zeros.
+        sets, _, ports, width = self.tables.shape
+        apart = torch.eye(2, dtype=self.tables.dtype, device=self.tables.device).view(1, 2, 1, 2, 1)
+        both = (self.tables[:, :, :, None] * apart).view(sets, 2 * ports, 2 * width)
+        return Encoding(attr, both, self._entries(block, sets))
 
     def _entries(self, block: Block, sets: int) -> Tensor:
-        """The entries of both tables that each edge uses: [E, 2]."""
+        """The entries that each edge uses, near and far: [E, 2]."""
         if block.ports is None:
             raise IsthmusError("The model reads port numbers, but the block has none; number the ports first.")
         key = f"ports {self.ports} {sets}"
@@ -95,7 +93,7 @@ class EdgeEncoder(Stackable):
             at = block.ports.clamp(max=self.ports - 1)
             if sets > 1:
                 check_sets(sets, block.targets)
-                at = at + (block.edges.silo * self.ports)[:, None]
-            block.cache[key] = at + torch.tensor([0, sets * self.ports], device=at.device)
+                at = at + (block.edges.silo * 2 * self.ports)[:, None]
+            block.cache[key] = at + torch.arange(0, 2 * self.ports, self.ports, device=at.device)
         found: Tensor = block.cache[key]
         return found
