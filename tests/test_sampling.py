@@ -71,7 +71,7 @@ def test_every_neighbour_is_equally_likely() -> None:
 def test_blocks_of_full_neighbourhoods_hold_every_edge_into_their_targets(seed: int, silos: int) -> None:
     owner = torch.randint(0, silos, (15,), generator=torch.Generator().manual_seed(seed))
     stack = stack_of(small_graph(15, 50, seed), owner, silos, "placeholder")
-    batcher = Batcher(stack, layers=2, directed=False, target="node", ego=False, halo=False)
+    batcher = Batcher(stack, layers=2, directed=False, target="node", ego=False, halo=False, degrees=True)
     pool = Pool(
         stack.owned.nonzero().flatten()[::3].contiguous(),
         stack.keys,

@@ -15,7 +15,7 @@ from isthmus.graph.agree import mean_log_degree, positive_weights
 from isthmus.graph.graph import TEST, TRAIN, VALID
 from isthmus.graph.stack import build_stack
 from isthmus.methods import Method
-from isthmus.nn.model import GNN, ModelConfig
+from isthmus.nn.model import GNN, LAYERS, ModelConfig
 from isthmus.sample.batches import Batch, Batcher, Seeds
 from isthmus.sample.order import Pool, draw_batches
 from isthmus.select import Best
@@ -70,9 +70,9 @@ class Run:
     def _lay_out(self, model: ModelConfig) -> None:
         """Stack my silos, and find the seeds of every split."""
         self.stack = build_stack(self.federation.silos, self.exchange.view, self.dtype).to(self.device)
-        self.batcher = Batcher(
-            self.stack, model.layers, model.directed, self.schema.target, model.ego, self.exchange.view == "halo"
-        )
+        halo, degrees = self.exchange.view == "halo", LAYERS[model.name].uses_degrees
+        size = self.stack, model.layers, model.directed
+        self.batcher = Batcher(*size, self.schema.target, model.ego, halo, degrees)
         self.sampler = self.exchange.sampler(self, self.train.fanouts(model.layers), model.directed)
         labels = self.stack.y if self.schema.target == "node" else self.stack.edge_y
         assert labels is not None

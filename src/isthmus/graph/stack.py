@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ class Adjacency:
         torch.cumsum(torch.bincount(at[edges], minlength=rows), 0, out=ptr[1:])
         return Adjacency(ptr, near[order], order)
 
-    @property
+    @cached_property
     def degree(self) -> Tensor:
         """Edges of each row."""
         return self.ptr.diff()

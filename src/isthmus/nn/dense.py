@@ -17,6 +17,8 @@ class Dense(Layer):
 
     unmergeable = "it reads no neighbours, so there is nothing to aggregate"
 
+    uses_degrees = False
+
     def __init__(self, inputs: int, outputs: int, edge: int = 0, bias: bool = True) -> None:
         super().__init__(inputs, outputs, edge, bias)
         self.lin = Linear(inputs, outputs, bias)

@@ -29,6 +29,7 @@ class GAT(Layer):
     """
 
     uses_edges = True
+    uses_degrees = False
     final: ClassVar[dict[str, Any]] = {"concat": False}
     unmergeable = "a softmax weight depends on every neighbour at once, so parts of the sum do not merge"
 

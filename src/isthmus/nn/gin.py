@@ -22,6 +22,7 @@ class GIN(Layer):
 
     monoid = SUM
     uses_edges = True
+    uses_degrees = False
 
     def __init__(self, inputs: int, outputs: int, edge: int = 0, bias: bool = True, *, train_eps: bool = False) -> None:
         super().__init__(inputs, outputs, edge, bias)

@@ -26,6 +26,7 @@ class Layer(Stackable):
 
     monoid: Monoid | None = None
     uses_edges: ClassVar[bool] = False
+    uses_degrees: ClassVar[bool] = True  # reads src_degree and dst_degree of blocks
     final: ClassVar[dict[str, Any]] = {}  # options that differ where the layer's output is the logits
     unmergeable: ClassVar[str] = "it has no aggregate that merges"  # why, where monoid is None
 

@@ -31,6 +31,7 @@ class PNA(Layer):
     # number for each row, so V is applied to the aggregates before they are scaled.
 
     uses_edges = True
+    uses_degrees = False
     final: ClassVar[dict[str, Any]] = {"towers": 1}
     delta: Tensor  # [silos, 1]
 

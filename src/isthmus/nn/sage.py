@@ -18,6 +18,8 @@ AGGREGATES: dict[str, Monoid] = {"mean": MEAN, "max": MAX}
 class SAGE(Layer):
     """y_v = W_near aggregate_u(h_u) + W_own h_v + b, where the aggregate is the mean or the maximum."""
 
+    uses_degrees = False
+
     def __init__(self, inputs: int, outputs: int, edge: int = 0, bias: bool = True, *, aggregate: str = "mean") -> None:
         super().__init__(inputs, outputs, edge, bias)
         if aggregate not in AGGREGATES:

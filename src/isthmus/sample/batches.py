@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus.graph.features import Features, take
-from isthmus.graph.stack import Adjacency, Stack
+from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows
 from isthmus.sample.neighbours import NO_SEED, Sample
 from isthmus.wire.route import Asked
@@ -63,12 +63,30 @@ class Batch:
     seeds: Seeds
 
 
+@dataclass(frozen=True)
+class _Side:
+    """Edges of one direction, grouped by the row that they go towards."""
+
+    forward: bool
+    edge: Tensor  # [E] edge numbers
+    near: Tensor  # [E] stack rows that they come from
+    towards: Tensor  # [E] stack rows that they go to
+
+    def within(self, hops: int, depth: Tensor) -> _Side:
+        """Those towards rows at most so many hops from a seed."""
+        kept = (depth[self.towards] <= hops).nonzero().flatten()
+        return _Side(self.forward, self.edge[kept], self.near[kept], self.towards[kept])
+
+
 class Batcher:
     """Makes batches out of seeds, on the whole stack or on samples of it."""
 
-    def __init__(self, stack: Stack, layers: int, directed: bool, target: str, ego: bool, halo: bool) -> None:
+    def __init__(
+        self, stack: Stack, layers: int, directed: bool, target: str, ego: bool, halo: bool, degrees: bool
+    ) -> None:
         self.stack, self.layers, self.directed, self.target, self.ego = stack, layers, directed, target, ego
         self.halo = halo  # halo rows come from their owners
+        self.degrees = degrees  # the model reads them
         self._whole: tuple[Layout, Block] | None = None
 
     def roots(self, seeds: Seeds) -> Tensor:
@@ -81,7 +99,7 @@ class Batcher:
             layout = self._layout(
                 [torch.arange(self.stack.rows, device=self.stack.keys.device)] * (self.layers + 1), ()
             )
-            self._whole = layout, self._block(layout, 0, None, None)
+            self._whole = layout, self._block(layout, 0, self._sides(None))
         layout, block = self._whole
         rows = block.targets
         x_rows = rows if self.stack.feature_row is None else Rows(self.stack.x_ptr, self.stack.keys[:0])
@@ -94,7 +112,10 @@ class Batcher:
         layout = self._layout(alive, sample.asks)
         depth = torch.full((self.stack.rows,), self.layers + 1, device=sample.rows.device)
         depth[sample.rows] = sample.depth
-        blocks = [self._block(layout, layer, sample, depth) for layer in range(self.layers)]
+        sides, blocks = self._sides(sample), []
+        for layer in range(self.layers):
+            sides = [side.within(self.layers - 1 - layer, depth) for side in sides]
+            blocks.append(self._block(layout, layer, sides))
         first = layout.held[0]
         inputs = take(self.stack.x, self._feature_rows(first)), self._rows(first), None
         return self._batch(step, inputs, blocks, layout, seeds, slots)
@@ -109,40 +130,41 @@ class Batcher:
             return (self.stack.owned.cumsum(0) - 1)[at]
         return at if self.stack.feature_row is None else self.stack.feature_row[at]
 
-    def _block(self, layout: Layout, layer: int, sample: Sample | None, depth: Tensor | None) -> Block:
-        """One layer's edges, incoming and for directed models outgoing ones too."""
-        s, t = layout.read[layer], layout.held[layer + 1]
-        sources = self._rows(s)
-        targets = sources if s is t else self._rows(t)
+    def _sides(self, sample: Sample | None) -> list[_Side]:
+        """The edges of a sample (None: all), incoming and for directed models outgoing ones too."""
         made = []
         for forward in (True, False)[: 1 + self.directed]:
             adjacency = self.stack.incoming if forward else self.stack.outgoing
-            at = None if sample is None else sample.incoming if forward else sample.outgoing
-            if at is not None and depth is not None:
-                towards = self.stack.ends[1 if forward else 0][adjacency.edge[at]]
-                at = at[depth[towards] <= self.layers - 1 - layer]
-            made.append(self._edges(adjacency, forward, at, s, t, sources, targets))
+            edge, near = adjacency.edge, adjacency.near
+            if sample is not None:
+                at = sample.incoming if forward else sample.outgoing
+                edge, near = edge[at], near[at]
+            made.append(_Side(forward, edge, near, self.stack.ends[1 if forward else 0][edge]))
+        return made
+
+    def _block(self, layout: Layout, layer: int, sides: list[_Side]) -> Block:
+        """The edges of one layer, between the ascending stack rows that it reads and computes."""
+        s, t = layout.read[layer], layout.held[layer + 1]
+        sources = self._rows(s)
+        targets = sources if s is t else self._rows(t)
+        own = None if s is t else torch.searchsorted(s, t)
+        made = [self._edges(side, s, t, sources, targets, own) for side in sides]
         made[0].reverse = made[1] if self.directed else None
         return made[0]
 
-    def _edges(
-        self, adjacency: Adjacency, forward: bool, at: Tensor | None, s: Tensor, t: Tensor, sources: Rows, targets: Rows
-    ) -> Block:
-        """The edges ``at`` of an adjacency (None: all) between the ascending stack rows ``s`` and ``t``."""
-        edge, near = (adjacency.edge, adjacency.near) if at is None else (adjacency.edge[at], adjacency.near[at])
-        towards = self.stack.ends[1 if forward else 0][edge]
-        degree = self.stack.in_degree if forward else self.stack.out_degree
-        ports = self.stack.ports[edge]
+    def _edges(self, side: _Side, s: Tensor, t: Tensor, sources: Rows, targets: Rows, own: Tensor | None) -> Block:
+        ports = self.stack.ports[side.edge]
+        degree = self.stack.in_degree if side.forward else self.stack.out_degree
         return Block(
-            src=torch.searchsorted(s, near),
-            dst=torch.searchsorted(t, towards),
+            src=torch.searchsorted(s, side.near),
+            dst=torch.searchsorted(t, side.towards),
             sources=sources,
             targets=targets,
-            own=None if s is t else torch.searchsorted(s, t),
-            attr=None if self.stack.edge_attr is None else self.stack.edge_attr[edge],
-            ports=ports if forward else ports.flip(1),
-            src_degree=degree[s],
-            dst_degree=degree[t],
+            own=own,
+            attr=None if self.stack.edge_attr is None else self.stack.edge_attr[side.edge],
+            ports=ports if side.forward else ports.flip(1),
+            src_degree=degree[s] if self.degrees else None,
+            dst_degree=degree[t] if self.degrees else None,
         )
 
     def _rows(self, at: Tensor) -> Rows:
