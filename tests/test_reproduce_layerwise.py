@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from isthmus.data.patterns import STRUCTURAL, TASKS, patterns
-from isthmus.graph.graph import TEST, TRAIN
+from isthmus.graph.graph import TEST, TRAIN, Schema
+from isthmus.nn.model import GNN
 from isthmus.reproduce import plots
 from isthmus.reproduce.catalogue import STUDIES, get
 from isthmus.reproduce.page import study_page
@@ -64,6 +65,8 @@ def test_ten_rows_follow_the_papers_protocol(name: str) -> None:
         options = config.as_dict()
         if "fedavg" in config.method.name or config.method.name == "optimes":
             assert options["sync"] == {"local_epochs": 1, "private": ["encoder"]}
+            names = [name for name, _ in GNN(config.model, Schema(1, STRUCTURAL, "tasks"), 32).named_parameters()]
+            assert any(name.startswith("encoder.") for name in names)  # the port tables are there to stay at home
         if config.method.name in ("local", "fedavg", "sync-sgd"):
             assert options["exchange"] == {"halo": "placeholder"}
     split = jobs[0].config.data
@@ -85,6 +88,20 @@ def test_cross_edges_are_kept_or_dropped() -> None:
         assert (job.config.method.name, data.split, f"k={data.silos}") == ("local", split, k)
         assert job.config.as_dict()["exchange"]["halo"] == {"with": "placeholder", "without": "drop"}[kept]
     refuse("reproduce", "layerwise-cross-edges", "--silos", 4, says=["own numbers of silos", "leave out --silos"])
+
+
+def test_quick_forms_are_small_and_compare_with_the_same_tasks() -> None:
+    for name in STUDIES:
+        quick = plan(name, quick=True)
+        assert len(quick.jobs) <= 12 and quick.seeds == 1 and "Quick" in quick.study.notes[-1]
+        assert [column.label for column in quick.study.columns] == ["C2", "C3", "macro"]
+        for job in quick.jobs:
+            assert (job.config.data.options["nodes"], job.config.model.layers) == (4096, 3)
+            if job.row.paper:
+                mean = (job.row.paper["C2"].mean + job.row.paper["C3"].mean) / 2
+                assert job.row.paper["macro"].mean == pytest.approx(mean)
+    assert str(make_plan(get(TEN[0]), Wish(quick=True)).out) == "runs/reproduce/layerwise-louvain-quick"
+    assert all(job.config.data.silos == 8 for job in plan(TEN[0], quick=True).jobs)
 
 
 @pytest.mark.parametrize("wish", [{"silos": 5}, {"sets": ("data.silos=5",)}])

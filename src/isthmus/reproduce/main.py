@@ -63,7 +63,7 @@ def _facts(plan: Plan, wish: Wish) -> dict[str, Any]:
     return {
         "command": shlex.join(["isthmus", *sys.argv[1:]]),
         "quick": wish.quick,
-        "silos": plan.study.silos,
+        "silos": None if plan.study.silos is None else first.data.silos,
         "seeds": plan.seeds,
         "epochs": first.train.epochs,
         "nodes": first.data.options.get("nodes"),
