@@ -3,14 +3,19 @@
     python benchmarks/layerwise.py --json docs/results/layerwise.json
 
 Multi-PNA, 6 layers, hidden 64, batch 32, fanout 10/10/10/10/5/5, three graphs of 8192 nodes. Losses are compared in
-float64 after each of a few steps; seconds a step are medians in float32, all in one run.
+float64 after each of a few steps; seconds a step are medians in float32, all in one run. Then the same on three hosts
+over the loopback interface, with the seconds that each spends in the transport, waiting for the others included.
 """
 
 import argparse
 import json
+import multiprocessing
+import os
+import socket
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,15 +29,19 @@ from isthmus.nn.model import MODELS
 from isthmus.settings import TrainConfig
 from isthmus.state import Run
 from isthmus.train import step
-from isthmus.wire.base import LocalWire
+from isthmus.wire.base import LocalWire, Wire
+from isthmus.wire.distributed import DistributedWire
 
-EXACT = "sync-sgd+fwd-bwd-le"
+EXACT, HOSTS = "sync-sgd+fwd-bwd-le", 3
 CASES = (("louvain", 5), ("louvain", 15), ("metis", 5), ("metis", 15), ("random", 15))
 
 
-def open_run(graph: Graph, method: str, how: str, silos: int, dtype: torch.dtype) -> Run:
+def open_run(
+    graph: Graph, method: str, how: str, silos: int, dtype: torch.dtype = torch.float32, wire: Wire | None = None
+) -> Run:
     owner = partition(graph, how, silos) if silos > 1 else torch.zeros(graph.n, dtype=torch.int64)
-    federation = open_federation(LocalWire(silos), split_graph(graph, owner, silos))
+    wire = wire or LocalWire(silos)
+    federation = open_federation(wire, [s for s in split_graph(graph, owner, silos) if s.number in wire.mine])
     settings = TrainConfig(epochs=1, batch=32, fanout=(10, 10, 10, 10, 5, 5), lr=1e-3, weight_decay=1e-4)
     return Run(federation, get(method), MODELS["multi-pna"], settings, dtype=dtype)
 
@@ -45,6 +54,38 @@ def run_steps(run: Run, steps: int) -> tuple[torch.Tensor, list[float]]:
         seconds.append(time.perf_counter() - started)
         losses.append(run.last_loss)
     return torch.tensor(losses, dtype=torch.float64), seconds
+
+
+def host(rank: int, nodes: int, steps: int, port: int, answers: Any) -> None:
+    """One of three hosts: its seconds a step, and how many of them went by in the transport."""
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(HOSTS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    wire = DistributedWire(HOSTS, timeout=120)
+    run = open_run(patterns(nodes), EXACT, "louvain", HOSTS, wire=wire)
+    seconds, waits = [], []
+    for _, seeds in zip(range(steps + 1), run.epoch_seeds(), strict=False):
+        started, waited = time.perf_counter(), wire.seconds
+        step(run, seeds)
+        seconds.append(time.perf_counter() - started)
+        waits.append(wire.seconds - waited)
+    wire.close_down()
+    answers.put((rank, statistics.median(seconds[1:]), statistics.median(waits[1:])))
+
+
+def on_hosts(nodes: int, steps: int) -> list[tuple[int, float, float]]:
+    """Rank, seconds a step and seconds on the wire of each of three hosts on the loopback interface."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    hosts = [context.Process(target=host, args=(rank, nodes, steps, port, answers)) for rank in range(HOSTS)]
+    for process in hosts:
+        process.start()
+    found = sorted(answers.get(timeout=600) for _ in hosts)
+    for process in hosts:
+        process.join()
+    return found
 
 
 def main() -> None:
@@ -72,10 +113,17 @@ def main() -> None:
         print(
             f"{how:8} {silos:2} silos   {tax:.2f} x; largest difference of a loss {away:.1e}, in float32 {away32:.1e}"
         )
+    one = statistics.median(run_steps(open_run(graph, EXACT, "louvain", HOSTS), options.steps + 1)[1][1:])
+    hosts = on_hosts(options.nodes, options.steps)
+    print(f"louvain  {HOSTS} silos   in one process {one:.3f} s a step; on {HOSTS} hosts over loopback:")
+    for rank, seconds_, waits in hosts:
+        print(f"  host {rank}: {seconds_:.3f} s a step, {waits:.3f} s of them on the wire (waiting included)")
     if options.json:
         machine = f"{options.threads} thread(s), torch {torch.__version__}"
         result = {"command": "python benchmarks/layerwise.py", "seed": 0, "machine": machine, "steps": options.steps}
         result |= {"centralised_seconds": base, "centralised_float32": own, "rows": rows}
+        result |= {"one_process_seconds": one, "cores": os.cpu_count()}
+        result |= {"hosts": [{"host": r, "seconds": s, "wire_seconds": w} for r, s, w in hosts]}
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -1,5 +1,6 @@
 """A run that is killed at any moment resumes to the same curve, bit for bit."""
 
+import json
 import os
 import shutil
 import signal
@@ -289,6 +290,8 @@ def test_one_process_torchrun_and_a_run_whose_host_was_killed(tmp_path: Path) ->
     under_torchrun(*options, "--out", two)
     assert losses(two) == pytest.approx(losses(one), rel=1e-12)
     assert metrics(two)["transport"] and not metrics(one)["transport"]
+    alone, together = (json.loads((run / "metrics.json").read_text()) for run in (one, two))
+    assert alone["seconds_on_wire"] == 0 < together["seconds_on_wire"] < together["seconds"]
     differ = {key for key, value in metrics(one).items() if numbers(value) != pytest.approx(numbers(metrics(two)[key]))}
     assert differ == {"transport", "hosts"}
 

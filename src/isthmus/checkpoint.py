@@ -59,6 +59,7 @@ class Checkpoints:
             "step": run.step,
             "waited": run.best.waited,
             "seconds": run.seconds,
+            "wire_seconds": run.wire_seconds,
             "events": run.wire.ledger.events,
             "transport": run.wire.ledger.transport,
             "ledger_bytes": self.pages.stat().st_size,
@@ -87,7 +88,7 @@ class Checkpoints:
             return 0
         meta, tensors = self._read(epoch)
         run.epoch, run.step, run.best.waited = meta["epoch"], meta["step"], meta["waited"]
-        run.seconds = meta["seconds"]
+        run.seconds, run.wire_seconds = meta["seconds"], meta["wire_seconds"]
         run.round_starts = run.sync.round_over(run.step, run.epoch, run.epoch_over)
         _restore(run, tensors)
         self._cut_back(run, meta)

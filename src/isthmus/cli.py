@@ -101,7 +101,8 @@ def _print_result(metrics: dict[str, Any]) -> None:
     for note in metrics.get("notes", []):
         _out.print(f"note: {note}", markup=False, highlight=False)
     crossed = f"{bytes_text(metrics['bytes']['total'])} crossed in {metrics['steps']} steps"
-    line = f"{crossed}; {metrics['seconds']:.1f} s; {metrics['folder']}/report.html"
+    wire = f" ({metrics['seconds_on_wire']:.1f} s on the wire)" if metrics["hosts"] > 1 else ""
+    line = f"{crossed}; {metrics['seconds']:.1f} s{wire}; {metrics['folder']}/report.html"
     _out.print(line, highlight=False, soft_wrap=True)
 
 

@@ -56,7 +56,7 @@ class Run:
         self.sync, self.objective = method.sync, method.objective
         self.epoch = self.step = 0
         self.last_loss = float("nan")
-        self.seconds = 0.0
+        self.seconds = self.wire_seconds = 0.0  # of training, and of them in the hands of the transport
         self.round_starts = True
         self.history: list[dict[str, Any]] = []
         self._losses: list[Tensor] = []

@@ -33,7 +33,7 @@ def train(run: Run, watcher: Watcher | None = None) -> Result:
     """Train to the end (or from where a checkpoint left off), then score the selected parameters on test, once."""
     watcher = watcher or Watcher()
     while run.epoch < run.epochs and not run.best.exhausted(run.train.patience):
-        started = time.perf_counter()
+        started, waited = time.perf_counter(), run.wire.seconds
         for seeds in run.epoch_seeds():
             if run.round_starts:
                 run.objective.round_begin(run)
@@ -49,6 +49,7 @@ def train(run: Run, watcher: Watcher | None = None) -> Result:
             run.best.offer(run, scores)
         lines = run.end_epoch(scores)
         run.seconds += time.perf_counter() - started
+        run.wire_seconds += run.wire.seconds - waited
         watcher.on_epoch(run, lines)
     return finish(run)
 

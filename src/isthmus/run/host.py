@@ -168,6 +168,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
         "bytes": {"total": sum(bytes_by_kind.values()), **bytes_by_kind},
         "transport": transport,
         "seconds": run.seconds,
+        "seconds_on_wire": run.wire_seconds,
         "seconds_per_step": run.seconds / max(run.step, 1),
         "epsilon": {kind: _epsilon(run, kind) for kind in bytes_by_kind},
         "notes": run.federation.notes,

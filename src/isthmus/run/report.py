@@ -120,7 +120,8 @@ def _tiles(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow]) ->
         each = bytes_text(total / steps_of(folder))
         facts.append((bytes_text(total), f"crossed{several}, {each} per step"))
         facts.append((f"ε = {epsilon_text(worst)}", "worst of all kinds" if flows else "nothing crossed"))
-    facts.append((duration(fact(folder, "seconds", None)), f"of training{' per seed' if several else ''}"))
+    wire = f", {duration(fact(folder, 'seconds_on_wire', None))} of it on the wire" if fact(folder, "hosts", 1) > 1 else ""
+    facts.append((duration(fact(folder, "seconds", None)), f"of training{' per seed' if several else ''}{wire}"))
     return tiles(facts) + ("" if is_merged(folder) else _in_short(flows))
 
 

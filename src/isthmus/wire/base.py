@@ -28,6 +28,7 @@ class Wire(ABC):
         self.mine = tuple(mine)
         self.protect = protect or Protect()
         self.ledger = Ledger()
+        self.seconds = 0.0  # spent in the transport between hosts, waiting for slower ones included
         self._token: Tensor | None = None
 
     host: int = 0

@@ -108,10 +108,13 @@ class DistributedWire(Wire):
     def _guard(self, collective: Callable[[], _T]) -> _T:
         """Run a collective; when it breaks, say which host is gone instead of what a socket said."""
         self._pulse.calls += 1
+        started = time.perf_counter()
         try:
             return collective()
         except (RuntimeError, ValueError) as error:
             raise HostLost(self._pulse.diagnose(self.timeout, str(error))) from error
+        finally:
+            self.seconds += time.perf_counter() - started
 
     def close_down(self) -> None:
         """Leave the group together; a host that left early would look like a dead one to the others."""
