@@ -1,11 +1,13 @@
 """What must be equal to what, on small graphs, in float64, with dropout and sampling on."""
 
+import copy
 import json
 
 import pytest
 import torch
 
 from isthmus.methods import names
+from isthmus.nn.sets import reset_apart
 from tests.small import assert_same, losses, parameters, run_method, small_graph
 
 THREE = torch.arange(24) % 3
@@ -148,3 +150,23 @@ def test_a_run_that_diverges_leaves_plain_json_and_never_selects_what_is_not_fin
     json.dumps(result.history, allow_nan=False)
     assert losses(result)[-1] is None
     assert all(bool(torch.isfinite(tensor).all()) for tensor in parameters(result).values())
+
+
+@pytest.mark.parametrize("method", ["local", "fedper", "fedavg", "sync-sgd"])
+def test_what_is_not_shared_may_start_from_each_silos_own_values(method: str) -> None:
+    graph = small_graph(24, 120)
+    for start in ("same", "own"):
+        run = run_method(method, graph, THREE, 3, epochs=0, start=start).run
+        for name, p in run.sets.parameters.items():
+            random = p.dim() > 2  # vectors start at 0 everywhere
+            equal = bool((p == p[:1]).all())
+            assert equal == (start == "same" or run.sync.shares(name) or not random), name
+
+
+def test_own_starts_do_not_depend_on_who_else_is_on_the_host() -> None:
+    graph = small_graph(24, 120)
+    whole = run_method("local", graph, THREE, 3, epochs=0, start="own").run.model
+    again = copy.deepcopy(whole)
+    reset_apart(again, 3, (0, 2, 1), lambda name: False)
+    for one, other in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one[[0, 2, 1]], other)

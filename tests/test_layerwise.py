@@ -95,6 +95,27 @@ def test_owners_serve_only_what_they_have_sampled_themselves() -> None:
     assert 0 < len(exchanged) < len(halo)
 
 
+@pytest.mark.parametrize("model", ["sage", "multi-pna"])
+def test_untrimmed_batches_are_exact_too_and_not_the_same(model: str) -> None:
+    """Batch normalisation sees the rows that only untrimmed layers compute."""
+    graph, training = small_graph(30, 140), {"batch": 4, "fanout": (2,), "epochs": 2, "trim": False}
+    options = {"norm": "batch"}
+    together = run_method("centralised", graph, owners(5), 5, model, model_options=options, **training)
+    apart = run_method("sync-sgd+fwd-bwd-le", graph, owners(5), 5, model, model_options=options, **training)
+    assert_same(together, apart)
+    trimmed = run_method("centralised", graph, owners(5), 5, model, model_options=options, **{**training, "trim": True})
+    assert losses(trimmed) != losses(together)
+
+
+def test_untrimmed_owners_serve_rows_at_every_layer() -> None:
+    graph, training = small_graph(60, 200), {"batch": 2, "fanout": (2,), "batches": "local"}
+    crossed = [
+        run_method("sync-sgd+fwd-le", graph, owners(3, 60), 3, "sage", trim=trim, **training).bytes["embeddings"]
+        for trim in (True, False)
+    ]
+    assert crossed[0] < crossed[1]
+
+
 @pytest.mark.parametrize("base", ["local", "fedavg", "sync-sgd"])
 @pytest.mark.parametrize("exchange", ["fwd-le", "fwd-bwd-le"])
 def test_one_silo_has_nothing_to_exchange(base: str, exchange: str) -> None:

@@ -11,7 +11,9 @@ from isthmus.errors import IsthmusError, unknown
 class TrainConfig:
     """``batch`` 0 is full batch; ``fanout`` one number for all layers or one a layer (-1: all neighbours).
 
-    ``batches`` (joint, local) and ``statistics`` (own, agreed) override what the method prescribes.
+    ``batches`` (joint, local) and ``statistics`` (own, agreed) override what the method prescribes. ``start``: what
+    silos do not share starts from the same values, or from each silo's own. ``trim``: a layer computes only the rows
+    that the seeds need of it; without, every sampled row at every layer.
     ``patience`` counts evaluations without a better score before training stops (0: never). ``checkpoint_every`` counts
     epochs; 0 is every epoch, or as many as keep the bytes written for an epoch below 32 MB in large federations.
     ``average`` is how the federation's score, also that of selection, is made of its silos' scores: weighted by scored
@@ -27,6 +29,8 @@ class TrainConfig:
     optimiser: str = "adam"
     batches: str = ""
     statistics: str = ""
+    start: str = "same"
+    trim: bool = True
     evaluate_every: int = 1
     patience: int = 0
     average: str = "seeds"
@@ -39,6 +43,7 @@ class TrainConfig:
             ("optimiser", ("adam", "sgd")),
             ("batches", ("", "joint", "local")),
             ("statistics", ("", "own", "agreed")),
+            ("start", ("same", "own")),
             ("average", ("seeds", "silos")),
         ):
             if getattr(self, name) not in choices:

@@ -16,6 +16,7 @@ from isthmus.graph.graph import TEST, TRAIN, VALID
 from isthmus.graph.stack import build_stack
 from isthmus.methods import Method
 from isthmus.nn.model import GNN, LAYERS, ModelConfig
+from isthmus.nn.sets import reset_apart
 from isthmus.sample.batches import Batch, Batcher, Seeds
 from isthmus.sample.order import Pool, draw_batches
 from isthmus.select import Best
@@ -72,7 +73,7 @@ class Run:
         self.stack = build_stack(self.federation.silos, self.exchange.view, self.dtype).to(self.device)
         halo, degrees = self.exchange.view == "halo", LAYERS[model.name].uses_degrees
         size = self.stack, model.layers, model.directed
-        self.batcher = Batcher(*size, self.schema.target, model.ego, halo, degrees)
+        self.batcher = Batcher(*size, self.schema.target, model.ego, halo, degrees, self.train.trim)
         self.sampler = self.exchange.sampler(self, self.train.fanouts(model.layers), model.directed)
         labels = self.stack.y if self.schema.target == "node" else self.stack.edge_y
         assert labels is not None
@@ -106,6 +107,8 @@ class Run:
         shared = self.sync.lockstep and not self.wire.protect.separates
         self.model.to(self.device, self.dtype)
         self.sets = ParameterSets(self.model, 1 if shared else silos, silos)
+        if self.train.start == "own":
+            reset_apart(self.model, self.seed, self.wire.mine, self.sync.shares)
         self.model.set_degree(*mean_log_degree(self.wire, self.stack, self.agreed))
         self.optimiser = OPTIMISERS[self.train.optimiser](
             self.sets.for_optimiser(), lr=self.train.lr, weight_decay=self.train.weight_decay, fused=True

@@ -69,10 +69,9 @@ class LayerWise(Exchange):
         return Beyond(run.wire.linear(h, self._route(layer, batch.layout, run), Kind.EMBEDDINGS, self.adjoint))
 
     def _route(self, layer: int, layout: Layout, run: Run) -> Route:
-        """Layer l reads the rows that were asked for in the first (layers - l) hops; a full batch reads all."""
-        hops = len(layout.read) - 1 - layer
+        """The rows that a layer reads of other silos; a full batch reads all."""
         if layout.asks:
-            return make_route(layout.asks[: hops + 1], layout.held[layer], layout.read[layer], run.wire)
+            return make_route(layout.asked(layer), layout.held[layer], layout.read[layer], run.wire)
         if self._whole is None:
             everything = run.wire.ask(self.boundary, self.boundary.halo)
             self._whole = make_route([everything], layout.held[0], layout.read[0], run.wire)

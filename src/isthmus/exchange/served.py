@@ -58,7 +58,7 @@ class ServedSampler(Sampler):
         here, there = depth[asked.halo], depth[asked.served]
         halo_hop = torch.maximum(here, self.wire.move(Kind.IDS, there, served, halo)).flatten()
         served_hop = torch.maximum(there, self.wire.move(Kind.IDS, here, halo, served)).flatten()
-        hops = range(len(self.fanout) + 1)
+        hops = range(len(self.fanout) + 1)  # a row that one side does not have lies beyond them
         return replace(sample, asks=tuple(_at_hop(asked, halo_hop == hop, served_hop == hop) for hop in hops))
 
 

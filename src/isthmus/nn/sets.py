@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,18 @@ def reset(module: nn.Module, seed: int) -> None:
             generator = torch.Generator().manual_seed(stream(seed, f"init/{prefix}.{name}"))
             with torch.no_grad():
                 parameter.copy_(owner.start(name, (1, *parameter.shape[1:]), generator))
+
+
+def reset_apart(module: nn.Module, seed: int, silos: Sequence[int], shared: Callable[[str], bool]) -> None:
+    """Set what is not shared to starting values that also follow from the silo: one set for each of ``silos``."""
+    for prefix, part in module.named_modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            if shared(f"{prefix}.{name}"):
+                continue
+            owner = _stackable(prefix, part)
+            for values, silo in zip(parameter.data, silos, strict=True):
+                generator = torch.Generator().manual_seed(stream(seed, f"init/{prefix}.{name}/silo", silo))
+                values.copy_(owner.start(name, (1, *values.shape), generator)[0])
 
 
 def stack_sets(module: nn.Module, sets: int, silos: int) -> None:

@@ -120,8 +120,10 @@ def _tiles(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow]) ->
         each = bytes_text(total / steps_of(folder))
         facts.append((bytes_text(total), f"crossed{several}, {each} per step"))
         facts.append((f"ε = {epsilon_text(worst)}", "worst of all kinds" if flows else "nothing crossed"))
-    wire = f", {duration(fact(folder, 'seconds_on_wire', None))} of it on the wire" if fact(folder, "hosts", 1) > 1 else ""
-    facts.append((duration(fact(folder, "seconds", None)), f"of training{' per seed' if several else ''}{wire}"))
+    spent = f"of training{' per seed' if several else ''}"
+    if fact(folder, "hosts", 1) > 1:
+        spent += f", {duration(fact(folder, 'seconds_on_wire', None))} of it on the wire"
+    facts.append((duration(fact(folder, "seconds", None)), spent))
     return tiles(facts) + ("" if is_merged(folder) else _in_short(flows))
 
 

@@ -43,6 +43,11 @@ class Layout:
     read: list[Tensor]
     held: list[Tensor]
     asks: tuple[Asked, ...] = ()  # what was asked of other silos at each hop
+    trimmed: bool = True
+
+    def asked(self, layer: int) -> tuple[Asked, ...]:
+        """The rows that a layer reads of other silos: those asked for in the first (layers - layer) hops, or all."""
+        return self.asks[: len(self.read) - layer] if self.trimmed else self.asks
 
 
 @dataclass(frozen=True)
@@ -82,11 +87,20 @@ class Batcher:
     """Makes batches out of seeds, on the whole stack or on samples of it."""
 
     def __init__(
-        self, stack: Stack, layers: int, directed: bool, target: str, ego: bool, halo: bool, degrees: bool
+        self,
+        stack: Stack,
+        layers: int,
+        directed: bool,
+        target: str,
+        ego: bool,
+        halo: bool,
+        degrees: bool,
+        trim: bool = True,
     ) -> None:
         self.stack, self.layers, self.directed, self.target, self.ego = stack, layers, directed, target, ego
         self.halo = halo  # halo rows come from their owners
         self.degrees = degrees  # the model reads them
+        self.trim = trim
         self._whole: tuple[Layout, Block] | None = None
 
     def roots(self, seeds: Seeds) -> Tensor:
@@ -107,14 +121,18 @@ class Batcher:
         return self._batch(step, inputs, [block] * self.layers, layout, seeds, self.slots(seeds))
 
     def sampled(self, seeds: Seeds, sample: Sample, step: int, slots: Tensor | None = None) -> Batch:
-        """Only the sampled graph; layer l computes the rows that lie at most layers - 1 - l hops from a seed."""
-        alive = [sample.rows[sample.depth <= self.layers - layer] for layer in range(self.layers + 1)]
+        """Only the sampled graph; trimmed, layer l computes the rows at most layers - 1 - l hops from a seed."""
+        if self.trim:
+            alive = [sample.rows[sample.depth <= self.layers - layer] for layer in range(self.layers + 1)]
+        else:
+            alive = [sample.rows] * (self.layers + 1)
         layout = self._layout(alive, sample.asks)
         depth = torch.full((self.stack.rows,), self.layers + 1, device=sample.rows.device)
         depth[sample.rows] = sample.depth
         sides, blocks = self._sides(sample), []
         for layer in range(self.layers):
-            sides = [side.within(self.layers - 1 - layer, depth) for side in sides]
+            if self.trim:
+                sides = [side.within(self.layers - 1 - layer, depth) for side in sides]
             blocks.append(self._block(layout, layer, sides))
         first = layout.held[0]
         inputs = take(self.stack.x, self._feature_rows(first)), self._rows(first), None
@@ -122,7 +140,7 @@ class Batcher:
 
     def _layout(self, alive: list[Tensor], asks: tuple[Asked, ...]) -> Layout:
         held = [rows[self.stack.owned[rows]] for rows in alive] if self.halo else alive
-        return Layout(alive, held, asks)
+        return Layout(alive, held, asks, self.trim)
 
     def _feature_rows(self, at: Tensor) -> Tensor:
         """The rows of x that stack rows use; where halo rows come from their owners, x holds owned rows only."""

@@ -32,6 +32,10 @@ class Sync:
         """Whether a round of local training ends after this step (steps and epochs are counted from 1)."""
         return epoch_over
 
+    def shares(self, name: str) -> bool:
+        """Whether silos agree on a parameter."""
+        return False
+
     def gradients(self, run: Run) -> None:
         """After the backward pass, before the optimiser steps."""
 

@@ -23,6 +23,10 @@ class SyncSGD(Sync):
     lockstep: ClassVar[bool] = True
     alone: ClassVar[bool] = False
 
+    def shares(self, name: str) -> bool:
+        """Silos agree on all parameters."""
+        return True
+
     def gradients(self, run: Run) -> None:
         """Replace the gradients of this host by those of the federation."""
         flat = run.sets.flat_gradients()
