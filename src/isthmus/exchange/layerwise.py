@@ -71,7 +71,11 @@ class LayerWise(Exchange):
     def _route(self, layer: int, layout: Layout, run: Run) -> Route:
         """The rows that a layer reads of other silos; a full batch reads all."""
         if layout.asks:
-            return make_route(layout.asked(layer), layout.held[layer], layout.read[layer], run.wire)
+            key = layer if layout.trimmed else 0
+            if key not in layout.routes:
+                route = make_route(layout.asked(layer), layout.held[layer], layout.read[layer], run.wire)
+                layout.routes[key] = route
+            return layout.routes[key]
         if self._whole is None:
             everything = run.wire.ask(self.boundary, self.boundary.halo)
             self._whole = make_route([everything], layout.held[0], layout.read[0], run.wire)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows
 from isthmus.sample.neighbours import NO_SEED, Sample
-from isthmus.wire.route import Asked
+from isthmus.wire.route import Asked, Route
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Layout:
     held: list[Tensor]
     asks: tuple[Asked, ...] = ()  # what was asked of other silos at each hop
     trimmed: bool = True
+    routes: dict[int, Route] = field(default_factory=dict)  # by layer, as they come to be used
 
     def asked(self, layer: int) -> tuple[Asked, ...]:
         """The rows that a layer reads of other silos: those asked for in the first (layers - layer) hops, or all."""
@@ -124,23 +125,31 @@ class Batcher:
         """Only the sampled graph; trimmed, layer l computes the rows at most layers - 1 - l hops from a seed."""
         if self.trim:
             alive = [sample.rows[sample.depth <= self.layers - layer] for layer in range(self.layers + 1)]
+            layout = self._layout(alive, sample.asks)
+            blocks = self._trimmed(layout, sample)
         else:
-            alive = [sample.rows] * (self.layers + 1)
-        layout = self._layout(alive, sample.asks)
-        depth = torch.full((self.stack.rows,), self.layers + 1, device=sample.rows.device)
-        depth[sample.rows] = sample.depth
-        sides, blocks = self._sides(sample), []
-        for layer in range(self.layers):
-            if self.trim:
-                sides = [side.within(self.layers - 1 - layer, depth) for side in sides]
-            blocks.append(self._block(layout, layer, sides))
+            layout = self._layout([sample.rows] * (self.layers + 1), sample.asks)
+            blocks = [self._block(layout, 0, self._sides(sample))] * self.layers
         first = layout.held[0]
         inputs = take(self.stack.x, self._feature_rows(first)), self._rows(first), None
         return self._batch(step, inputs, blocks, layout, seeds, slots)
 
     def _layout(self, alive: list[Tensor], asks: tuple[Asked, ...]) -> Layout:
-        held = [rows[self.stack.owned[rows]] for rows in alive] if self.halo else alive
+        held: list[Tensor] = []
+        for layer, rows in enumerate(alive):
+            same = layer > 0 and rows is alive[layer - 1]
+            held.append(held[-1] if same else rows[self.stack.owned[rows]] if self.halo else rows)
         return Layout(alive, held, asks, self.trim)
+
+    def _trimmed(self, layout: Layout, sample: Sample) -> list[Block]:
+        """The edges of each layer: fewer and fewer, towards rows that lie closer and closer to the seeds."""
+        depth = torch.full((self.stack.rows,), self.layers + 1, device=sample.rows.device)
+        depth[sample.rows] = sample.depth
+        sides, blocks = self._sides(sample), []
+        for layer in range(self.layers):
+            sides = [side.within(self.layers - 1 - layer, depth) for side in sides]
+            blocks.append(self._block(layout, layer, sides))
+        return blocks
 
     def _feature_rows(self, at: Tensor) -> Tensor:
         """The rows of x that stack rows use; where halo rows come from their owners, x holds owned rows only."""
