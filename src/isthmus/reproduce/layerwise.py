@@ -1,7 +1,8 @@
 """Ceydeli 2026, layer-wise exchange: the reference points, ten methods on two splits, and what cross edges are worth.
 
 The protocol of the paper's own runs: every silo draws its own batches (``train.batches=local``), cross edges stay with
-a placeholder at the far end, port tables stay at home, scores are plain means over silos.
+a placeholder at the far end, port tables stay at home and start from each silo's own values, as models of silos that
+train alone do, every sampled row is computed at every layer, scores are plain means over silos.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MACRO = "macro"
 MEASURE = "PR-AUC of the rarer class, %"
 PLACEHOLDER: dict[str, Any] = {"exchange": {"halo": "placeholder"}}
 PORTS_AT_HOME: dict[str, Any] = {"sync": {"private": ["encoder"]}}
-TOGETHER: dict[str, Any] = {"train": {"batches": "joint"}}
+TOGETHER: dict[str, Any] = {"train": {"batches": "joint", "start": "same", "trim": True}}
 TRAINING: dict[str, Any] = {
     "model": {"name": "multi-pna", "layers": 6, "hidden": 64, "dropout": 0.1},
     "train": {
@@ -33,6 +34,8 @@ TRAINING: dict[str, Any] = {
         "lr": 1e-3,
         "weight_decay": 1e-4,
         "batches": "local",
+        "start": "own",
+        "trim": False,
         "average": "silos",
         "pooled": True,
     },
@@ -135,7 +138,7 @@ FEW_TASKS = ("C2", "C3")
 QUICK: dict[str, Any] = {
     "data": {"nodes": 4096, "tasks": list(FEW_TASKS)},
     "model": {"layers": 3, "hidden": 32},
-    "train": {"epochs": 4, "batch": 8, "fanout": [10], "lr": 5e-3},
+    "train": {"epochs": 4, "batch": 8, "fanout": [10], "lr": 5e-3, "start": "same", "trim": True},
 }
 QUICK_TOGETHER: dict[str, Any] = {"train": {**TOGETHER["train"], "batch": 32}}
 
