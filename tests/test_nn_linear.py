@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from isthmus.errors import IsthmusError
 from isthmus.graph.features import SparseRows
 from isthmus.nn import GAT, BatchNorm, Linear, Rows, Stackable, per_row, product, reset, row_sums, stack_sets
+from isthmus.nn.linear import _grouped, _padded
 
 PTRS = [(0, 7), (0, 3, 3, 7), (0, 0, 7), (0, 2, 7, 7), (0, 0, 0), (0, 0)]
 
@@ -136,3 +137,26 @@ def test_starting_values_follow_from_seed_and_name_alone() -> None:
     assert 0.8 * bound < float(before.abs().max()) <= bound and not bool(one.bias.any())
     reset(one, 8)
     assert not torch.equal(before, one.lin.weight)
+
+
+@pytest.mark.parametrize("ptr", [(0, 3, 3, 7), (0, 2, 4), (0, 0, 0)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_padded_products_equal_grouped_ones(ptr: tuple[int, ...], biased: bool) -> None:
+    """What a GPU does in one batched product is what a CPU does set by set; empty sets included."""
+    held = rows(ptr)
+    assert held.padding is not None
+    sets = len(ptr) - 1
+    leaves = [torch.randn(ptr[-1], 5), torch.randn(sets, 5, 4), torch.randn(sets, 4)][: 2 + biased]
+    leaves = [x.double().requires_grad_() for x in leaves]
+    bias = leaves[2] if biased else None
+    padded = _padded(leaves[0], leaves[1], bias, held.padding)
+    grouped = _grouped(leaves[0], leaves[1], bias, held)
+    torch.testing.assert_close(padded, grouped)
+    found, expected = (torch.autograd.grad(y.square().sum(), leaves) for y in (padded, grouped))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_very_unequal_silos_are_not_padded() -> None:
+    """Nine silos of one row beside one of ninety would make ten times ninety rows."""
+    assert rows((*range(10), 99)).padding is None
