@@ -1,5 +1,6 @@
 """Compiled kernels: the same numbers as plain torch, and a word where there are none."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -163,6 +164,16 @@ def describe_in_child(**environment: str) -> str:
         [sys.executable, "-c", SAY], env=os.environ | environment, capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
+
+
+def test_a_run_without_a_compiler_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "isthmus", "run", "--data", "blocks", "--silos", "2", "--epochs", "1", "--json"]
+    command += ["--set", "data.nodes=60", "--out", str(tmp_path / "run")]
+    environment = os.environ | {"CC": "no-such-compiler"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    metrics = json.loads(done.stdout)
+    assert any("no C compiler 'no-such-compiler'" in note for note in metrics["notes"])
+    assert metrics["environment"]["kernels"].startswith("plain torch: no C compiler")
 
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler on this machine")

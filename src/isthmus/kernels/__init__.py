@@ -40,6 +40,12 @@ def describe(device: torch.device) -> str:
     return words if module is not None else f"plain torch: {words}"
 
 
+def missing(device: torch.device) -> str:
+    """Why compiled kernels do not run although nobody declined them; empty where they run."""
+    module, words = _find(device.type)
+    return "" if module is not None or _chosen == "plain" else words
+
+
 @cache
 def _find(device: str) -> tuple[ModuleType | None, str]:
     """The kernels of a kind of device and their name, or why there are none."""

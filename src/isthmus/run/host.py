@@ -143,6 +143,9 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     lost = next((line["step"] for line in run.history if line["loss"] is None), None)
     if lost is not None:
         run.federation.note(f"The loss was no finite number from step {lost} on; try a smaller train.lr.")
+    why = kernels.missing(run.device)
+    if why:
+        run.federation.note(f"Without compiled kernels this run was slower, and no less right: {why}.")
     _write_models(run, folder)
     transport = _collect_ledgers(run)
     if not run.wire.serves:
