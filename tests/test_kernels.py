@@ -168,7 +168,7 @@ def describe_in_child(**environment: str) -> str:
 
 def test_a_run_without_a_compiler_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "isthmus", "run", "--data", "blocks", "--silos", "2", "--epochs", "1", "--json"]
-    command += ["--set", "data.nodes=60", "--out", str(tmp_path / "run")]
+    command += ["--set", "data.nodes=400", "--out", str(tmp_path / "run")]
     environment = os.environ | {"CC": "no-such-compiler"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     metrics = json.loads(done.stdout)
