@@ -183,6 +183,7 @@ def test_runs_of_another_configuration_are_refused_and_replaced_when_told(tmp_pa
     assert snapshot(out / "alone") == before
     succeed("reproduce", "tiny", "--out", out, *row, "--epochs", 2, "--overwrite")
     assert metrics(out / "alone" / "seed-0")["epochs"] == 2
+    assert "Trained for 2 epochs, where the study has 6." in (out / "report.html").read_text()
     kept = snapshot(out / "alone")
     succeed("reproduce", "tiny", "--out", out, *row, "--epochs", 2, "--overwrite")  # equal runs stay
     assert snapshot(out / "alone") == kept

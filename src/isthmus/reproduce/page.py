@@ -33,6 +33,9 @@ def study_page(findings: Findings) -> str:
 def cautions(findings: Findings) -> list[str]:
     """What the reader must know before the numbers."""
     said = list(findings.study.notes)
+    usual, epochs = findings.study.base.get("train", {}).get("epochs"), findings.facts["epochs"]
+    if usual not in (None, epochs):
+        said.append(f"Trained for {count_text(epochs, 'epoch')}, where the study has {usual}.")
     missing = [line.row.label for line in findings.lines if len(line.seeds) < findings.facts["seeds"]]
     if missing:
         said.append(f"Not finished yet: {', '.join(missing)}. The same command goes on where it stopped.")
@@ -94,7 +97,8 @@ def _ours(cell: Cell) -> page.Cell:
 def _repeat(findings: Findings) -> str:
     """Where it ran, and how to run it again."""
     facts = findings.facts
-    where = [" · ".join(str(value) for value in one.values() if value) for one in facts["hardware"]]
+    named = {"torch": "PyTorch ", "python": "Python "}
+    where = [" · ".join(f"{named.get(k, '')}{v}" for k, v in one.items() if v) for one in facts["hardware"]]
     rows = [[name, str(facts[name])] for name in ("epochs", "nodes", "isthmus", "commit") if facts.get(name)]
     rows += [["hardware", place] for place in where]
     errors = "".join(_error(line) for line in findings.lines if line.error)
