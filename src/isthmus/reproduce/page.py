@@ -33,8 +33,8 @@ def study_page(findings: Findings) -> str:
 def cautions(findings: Findings) -> list[str]:
     """What the reader must know before the numbers."""
     said = list(findings.study.notes)
-    usual, epochs = findings.study.base.get("train", {}).get("epochs"), findings.facts["epochs"]
-    if usual not in (None, epochs):
+    usual, epochs = findings.study.base.get("train", {}).get("epochs"), findings.facts.get("epochs")
+    if usual and epochs and usual != epochs:
         said.append(f"Trained for {count_text(epochs, 'epoch')}, where the study has {usual}.")
     missing = [line.row.label for line in findings.lines if len(line.seeds) < findings.facts["seeds"]]
     if missing:
