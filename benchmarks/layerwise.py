@@ -46,14 +46,16 @@ def open_run(
     return Run(federation, get(method), MODELS["multi-pna"], settings, dtype=dtype)
 
 
-def run_steps(run: Run, steps: int) -> tuple[torch.Tensor, list[float]]:
-    losses, seconds = [], []
+def run_steps(run: Run, steps: int) -> tuple[torch.Tensor, float, float]:
+    """The losses, and medians of the seconds of a step and of those in the transport; the first step warms up."""
+    losses, seconds, waits = [], [], []
     for _, seeds in zip(range(steps), run.epoch_seeds(), strict=False):
-        started = time.perf_counter()
+        started, waited = time.perf_counter(), run.wire.seconds
         step(run, seeds)
         seconds.append(time.perf_counter() - started)
+        waits.append(run.wire.seconds - waited)
         losses.append(run.last_loss)
-    return torch.tensor(losses, dtype=torch.float64), seconds
+    return torch.tensor(losses, dtype=torch.float64), statistics.median(seconds[1:]), statistics.median(waits[1:])
 
 
 def host(rank: int, nodes: int, steps: int, port: int, answers: Any) -> None:
@@ -62,14 +64,9 @@ def host(rank: int, nodes: int, steps: int, port: int, answers: Any) -> None:
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(HOSTS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     wire = DistributedWire(HOSTS, timeout=120)
     run = open_run(patterns(nodes), EXACT, "louvain", HOSTS, wire=wire)
-    seconds, waits = [], []
-    for _, seeds in zip(range(steps + 1), run.epoch_seeds(), strict=False):
-        started, waited = time.perf_counter(), wire.seconds
-        step(run, seeds)
-        seconds.append(time.perf_counter() - started)
-        waits.append(wire.seconds - waited)
+    _, seconds, waits = run_steps(run, steps + 1)
     wire.close_down()
-    answers.put((rank, statistics.median(seconds[1:]), statistics.median(waits[1:])))
+    answers.put((rank, seconds, waits))
 
 
 def on_hosts(nodes: int, steps: int) -> list[tuple[int, float, float]]:
@@ -97,23 +94,22 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     graph = patterns(options.nodes)
-    exact, _ = run_steps(open_run(graph, "centralised", "", 1, torch.float64), options.steps)
-    single, seconds = run_steps(open_run(graph, "centralised", "", 1, torch.float32), options.steps + 1)
-    base = statistics.median(seconds[1:])
+    exact, *_ = run_steps(open_run(graph, "centralised", "", 1, torch.float64), options.steps)
+    single, base, _ = run_steps(open_run(graph, "centralised", "", 1, torch.float32), options.steps + 1)
     own = float(((single[: len(exact)] - exact).abs() / exact).max())
     print(f"centralised           {base:.3f} s a step; float32 against float64: {own:.1e}")
     rows = []
     for how, silos in CASES:
-        losses, _ = run_steps(open_run(graph, EXACT, how, silos, torch.float64), options.steps)
-        short, seconds = run_steps(open_run(graph, EXACT, how, silos, torch.float32), options.steps + 1)
+        losses, *_ = run_steps(open_run(graph, EXACT, how, silos, torch.float64), options.steps)
+        short, seconds, _ = run_steps(open_run(graph, EXACT, how, silos, torch.float32), options.steps + 1)
         away = float(((losses - exact).abs() / exact).max())
         away32 = float(((short[: len(exact)] - exact).abs() / exact).max())
-        tax = statistics.median(seconds[1:]) / base
+        tax = seconds / base
         rows.append({"split": how, "silos": silos, "largest_relative_difference": away, "float32": away32, "tax": tax})
         print(
             f"{how:8} {silos:2} silos   {tax:.2f} x; largest difference of a loss {away:.1e}, in float32 {away32:.1e}"
         )
-    one = statistics.median(run_steps(open_run(graph, EXACT, "louvain", HOSTS), options.steps + 1)[1][1:])
+    _, one, _ = run_steps(open_run(graph, EXACT, "louvain", HOSTS), options.steps + 1)
     hosts = on_hosts(options.nodes, options.steps)
     print(f"louvain  {HOSTS} silos   in one process {one:.3f} s a step; on {HOSTS} hosts over loopback:")
     for rank, seconds_, waits in hosts:

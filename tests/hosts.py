@@ -10,6 +10,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from isthmus.wire.base import Wire
+from isthmus.wire.distributed import DistributedWire
+
 
 def on_hosts(hosts: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """``work(host, *arguments)`` on each host; the results in host order, or the first error."""
@@ -32,6 +35,14 @@ def on_hosts(hosts: int, work: Callable[..., Any], *arguments: Any) -> list[Any]
             process.join(timeout=10 if len(results) == hosts else 0)
             process.kill()
     return [results[host] for host in range(hosts)]
+
+
+def on_wire(host: int, silos: int, work: Callable[[Wire], Any]) -> Any:
+    """What a host does whose ``work`` needs nothing but a wire between ``silos``."""
+    wire = DistributedWire(silos, timeout=60)
+    done = work(wire)
+    wire.close_down()
+    return done
 
 
 def _host(host: int, hosts: int, port: int, queue: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

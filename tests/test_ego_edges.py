@@ -15,8 +15,7 @@ from isthmus.sample.order import draw_batches
 from isthmus.state import Run
 from isthmus.train import Result
 from isthmus.wire.base import Wire
-from isthmus.wire.distributed import DistributedWire
-from tests.hosts import on_hosts
+from tests.hosts import on_hosts, on_wire
 from tests.small import assert_same, losses, numbers, run_method, small_graph
 
 EXACT = "sync-sgd+fwd-bwd-le"
@@ -122,19 +121,12 @@ def run_cases(wire: Wire | None = None) -> list[tuple[list[float], dict[str, Any
     return done
 
 
-def hosted_cases(host: int) -> Any:
-    wire = DistributedWire(5, timeout=60)
-    done = run_cases(wire)
-    wire.close_down()
-    return done
-
-
 @pytest.mark.hosts
 def test_three_hosts_give_the_same_losses_scores_and_bytes() -> None:
     together = run_method("centralised", small_graph(30, 80, edge_task=True), FIVE, 5, "multi-pna", **TRAINING)
     expected = run_cases()
     torch.testing.assert_close(numbers(expected[0][0]), numbers(losses(together)), rtol=1e-10, atol=0)
-    for *each, (loss, score, ids) in zip(*on_hosts(3, hosted_cases), expected, strict=True):
+    for *each, (loss, score, ids) in zip(*on_hosts(3, on_wire, 5, run_cases), expected, strict=True):
         for hosted_loss, hosted_score, _ in each:
             torch.testing.assert_close(numbers(hosted_loss), numbers(loss), rtol=1e-12, atol=0)
             assert hosted_score == pytest.approx(score, rel=1e-12, nan_ok=True)

@@ -20,7 +20,7 @@ from isthmus.state import Run
 from isthmus.train import train
 from isthmus.wire.base import Wire
 from isthmus.wire.distributed import DistributedWire, pack, unpack
-from tests.hosts import on_hosts
+from tests.hosts import on_hosts, on_wire
 from tests.small import losses, numbers, run_method, small_graph
 
 FIVE = torch.arange(30) % 5
@@ -44,13 +44,6 @@ def run_cases(wire: Wire | None = None) -> list[tuple[list[float], dict[str, Any
             wire.ledger.__init__()  # type: ignore[misc]
         result = run_method(method, graph, FIVE, 5, model, wire=wire, **training)
         done.append((losses(result), result.test.as_dict(), result.bytes))
-    return done
-
-
-def hosted_cases(host: int) -> Any:
-    wire = DistributedWire(5, timeout=60)
-    done = run_cases(wire)
-    wire.close_down()
     return done
 
 
@@ -82,7 +75,7 @@ def test_a_host_of_one_silo_holds_nothing_of_the_size_of_the_whole_graph(tmp_pat
 @pytest.mark.parametrize("hosts", [2, 3, 5])
 def test_losses_scores_and_bytes_do_not_depend_on_the_number_of_hosts(hosts: int) -> None:
     expected = run_cases()
-    for outcome in zip(*on_hosts(hosts, hosted_cases), expected, CASES, strict=True):
+    for outcome in zip(*on_hosts(hosts, on_wire, 5, run_cases), expected, CASES, strict=True):
         *each, (loss, score, by_kind), case = outcome
         for hosted_loss, hosted_score, _ in each:
             torch.testing.assert_close(numbers(hosted_loss), numbers(loss), rtol=1e-12, atol=0, msg=str(case))

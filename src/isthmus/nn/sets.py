@@ -41,10 +41,7 @@ def reset(module: nn.Module, seed: int) -> None:
     """
     for prefix, part in module.named_modules():
         for name, parameter in part.named_parameters(recurse=False):
-            owner = _stackable(prefix, part)
-            generator = torch.Generator().manual_seed(stream(seed, f"init/{prefix}.{name}"))
-            with torch.no_grad():
-                parameter.copy_(owner.start(name, (1, *parameter.shape[1:]), generator))
+            parameter.data.copy_(_drawn(prefix, part, name, stream(seed, f"init/{prefix}.{name}")))
 
 
 def reset_apart(module: nn.Module, seed: int, silos: Sequence[int], shared: Callable[[str], bool]) -> None:
@@ -53,10 +50,14 @@ def reset_apart(module: nn.Module, seed: int, silos: Sequence[int], shared: Call
         for name, parameter in part.named_parameters(recurse=False):
             if shared(f"{prefix}.{name}"):
                 continue
-            owner = _stackable(prefix, part)
             for values, silo in zip(parameter.data, silos, strict=True):
-                generator = torch.Generator().manual_seed(stream(seed, f"init/{prefix}.{name}/silo", silo))
-                values.copy_(owner.start(name, (1, *values.shape), generator)[0])
+                values.copy_(_drawn(prefix, part, name, stream(seed, f"init/{prefix}.{name}/silo", silo))[0])
+
+
+def _drawn(prefix: str, part: nn.Module, name: str, key: int) -> Tensor:
+    """The starting value [1, ...] of one set of a parameter."""
+    shape = (1, *getattr(part, name).shape[1:])
+    return _stackable(prefix, part).start(name, shape, torch.Generator().manual_seed(key))
 
 
 def stack_sets(module: nn.Module, sets: int, silos: int) -> None:

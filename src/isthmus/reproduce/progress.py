@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from isthmus.reproduce.plan import Job
+from isthmus.reproduce.plan import BEGUN, Job
 from isthmus.run.text import duration
 
 _TAIL = 4096  # bytes at the end of metrics.jsonl that hold its last line
@@ -28,7 +28,7 @@ class Show:
     def started(self, job: Job) -> None:
         """A run begins, or goes on."""
         self.since[job.path] = time.monotonic()
-        self.say(f"start  {job.label}" + (", from its checkpoint" if job.state == "begun" else ""))
+        self.say(f"start  {job.label}" + (", from its checkpoint" if job.state == BEGUN else ""))
 
     def ended(self, job: Job, error: str) -> None:
         """A run has ended, well or not."""
