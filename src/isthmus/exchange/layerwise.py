@@ -69,13 +69,13 @@ class LayerWise(Exchange):
         return Beyond(run.wire.linear(h, self._route(layer, batch.layout, run), Kind.EMBEDDINGS, self.adjoint))
 
     def _route(self, layer: int, layout: Layout, run: Run) -> Route:
-        """The rows that a layer reads of other silos; a full batch reads all."""
+        """Layer l reads the rows that were asked for in the first (layers - l) hops; untrimmed or in full, all."""
         if layout.asks:
-            key = layer if layout.trimmed else 0
-            if key not in layout.routes:
-                route = make_route(layout.asked(layer), layout.held[layer], layout.read[layer], run.wire)
-                layout.routes[key] = route
-            return layout.routes[key]
+            layer = layer if layout.trimmed else 0
+            if layer not in layout.routes:
+                asks = layout.asks[: len(layout.read) - layer]
+                layout.routes[layer] = make_route(asks, layout.held[layer], layout.read[layer], run.wire)
+            return layout.routes[layer]
         if self._whole is None:
             everything = run.wire.ask(self.boundary, self.boundary.halo)
             self._whole = make_route([everything], layout.held[0], layout.read[0], run.wire)

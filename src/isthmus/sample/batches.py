@@ -43,12 +43,8 @@ class Layout:
     read: list[Tensor]
     held: list[Tensor]
     asks: tuple[Asked, ...] = ()  # what was asked of other silos at each hop
-    trimmed: bool = True
+    trimmed: bool = True  # else all layers read the same rows
     routes: dict[int, Route] = field(default_factory=dict)  # by layer, as they come to be used
-
-    def asked(self, layer: int) -> tuple[Asked, ...]:
-        """The rows that a layer reads of other silos: those asked for in the first (layers - layer) hops, or all."""
-        return self.asks[: len(self.read) - layer] if self.trimmed else self.asks
 
 
 @dataclass(frozen=True)
