@@ -69,37 +69,40 @@ def build_pyg(dtype: Any, device: str) -> Any:
     statistics_ = (["mean", "min", "max", "std"], ["identity", "amplification", "attenuation"])
     made = torch.nn.ModuleList([ours[0]])
     for layer in ours[1:]:
-        for part in (layer.inward, layer.outward):
+        for side in range(2):
             conv = PNAConv(HIDDEN, HIDDEN, *statistics_, torch.ones(9), edge_dim=ours[0].width, towers=TOWERS)
-            made.append(_copied(conv.to(dtype), part))
+            made.append(_copied(conv.to(dtype), layer.layer, side))
     return made.to(device)
 
 
-def _copied(conv: Any, part: Any) -> Any:
-    """Our layer's parameters, cut as PyG keeps them."""
+def _copied(conv: Any, part: Any, side: int) -> Any:
+    """Our layer's parameters of one direction, cut as PyG keeps them."""
     import torch
 
+    own = {name: value[0, side] for name, value in part.state_dict().items()}
     with torch.no_grad():
         for t in range(TOWERS):
             columns = slice(t * HIDDEN, (t + 1) * HIDDEN)
             outputs = slice(t * HIDDEN // TOWERS, (t + 1) * HIDDEN // TOWERS)
-            pre = [part.target.weight[0, :, columns], part.source.weight[0, :, columns], part.mix.weight[0, :, columns]]
+            pre = [own[f"{name}.weight"][:, columns] for name in ("target", "source", "mix")]
             conv.pre_nns[t][0].weight.copy_(torch.cat(pre).T)
-            conv.pre_nns[t][0].bias.copy_(part.target.bias[0, columns])
-            post = torch.cat([part.own.weight[0, :, outputs], *part.post[0, t].chunk(3, 1)])
+            conv.pre_nns[t][0].bias.copy_(own["target.bias"][columns])
+            post = torch.cat([own["own.weight"][:, outputs], *own["post"][t].chunk(3, 1)])
             conv.post_nns[t][0].weight.copy_(post.T)
-            conv.post_nns[t][0].bias.copy_(part.own.bias[0, outputs])
-        for mine, linear in ((part.out, conv.lin), (part.encode, conv.edge_encoder)):
-            linear.weight.copy_(mine.weight[0].T)
-            linear.bias.copy_(mine.bias[0])
-        conv.aggr_module.avg_deg_log.copy_(part.delta[0])
+            conv.post_nns[t][0].bias.copy_(own["own.bias"][outputs])
+        for mine, linear in (("out", conv.lin), ("encode", conv.edge_encoder)):
+            linear.weight.copy_(own[f"{mine}.weight"].T)
+            linear.bias.copy_(own[f"{mine}.bias"])
+        conv.aggr_module.avg_deg_log.copy_(own["delta"])
     return conv
 
 
 def forward_ours(model: Any, h: Any, blocks: list[Any]) -> Any:
+    from isthmus.nn.directed import both_sides
+
     encoder, *layers = model
     for layer, block in zip(layers, blocks, strict=False):
-        h = layer(h, block, encoder(block), encoder(block.reverse)).relu()
+        h = layer(h, block, encoder(both_sides(block))).relu()
     return h
 
 

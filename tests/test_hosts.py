@@ -78,8 +78,8 @@ def test_losses_scores_and_bytes_do_not_depend_on_the_number_of_hosts(hosts: int
     for outcome in zip(*on_hosts(hosts, on_wire, 5, run_cases), expected, CASES, strict=True):
         *each, (loss, score, by_kind), case = outcome
         for hosted_loss, hosted_score, _ in each:
-            torch.testing.assert_close(numbers(hosted_loss), numbers(loss), rtol=1e-12, atol=0, msg=str(case))
-            assert hosted_score == pytest.approx(score, rel=1e-12, nan_ok=True)
+            torch.testing.assert_close(numbers(hosted_loss), numbers(loss), rtol=1e-11, atol=0, msg=str(case))
+            assert hosted_score == pytest.approx(score, rel=1e-11, nan_ok=True)
         total = {kind: sum(bytes_.get(kind, 0) for _, _, bytes_ in each) for kind in by_kind}
         assert total == by_kind, case
 

@@ -12,6 +12,7 @@ from isthmus.errors import IsthmusError
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import Schema
 from isthmus.nn import GNN, LAYERS, MODELS, NORMS, PNA, Block, Directed, EdgeEncoder, ModelConfig, Pass, Rows
+from isthmus.nn.directed import both_sides
 from isthmus.nn.ego import Ego
 from isthmus.nn.sets import stack_sets
 from isthmus.testing import close, join, random_block, turned
@@ -135,13 +136,14 @@ def test_directed_is_the_sum_of_two_layers() -> None:
     model = Directed(PNA, 5, 8, 3).double()
     model.set_degree(torch.tensor([1.1]), torch.tensor([0.9]))
     x, _ = inputs(block)
+    inward, outward = PNA(5, 8, 3).double(), PNA(5, 8, 3).double()
+    for side, layer in enumerate((inward, outward)):
+        layer.load_state_dict({name: value[:, side] for name, value in model.layer.state_dict().items()})
     back = block.reverse
-    close(
-        model(x, block, block.attr, back.attr),
-        model.inward(x, block, block.attr) + model.outward(x, back, back.attr),
-    )
-    assert [float(each.delta) for each in (model.inward, model.outward)] == pytest.approx([1.1, 0.9])
-    assert not torch.equal(model.inward.post, model.outward.post)
+    alone = inward(x, block, block.attr) + outward(x, back, back.attr)
+    close(model(x, block, both_sides(block).attr), alone)
+    assert [float(each.delta) for each in (inward, outward)] == pytest.approx([1.1, 0.9])
+    assert not torch.equal(inward.post, outward.post)
 
 
 @pytest.mark.parametrize("sets", [1, 2])
@@ -240,6 +242,6 @@ def test_inputs_that_cannot_be() -> None:
     with pytest.raises(IsthmusError, match="outgoing"):
         model.set_degree(torch.ones(1))
     with pytest.raises(IsthmusError, match="port numbers"):
-        model.convolve(0, h, replace(block, ports=None))
+        model.encode(replace(block, ports=None))
     with pytest.raises(IsthmusError, match="3 edge features"):
-        model.convolve(0, h, replace(block, attr=None))
+        model.encode(replace(block, attr=None))

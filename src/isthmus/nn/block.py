@@ -9,21 +9,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isthmus.errors import IsthmusError
+
 
 @dataclass(frozen=True)
 class Rows:
     """Rows of several silos under each other; silo i holds the rows ``ptr[i]`` to ``ptr[i + 1]``.
 
     With one parameter set for all silos the pointers do not matter; with one set each they say which set a
-    row uses.
+    row uses. With two ``sides`` (see ``both_sides``) all silos are there twice, and each side has sets of its own.
     """
 
     ptr: tuple[int, ...]
     keys: Tensor  # [n] public keys, for dropout
     owned: Tensor | None = None  # [n] bool: rows of owned nodes (None: all); placeholders are not counted in moments
+    sides: int = 1
 
     def __len__(self) -> int:
         return self.ptr[-1]
+
+    def by_sets(self, sets: int) -> Rows:
+        """The same rows, cut where the parameter set changes."""
+        parts = len(self.ptr) - 1
+        if sets == parts:
+            return self
+        if sets == self.sides:
+            return self._by_sides
+        raise IsthmusError(f"{sets} parameter sets but rows of {parts} silos; stack the model for these silos.")
+
+    @cached_property
+    def _by_sides(self) -> Rows:
+        return Rows(self.ptr[:: (len(self.ptr) - 1) // self.sides], self.keys, self.owned, self.sides)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -43,6 +59,8 @@ class Rows:
         most = max(self.sizes)
         if len(self.sizes) * most > 4 * len(self):
             return None
+        if len(self.sizes) * most == len(self):
+            return Padding(len(self.sizes), most, None)
         gap = torch.tensor([most * i - begin for i, begin in enumerate(self.ptr[:-1])], device=self.keys.device)
         at = torch.arange(len(self), device=self.keys.device) + gap[self.silo]
         return Padding(len(self.sizes), most, at)
@@ -54,17 +72,20 @@ class Padding:
 
     silos: int
     most: int
-    at: Tensor  # [n] where each row goes in [silos * most]
+    at: Tensor | None  # [n] where each row goes in [silos * most]; None: all are equally long, nothing moves
 
     def pad(self, x: Tensor) -> Tensor:
         """[..., n, d] to [..., silos, most, d]."""
+        if self.at is None:
+            return x.reshape(*x.shape[:-2], self.silos, self.most, x.shape[-1])
         shape = *x.shape[:-2], self.silos * self.most, x.shape[-1]
         out = x.new_zeros(shape).index_copy_(-2, self.at, x)
         return out.view(*x.shape[:-2], self.silos, self.most, x.shape[-1])
 
     def unpad(self, x: Tensor) -> Tensor:
         """[..., silos, most, d] to [..., n, d]."""
-        return x.flatten(-3, -2).index_select(-2, self.at)
+        wide = x.flatten(-3, -2)
+        return wide if self.at is None else wide.index_select(-2, self.at)
 
 
 @dataclass
@@ -106,7 +127,7 @@ class Block:
         """The edges as rows: an edge belongs to the silo of its target."""
         ends = self.targets.ptr
         at = (0, len(self.dst)) if len(ends) == 2 else tuple(self.dst_ptr[list(ends)].tolist())
-        return Rows(at, self.dst)
+        return Rows(at, self.dst, sides=self.targets.sides)
 
     @property
     def count(self) -> Tensor:

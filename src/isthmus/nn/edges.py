@@ -10,38 +10,37 @@ from torch import Tensor
 from isthmus.errors import IsthmusError
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.linear import product
-from isthmus.nn.maps import Lookup
-from isthmus.nn.sets import Stackable, check_sets
+from isthmus.nn.maps import Lookup, select
+from isthmus.nn.sets import Stackable
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encodings of edges with their table not yet looked up: [attributes, sum of the table's entries at_e].
+    """The encodings of edges with their tables not yet looked up: [attributes, an entry of each part of the table].
 
     A table is far shorter than the edges, so a linear map of the encodings maps the table instead.
     """
 
     attr: Tensor | None  # [E, attributes]
-    table: Tensor | None = None  # [sets, entries, width]
-    at: Tensor | None = None  # [E, lookups]: entries, counted through the tables of all sets
+    table: Tensor | None = None  # [sets, parts, entries, width]
+    at: Tensor | None = None  # [E, parts]: entries, counted through all parts of all sets
 
     def dense(self) -> Tensor:
         """[E, width]."""
         parts = [] if self.attr is None else [self.attr]
         if self.table is not None and self.at is not None:
-            parts.append(Lookup(self.table.flatten(0, 1), self.at).each())
+            table = self.table.flatten(0, 2)
+            parts += [select(table, at) for at in self.at.unbind(1)]
         return torch.cat(parts, 1)
 
     def mapped(self, weight: Tensor, rows: Rows) -> tuple[Tensor | None, Lookup | None]:
         """The encodings times weight [sets, width, outputs]: a part for each edge and a part to look up."""
-        if self.attr is None and self.table is not None and self.at is not None:
-            return None, Lookup((self.table @ weight).flatten(0, 1), self.at)
-        assert self.attr is not None
-        begin = self.attr.shape[1]
-        values = product(self.attr, weight[:, :begin], None, rows)
+        begin = 0 if self.attr is None else self.attr.shape[1]
+        values = None if self.attr is None else product(self.attr, weight[:, :begin], None, rows)
         if self.table is None or self.at is None:
             return values, None
-        return values, Lookup((self.table @ weight[:, begin:]).flatten(0, 1), self.at)
+        sized = weight[:, begin:].unflatten(1, (self.table.shape[1], self.table.shape[3]))
+        return values, Lookup((self.table @ sized).flatten(0, 2), self.at)
 
 
 Edges = Tensor | Encoding  # encodings of edges: [E, width], or with tables not yet looked up
@@ -78,11 +77,9 @@ class EdgeEncoder(Stackable):
         attr = block.attr if self.edge_features else None
         if self.tables is None:
             return Encoding(attr)
-        # Side by side, so that an edge's encoding is the sum of two entries: near ones end, far ones begin with zeros.
-        sets, _, ports, width = self.tables.shape
-        apart = torch.eye(2, dtype=self.tables.dtype, device=self.tables.device).view(1, 2, 1, 2, 1)
-        both = (self.tables[:, :, :, None] * apart).view(sets, 2 * ports, 2 * width)
-        return Encoding(attr, both, self._entries(block, sets))
+        sides = block.targets.sides  # both read the same tables, and map them in their own ways
+        tables = self.tables if sides == 1 else self.tables.repeat(sides, 1, 1, 1)
+        return Encoding(attr, tables, self._entries(block, len(tables)))
 
     def _entries(self, block: Block, sets: int) -> Tensor:
         """The entries that each edge uses, near and far: [E, 2]."""
@@ -91,9 +88,12 @@ class EdgeEncoder(Stackable):
         key = f"ports {self.ports} {sets}"
         if key not in block.cache:
             at = block.ports.clamp(max=self.ports - 1)
-            if sets > 1:
-                check_sets(sets, block.targets)
-                at = at + (block.edges.silo * 2 * self.ports)[:, None]
-            block.cache[key] = at + torch.arange(0, 2 * self.ports, self.ports, device=at.device)
+            at[:, 1] += self.ports
+            edges = block.edges.by_sets(sets) if sets > 1 else block.edges
+            if sets > 2:
+                at += (edges.silo * 2 * self.ports)[:, None]
+            elif sets == 2:
+                at[edges.ptr[1] :] += 2 * self.ports
+            block.cache[key] = at
         found: Tensor = block.cache[key]
         return found

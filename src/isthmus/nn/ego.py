@@ -8,7 +8,7 @@ from torch import Tensor
 from isthmus.errors import IsthmusError
 from isthmus.nn.block import Rows
 from isthmus.nn.maps import select
-from isthmus.nn.sets import Stackable, check_sets
+from isthmus.nn.sets import Stackable
 
 
 class Ego(Stackable):
@@ -30,6 +30,5 @@ class Ego(Stackable):
         if len(slot) and int(slot.max()) >= self.batch:
             raise IsthmusError(f"Ego slot {int(slot.max())} in a model for batches of {self.batch} seeds.")
         if len(self.table) > 1:
-            check_sets(len(self.table), rows)
-            slot = slot + rows.silo[at] * self.batch
+            slot = slot + rows.by_sets(len(self.table)).silo[at] * self.batch
         return torch.index_add(h, 0, at, select(self.table.flatten(0, 1), slot))

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from isthmus.graph.features import Features, SparseRows
 from isthmus.nn.block import Padding, Rows
 from isthmus.nn.maps import csr, linear_map, transpose
-from isthmus.nn.sets import Stackable, check_sets, per_row
+from isthmus.nn.sets import Stackable, per_row
 
 
 class Linear(Stackable):
@@ -36,13 +36,12 @@ class Linear(Stackable):
 def product(x: Features, weight: Tensor, bias: Tensor | None, rows: Rows) -> Tensor:
     """Rows [n, in] times weight [sets, in, out], plus bias [sets, out]."""
     if len(weight) > 1:
-        check_sets(len(weight), rows)
+        rows = rows.by_sets(len(weight))
     if isinstance(x, SparseRows):
         out = _sparse_product(x, weight, rows)
         return out if bias is None else out + per_row(bias, rows)
     if len(weight) > 1:
-        padded = x.is_cuda and rows.padding is not None  # a GPU minds hundreds of small products
-        return _padded(x, weight, bias, rows.padding) if padded else _grouped(x, weight, bias, rows)
+        return _padded(x, weight, bias, rows.padding) if _pads(x, rows) else _grouped(x, weight, bias, rows)
     if bias is None:
         return x @ weight.squeeze(0)
     return torch.addmm(bias.squeeze(0), x, weight.squeeze(0))
@@ -119,19 +118,32 @@ def _grouped(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows) -> Tens
     return out
 
 
+def _pads(x: Tensor, rows: Rows) -> bool:
+    """Whether all sets go into one product: where rows need not move, and on a GPU, which minds many small products."""
+    return rows.padding is not None and (x.is_cuda or rows.padding.at is None)
+
+
 def _padded(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padding | None) -> Tensor:
     """All sets in one batched product."""
     assert padding is not None
-    wide = linear_map(x, padding.pad, padding.unpad)
+    wide = _moved(x, padding)
     out = wide @ weight if bias is None else torch.baddbmm(bias[:, None], wide, weight)
-    return linear_map(out, padding.unpad, padding.pad)
+    return _back(out, padding)
+
+
+def _moved(x: Tensor, padding: Padding) -> Tensor:
+    return padding.pad(x) if padding.at is None else linear_map(x, padding.pad, padding.unpad)
+
+
+def _back(x: Tensor, padding: Padding) -> Tensor:
+    return padding.unpad(x) if padding.at is None else linear_map(x, padding.unpad, padding.pad)
 
 
 def tower_product(x: Tensor, weight: Tensor, rows: Rows) -> Tensor:
     """Rows of each tower [towers, n, in] times the tower's weight [sets, towers, in, out]: [towers, n, out]."""
     if len(weight) == 1:
         return torch.bmm(x, weight[0])
-    if x.is_cuda and rows.padding is not None:
-        wide = linear_map(x, rows.padding.pad, rows.padding.unpad)
-        return linear_map(wide @ weight.transpose(0, 1), rows.padding.unpad, rows.padding.pad)
+    rows = rows.by_sets(len(weight))
+    if rows.padding is not None and _pads(x, rows):
+        return _back(_moved(x, rows.padding) @ weight.transpose(0, 1), rows.padding)
     return torch.stack([product(tower, w, None, rows) for tower, w in zip(x, weight.unbind(1), strict=True)])

@@ -15,7 +15,7 @@ from isthmus.graph.features import Features
 from isthmus.graph.graph import Schema
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.dense import Dense
-from isthmus.nn.directed import Directed, reverse
+from isthmus.nn.directed import Directed, both_sides
 from isthmus.nn.edges import EdgeEncoder, Encoding
 from isthmus.nn.ego import Ego
 from isthmus.nn.gat import GAT
@@ -164,7 +164,7 @@ class GNN(nn.Module):
             return out
         if beyond is not None:
             raise IsthmusError("A directed model has two aggregates at each node; exchange rows instead.")
-        both: Tensor = layer(h, block, self.encode(block), self.encode(reverse(block)))
+        both: Tensor = layer(h, block, self.encode(both_sides(block)))
         return both
 
     def finish(self, place: int, pre: Tensor, rows: Rows, this_pass: Pass) -> Tensor:

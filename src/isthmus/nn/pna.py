@@ -54,10 +54,11 @@ class PNA(Layer):
         self.register_buffer("delta", torch.ones(1, 1))
 
     def set_degree(self, inward: Tensor, outward: Tensor | None = None) -> None:
-        """Set delta from each silo's mean of log(in-degree + 1): [silos]."""
-        if len(inward) != len(self.delta):
-            raise IsthmusError(f"{len(inward)} degree constants for {len(self.delta)} silos; give one for each.")
-        self.delta.copy_(inward[:, None].clamp(min=1e-6))
+        """Set delta from each silo's mean of log(in-degree + 1): [silos], or [silos, 2] for two sides."""
+        delta = dict(self.named_buffers())["delta"]
+        if len(inward) != len(delta):
+            raise IsthmusError(f"{len(inward)} degree constants for {len(delta)} silos; give one for each.")
+        delta.copy_(inward[..., None].clamp(min=1e-6))
 
     def message(self, h: Features, block: Block, edge: Edges | None) -> Message:
         """B h_u + C D e_uv, all towers side by side."""

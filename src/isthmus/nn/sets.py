@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +18,20 @@ from isthmus.sample.random import stream
 class Stackable(nn.Module):
     """A module whose own parameters and buffers carry the leading dimension of sets.
 
-    Make parameters with ``self.fresh(name, *shape)``; use them through ``product`` and ``per_row``.
+    Make parameters with ``self.fresh(name, *shape)``; use them through ``product`` and ``per_row``. With two ``sides``
+    they are kept as [sets, 2, ...] and read, as attributes, as [2 * sets, ...]: the sets of the first side, then those
+    of the second.
     """
 
     stackable = True
+    sides = 1
+
+    def __getattr__(self, name: str) -> Any:
+        """A parameter, buffer or part."""
+        found = super().__getattr__(name)
+        if self.sides == 1 or not isinstance(found, Tensor):
+            return found
+        return found.squeeze(0) if len(found) == 1 else found.transpose(0, 1).flatten(0, 1)
 
     def fresh(self, name: str, *shape: int) -> nn.Parameter:
         """A parameter [1, *shape] at its starting value."""
@@ -55,9 +66,26 @@ def reset_apart(module: nn.Module, seed: int, silos: Sequence[int], shared: Call
 
 
 def _drawn(prefix: str, part: nn.Module, name: str, key: int) -> Tensor:
-    """The starting value [1, ...] of one set of a parameter."""
+    """The starting value [1, ...] of one set of a parameter; two sides start apart."""
     shape = (1, *getattr(part, name).shape[1:])
-    return _stackable(prefix, part).start(name, shape, torch.Generator().manual_seed(key))
+    return _start(_stackable(prefix, part), name, shape, torch.Generator().manual_seed(key))
+
+
+def _start(part: Stackable, name: str, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    if part.sides == 1:
+        return part.start(name, shape, generator)
+    return torch.stack([part.start(name, shape, generator) for _ in range(part.sides)], 1)
+
+
+def two_sided(module: nn.Module) -> None:
+    """Give every parameter and buffer [1, ...] of a module two sides, [1, 2, ...], in place."""
+    for prefix, part in module.named_modules():
+        own = _stackable(prefix, part)
+        own.sides = 2
+        for name, p in list(part.named_parameters(recurse=False)):
+            part.register_parameter(name, nn.Parameter(_start(own, name, tuple(p.shape)).to(p.dtype)))
+        for name, b in list(part.named_buffers(recurse=False)):
+            part._buffers[name] = torch.stack([b, b], 1)
 
 
 def stack_sets(module: nn.Module, sets: int, silos: int) -> None:
@@ -84,21 +112,15 @@ def per_row(p: Tensor, rows: Rows) -> Tensor:
     """A vector parameter [sets, d] for each row: [d] with one set (it broadcasts), else [n, d]."""
     if p.shape[0] == 1:
         return p[0]
-    check_sets(p.shape[0], rows)
+    rows = rows.by_sets(p.shape[0])
+    if rows.padding is not None and rows.padding.at is None:
+        return p[:, None].expand(-1, rows.padding.most, -1).flatten(0, 1)
     return linear_map(p, lambda x: _repeat(x, rows), lambda g: silo_sums(g, rows))
 
 
 def row_sums(x: Tensor, rows: Rows) -> Tensor:
     """The sum over each silo's rows: [n, d] to [silos, d]."""
     return linear_map(x, lambda y: silo_sums(y, rows), lambda g: _repeat(g, rows))
-
-
-def check_sets(sets: int, rows: Rows) -> None:
-    """With several sets there must be one for each silo of the rows."""
-    if sets != len(rows.ptr) - 1:
-        raise IsthmusError(
-            f"{sets} parameter sets but rows of {len(rows.ptr) - 1} silos; stack the model for these silos."
-        )
 
 
 def _repeat(x: Tensor, rows: Rows) -> Tensor:
