@@ -88,12 +88,12 @@ class EdgeEncoder(Stackable):
         key = f"ports {self.ports} {sets}"
         if key not in block.cache:
             at = block.ports.clamp(max=self.ports - 1)
-            at[:, 1] += self.ports
+            at[:, 1].add_(self.ports)
             edges = block.edges.by_sets(sets) if sets > 1 else block.edges
             if sets > 2:
-                at += (edges.silo * 2 * self.ports)[:, None]
+                at.add_((edges.silo * 2 * self.ports)[:, None])
             elif sets == 2:
-                at[edges.ptr[1] :] += 2 * self.ports
+                at[edges.ptr[1] :].add_(2 * self.ports)
             block.cache[key] = at
         found: Tensor = block.cache[key]
         return found
