@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,7 +98,7 @@ def _commit() -> str:
     folder = Path(spec.origin).parent if spec and spec.origin else Path.cwd()
     words = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
     said = subprocess.run(words, capture_output=True, text=True, check=False)
-    return said.stdout.strip() or version("isthmus")
+    return said.stdout.strip() or import_module("isthmus").__version__
 
 
 def _cpu() -> str:
