@@ -43,7 +43,12 @@ def test_sync_sgd_with_cross_edges_is_not_centralised() -> None:
 @pytest.mark.parametrize("method", [name for name in names() if name not in ("centralised", "local-mlp", "fedper")])
 def test_one_silo_is_centralised(method: str, training: dict) -> None:
     graph, alone = small_graph(24, 120), torch.zeros(24, dtype=torch.int64)
-    options = {"objective": {"mu": 0.0}} if method == "fedprox" else {}
+    nothing = {
+        "fedprox": {"objective": {"mu": 0.0}},
+        "ce-fedgnn": {"exchange": {"gamma": 1.0}, "sync": {"beta": 1.0, "local_steps": 1}},
+        "fedgnn-st": {"sync": {"local_steps": 1}},
+    }
+    options = nothing.get(method, {})
     together = run_method("centralised", graph, alone, 1, **training)
     assert_same(together, run_method(method, graph, alone, 1, options=options, **training))
 

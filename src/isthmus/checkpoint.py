@@ -58,6 +58,7 @@ class Checkpoints:
             "epoch": run.epoch,
             "step": run.step,
             "waited": run.best.waited,
+            "due": run.due,
             "seconds": run.seconds,
             "wire_seconds": run.wire_seconds,
             "events": run.wire.ledger.events,
@@ -88,7 +89,7 @@ class Checkpoints:
             return 0
         meta, tensors = self._read(epoch)
         run.epoch, run.step, run.best.waited = meta["epoch"], meta["step"], meta["waited"]
-        run.seconds, run.wire_seconds = meta["seconds"], meta["wire_seconds"]
+        run.seconds, run.wire_seconds, run.due = meta["seconds"], meta["wire_seconds"], meta["due"]
         run.round_starts = run.sync.round_over(run.step, run.epoch, run.epoch_over)
         _restore(run, tensors)
         self._cut_back(run, meta)

@@ -20,19 +20,20 @@ def layers(run: Run, batch: Batch, this: Pass) -> Iterator[Tensor]:
     h = run.model.embed(batch.x, batch.x_rows, batch.ego)
     h = h if batch.feature_row is None else take(h, batch.feature_row)
     for layer, block in enumerate(batch.blocks):
-        beyond = run.exchange.beyond(layer, h, batch, run)
+        beyond = run.exchange.beyond(layer, h, batch, run, this)
         pre = run.model.convolve(layer, beyond.rows, block, beyond.partial)
-        pre = run.exchange.settle(layer, pre, batch, run)
+        pre = run.exchange.settle(layer, pre, batch, run, this)
         h = run.model.finish(layer, pre, block.targets, this)
         yield h
 
 
 def forward(run: Run, batch: Batch, training: bool) -> Tensor:
     """Logits of the batch's seeds."""
-    *_, h = layers(run, batch, Pass(training, run.seed, batch.step, run.total_moments))
+    this = Pass(training, run.seed, batch.step, run.total_moments)
+    *_, h = layers(run, batch, this)
     if run.schema.target == "node":
         return run.model.readout(h[batch.ends[0]], batch.seed_rows)
-    both = run.exchange.beyond(len(batch.blocks), h, batch, run).rows  # the two ends of an edge meet
+    both = run.exchange.beyond(len(batch.blocks), h, batch, run, this).rows  # the two ends of an edge meet
     assert isinstance(both, Tensor)
     source, target = batch.ends
     return run.model.readout_edges(both[source], both[target], batch.seed_attr, batch.seed_rows)

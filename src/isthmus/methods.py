@@ -15,15 +15,18 @@ from typing import Any
 from isthmus.errors import IsthmusError, unknown
 from isthmus.exchange.base import Exchange, Nothing
 from isthmus.exchange.layerwise import LayerWise
+from isthmus.exchange.moving import MovingAverage
 from isthmus.exchange.optimes import OptimES
 from isthmus.objective.base import Objective, Proximal
 from isthmus.protect.base import Protect
 from isthmus.sync.average import FedAvg
 from isthmus.sync.base import Sync
 from isthmus.sync.gradients import SyncSGD
+from isthmus.sync.moving import GradientAverage
 from isthmus.typed import as_type
 
 _LAYERWISE = "Ceydeli 2026"
+_MOVING = "Guo et al. 2026"
 AXES = ("exchange", "sync", "protect", "objective")
 
 
@@ -111,6 +114,22 @@ def optimes() -> Method:
     """FedAvg that reads halo rows of layers 1 .. L-1 one round old; they are pushed before parameters are averaged."""
     summary = "FedAvg, boundary embeddings once a round"
     return replace(fedavg(), name="optimes", summary=summary, paper="Naman and Simmhan 2026", exchange=OptimES())
+
+
+@method
+def ce_fedgnn() -> Method:
+    """Moving averages of pre-activations (its equation 5) and of gradients (9), exchanged every K = 32 steps."""
+    summary = "moving averages of embeddings and gradients, exchanged every 32 steps"
+    parts: dict[str, Any] = {"exchange": MovingAverage(), "sync": GradientAverage()}
+    return Method("ce-fedgnn", summary, _MOVING, **parts)
+
+
+@method
+def fedgnn_st() -> Method:
+    """CE-FedGNN without averages: rows as last computed, plain gradients."""
+    summary = "boundary embeddings every 32 steps, read as they were computed"
+    parts: dict[str, Any] = {"exchange": MovingAverage(gamma=1.0), "sync": GradientAverage(beta=1.0)}
+    return Method("fedgnn-st", summary, _MOVING, **parts)
 
 
 for _base in (local, fedavg, sync_sgd):

@@ -59,6 +59,8 @@ class Run:
         self.last_loss = float("nan")
         self.seconds = self.wire_seconds = 0.0  # of training, and of them in the hands of the transport
         self.round_starts = True
+        self.due = False  # a validation waits for the end of a round
+        self.scores: Scores | None = None  # what the last validation of this epoch found
         self.history: list[dict[str, Any]] = []
         self._losses: list[Tensor] = []
         self.active = torch.ones(len(self.wire.mine), dtype=torch.bool)
@@ -179,8 +181,9 @@ class Run:
         self._losses.append(torch.stack([sums.double(), counts.double()], 1))
         self.last_loss = float(sums.sum() / counts.sum().clamp(min=1))
 
-    def end_epoch(self, scores: Scores | None) -> list[dict[str, Any]]:
-        """Lines of this epoch: one for every step, and one with the scores."""
+    def end_epoch(self) -> list[dict[str, Any]]:
+        """Lines of this epoch: one for every step, and one with the scores, if there were any."""
+        scores, self.scores = self.scores, None
         steps = torch.stack(self._losses, 1) if self._losses else torch.zeros(len(self.wire.mine), 0, 2)
         self._losses = []
         sums, counts = self.wire.share(Kind.METRICS, steps.cpu().double()).unbind(2)

@@ -42,16 +42,26 @@ def train(run: Run, watcher: Watcher | None = None) -> Result:
             if run.round_starts:
                 run.exchange.round_end(run)
                 run.sync.round_end(run)
+                if not run.epoch_over:  # what was due in the middle of the round
+                    validate(run)
             watcher.on_step(run, run.last_loss)
         run.epoch += 1
-        scores = evaluate(run, VALID) if run.round_starts and run.evaluates() else None
-        if scores is not None:
-            run.best.offer(run, scores)
-        lines = run.end_epoch(scores)
+        run.due |= run.evaluates()
+        if run.round_starts:
+            validate(run)
+        lines = run.end_epoch()
         run.seconds += time.perf_counter() - started
         run.wire_seconds += run.wire.seconds - waited
         watcher.on_epoch(run, lines)
     return finish(run)
+
+
+def validate(run: Run) -> None:
+    """Score the parameters that silos have just agreed on, if an epoch that has ended asks for it."""
+    if run.due:
+        run.scores = evaluate(run, VALID)
+        run.best.offer(run, run.scores)
+        run.due = False
 
 
 def step(run: Run, seeds: Seeds) -> None:

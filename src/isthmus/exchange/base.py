@@ -11,6 +11,7 @@ from torch import Tensor
 from isthmus.errors import unknown
 from isthmus.graph.features import Features
 from isthmus.nn.monoid import State
+from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
 from isthmus.sample.neighbours import Sampler
 
@@ -48,11 +49,11 @@ class Exchange:
         """Who expands which node; here each silo expands what it knows by itself."""
         return Sampler(run.stack, fanout, run.seed, directed)
 
-    def beyond(self, layer: int, h: Features, batch: Batch, run: Run) -> Beyond:
+    def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
         """Before layer ``layer`` reads its source rows (and after the last layer, before both ends of an edge meet)."""
         return Beyond(h)
 
-    def settle(self, layer: int, pre: Tensor, batch: Batch, run: Run) -> Tensor:
+    def settle(self, layer: int, pre: Tensor, batch: Batch, run: Run, this: Pass) -> Tensor:
         """After the layer, before normalisation and activation (moving averages live here)."""
         return pre
 

@@ -13,6 +13,7 @@ from isthmus.exchange.base import Beyond, Exchange
 from isthmus.graph.agree import agree_far_degrees, agree_far_ports
 from isthmus.graph.boundary import build_boundary, make_route
 from isthmus.graph.features import Features
+from isthmus.nn.norm import Pass
 from isthmus.sample.across import JointSampler
 from isthmus.sample.batches import Batch, Layout
 from isthmus.sample.neighbours import Sampler
@@ -63,7 +64,7 @@ class LayerWise(Exchange):
         self.boundary = build_boundary(run.wire, run.federation.plan, run.stack)
         return JointSampler(run.stack, fanout, run.seed, directed, run.wire, self.boundary)
 
-    def beyond(self, layer: int, h: Features, batch: Batch, run: Run) -> Beyond:
+    def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
         """Fill the halo rows that this layer reads."""
         assert isinstance(h, Tensor)
         return Beyond(run.wire.linear(h, self._route(layer, batch.layout, run), Kind.EMBEDDINGS, self.adjoint))

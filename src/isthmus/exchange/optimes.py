@@ -54,7 +54,7 @@ class OptimES(Exchange):
         """Push, then let parameters be averaged."""
         self._push(run)
 
-    def beyond(self, layer: int, h: Features, batch: Batch, run: Run) -> Beyond:
+    def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
         """Halo rows from the cache; the first layer, and the first push, have none."""
         cached = self.state.get(f"layer-{layer}")
         if cached is None:

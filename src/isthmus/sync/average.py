@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from isthmus.errors import IsthmusError
+from torch import Tensor
+
+from isthmus.errors import IsthmusError, unknown
 from isthmus.sync.base import Sync
 from isthmus.wire.ledger import Kind
 
@@ -17,17 +19,25 @@ if TYPE_CHECKING:
 class FedAvg(Sync):
     r"""McMahan et al. 2017: every ``local_epochs`` epochs  w <- sum_i n_i w_i / sum_i n_i,  n_i = owned training nodes.
 
-    ``private`` names the parts of the model (``head``, ``embed``, ``layers.1``, ...) that stay at home (FedPer).
-    Optimiser state belongs to the silo and is neither averaged nor reset.
+    ``local_steps`` ends rounds after so many steps instead (0: by epochs). ``weights``: n_i counts training ``nodes``,
+    or is 1 for all ``silos`` that have some. ``private`` names the parts of the model (``head``, ``embed``,
+    ``layers.1``, ...) that stay at home (FedPer). Optimiser state belongs to the silo: neither averaged nor reset.
     """
 
     local_epochs: int = 1
+    local_steps: int = 0
+    weights: str = "nodes"
     private: tuple[str, ...] = ()
     alone: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.local_epochs < 1:
-            raise IsthmusError(f"sync.local_epochs is {self.local_epochs}; it must be at least 1.")
+        for name, least in (("local_epochs", 1), ("local_steps", 0)):
+            if getattr(self, name) < least:
+                raise IsthmusError(f"sync.{name} is {getattr(self, name)}; it must be at least {least}.")
+        if self.local_steps and self.local_epochs > 1:
+            raise IsthmusError("sync.local_steps and sync.local_epochs both say when a round ends; use one of them.")
+        if self.weights not in ("nodes", "silos"):
+            raise unknown("sync.weights", self.weights, ("nodes", "silos"))
 
     @property
     def personal(self) -> bool:
@@ -35,7 +45,9 @@ class FedAvg(Sync):
         return bool(self.private)
 
     def round_over(self, step: int, epoch: int, epoch_over: bool) -> bool:
-        """After every ``local_epochs`` epochs."""
+        """After every ``local_epochs`` epochs, or ``local_steps`` steps."""
+        if self.local_steps:
+            return step % self.local_steps == 0
         return epoch_over and epoch % self.local_epochs == 0
 
     def shares(self, name: str) -> bool:
@@ -43,9 +55,13 @@ class FedAvg(Sync):
         return not any(name == part or name.startswith(f"{part}.") for part in self.private)
 
     def round_end(self, run: Run) -> None:
-        """Average what is shared, weighted by training nodes."""
-        weights = run.train_pool.counts.to(run.dtype)
+        """Average what is shared."""
         names = [name for name in run.sets.names() if self.shares(name)]
-        mine = weights[list(run.wire.mine)].to(run.device)
-        weighted = run.sets.flat(names) * (mine / weights.sum().clamp(min=1))[:, None]
+        weighted = run.sets.flat(names) * self.portions(run)[:, None]
         run.sets.load(names, run.wire.total(Kind.PARAMETERS, weighted))
+
+    def portions(self, run: Run) -> Tensor:
+        """What each of my silos counts in a mean: [mine]; over all silos they add up to 1."""
+        counts = run.train_pool.counts
+        weights = (counts if self.weights == "nodes" else counts > 0).to(run.dtype)
+        return (weights / weights.sum().clamp(min=1))[list(run.wire.mine)].to(run.device)

@@ -67,10 +67,15 @@ class ParameterSets:
         return torch.cat([grad.reshape(self.count, -1) for grad in grads], 1)
 
     def load_gradients(self, values: Tensor) -> None:
-        """Write one row of gradients into every set."""
+        """Write gradients, one row for every set or one [numbers] for all."""
         at = 0
         for parameter in self.parameters.values():
             size = parameter[0].numel()
-            grad = values[at : at + size].reshape(parameter.shape[1:])
+            grad = values[..., at : at + size].reshape(*values.shape[:-1], *parameter.shape[1:])
             parameter.grad = grad.expand_as(parameter).contiguous()
             at += size
+
+    def columns(self, names: Sequence[str]) -> Tensor:
+        """Which columns of ``flat_gradients`` belong to the named parameters: [numbers]."""
+        parts = [torch.full((p[0].numel(),), name in names, device=p.device) for name, p in self.parameters.items()]
+        return torch.cat(parts)

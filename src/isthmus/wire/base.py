@@ -91,14 +91,25 @@ class Wire(ABC):
     def ask(self, boundary: Boundary, rows: Tensor) -> Asked:
         """Ask the owners of halo rows (stack rows of my silos) for them; learn which of my rows others ask for."""
         place = boundary.place[rows].sort().values
-        splits = torch.searchsorted(place, boundary.halo_ptr).diff().tolist()
-        within = place - _first(boundary.halo_ptr, splits)
         pairs = boundary.halo_pair[place]
-        self.ledger.record_grid(Kind.IDS, str(self._seal_ids(within)), pair_counts(pairs, self.silos), 8)
-        asked, asked_splits = self._swap_sized(Kind.IDS, within, splits)
-        served = _first(boundary.served_ptr, asked_splits) + asked
+        splits, served, asked = self._tell(place, boundary.halo_ptr, pairs, boundary.served_ptr)
         mine = boundary.halo[place], pairs, splits
-        return Asked(*mine, boundary.served[served], boundary.served_pair[served], asked_splits)
+        return Asked(*mine, boundary.served[served], boundary.served_pair[served], asked)
+
+    def offer(self, boundary: Boundary, place: Tensor) -> Asked:
+        """Tell holders which rows come to them (ascending places in ``boundary.served``); learn which come to mine."""
+        pairs = boundary.served_pair[place]
+        splits, halo, offered = self._tell(place, boundary.served_ptr, pairs, boundary.halo_ptr)
+        mine = boundary.served[place], pairs, splits
+        return Asked(boundary.halo[halo], boundary.halo_pair[halo], offered, *mine)
+
+    def _tell(self, place: Tensor, ptr: Tensor, pairs: Tensor, theirs: Tensor) -> tuple[list[int], Tensor, list[int]]:
+        """Places in lists that mirror on the other hosts: how many go to each; places told to me, how many by each."""
+        splits = torch.searchsorted(place, ptr).diff().tolist()
+        within = place - _first(ptr, splits)
+        self.ledger.record_grid(Kind.IDS, str(self._seal_ids(within)), pair_counts(pairs, self.silos), 8)
+        told, told_splits = self._swap_sized(Kind.IDS, within, splits)
+        return splits, _first(theirs, told_splits) + told, told_splits
 
     def linear(self, h: Tensor, route: Route, kind: Kind, adjoint: bool) -> Tensor:
         """Rows across the boundary; with ``adjoint`` their derivatives come back through the same door."""

@@ -1,0 +1,133 @@
+"""CE-FedGNN: moving averages of every node's pre-activations; what changed crosses once a round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from isthmus.errors import IsthmusError, unknown
+from isthmus.exchange.base import Beyond, Exchange
+from isthmus.graph.agree import agree_far_degrees, agree_far_ports
+from isthmus.graph.boundary import build_boundary
+from isthmus.graph.features import Features
+from isthmus.nn.block import Rows
+from isthmus.nn.norm import Pass
+from isthmus.sample.batches import Batch
+from isthmus.sample.neighbours import Sampler
+from isthmus.wire.ledger import Kind
+from isthmus.wire.route import Boundary
+
+if TYPE_CHECKING:
+    from isthmus.state import Run
+
+
+@dataclass
+class MovingAverage(Exchange):
+    r"""Z_l(v) <- (1 - gamma) Z_l(v) + gamma (fresh pre-activation of layer l),  h_l(v) = activation of Z_l(v).
+
+    Halo rows are constants: what their owners released at the end of the last round, zeros before the first release.
+    For the first layer that is the learned input embedding, never x. Only rows that a silo has computed since its last
+    release are released, before parameters are averaged.
+
+    ``first``: a row's average starts from its first ``fresh`` value, or from ``zero``. ``backward``: the gradient
+    passes the average as if it were the fresh value (``straight``), or shrunk by gamma (``plain``). ``table``: the
+    number format in which averages are kept (``float32``, ``bfloat16``; empty: that of the run).
+    """
+
+    gamma: float = 0.5
+    first: str = "fresh"
+    backward: str = "straight"
+    table: str = ""
+    boundary: Boundary = field(init=False, repr=False)
+    place: Tensor = field(init=False, repr=False)  # [stack rows] the line of an owned row in the tables
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma <= 1:
+            raise IsthmusError(f"exchange.gamma is {self.gamma}; it must lie in (0, 1].")
+        for name, choices in (("first", ("fresh", "zero")), ("backward", ("straight", "plain")), ("table", FORMATS)):
+            if getattr(self, name) not in choices:
+                raise unknown(f"exchange.{name}", getattr(self, name), [choice for choice in choices if choice])
+
+    @property
+    def view(self) -> str:
+        """Far ends are rows without neighbours of their own."""
+        return "halo"
+
+    def sampler(self, run: Run, fanout: Sequence[int], directed: bool) -> Sampler:
+        """Each silo samples by itself; a far end is where a walk ends."""
+        self.boundary = build_boundary(run.wire, run.federation.plan, run.stack)
+        return super().sampler(run, fanout, directed)
+
+    def begin(self, run: Run) -> None:
+        """Agree on degrees and ports of far ends; nothing is known of any row yet."""
+        if not run.model.config.embed:
+            raise IsthmusError("CE-FedGNN would release raw features; give the model an embedding, model.embed=true.")
+        agree_far_degrees(run.wire, run.stack, self.boundary)
+        if run.model.config.ports:
+            agree_far_ports(run.wire, run.federation.silos, run.stack)
+        self.place = run.stack.owned.cumsum(0) - 1
+        owned, halo, width = int(run.stack.owned.sum()), len(self.boundary.halo), run.model.config.hidden
+        kept = FORMATS[self.table] or run.dtype
+        for layer in range(run.model.config.layers + 1):
+            self.state[f"average-{layer}"] = torch.zeros(owned, width, dtype=kept, device=run.device)
+            self.state[f"halo-{layer}"] = torch.zeros(halo, width, dtype=kept, device=run.device)
+            self.state[f"seen-{layer}"] = torch.zeros(owned, dtype=torch.bool, device=run.device)
+            self.state[f"changed-{layer}"] = torch.zeros(owned, dtype=torch.bool, device=run.device)
+
+    def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
+        """My own rows as they are, halo rows as they were released."""
+        assert isinstance(h, Tensor)
+        held, read = batch.layout.held[layer], batch.layout.read[layer]
+        if layer == 0 and this.training:  # the input embedding is no average: it is kept as it was last used
+            self._keep(0, self.place[held], h.detach())
+        if not len(self.boundary.halo):
+            return Beyond(h)
+        rows = self.state[f"halo-{layer}"][self.boundary.place[read].clamp(min=0)].to(h.dtype)
+        return Beyond(rows.index_copy(0, torch.searchsorted(read, held), h))
+
+    def settle(self, layer: int, pre: Tensor, batch: Batch, run: Run, this: Pass) -> Tensor:
+        """In training, average what was computed with what is kept; an evaluation leaves the averages alone."""
+        if not this.training or layer >= len(run.model.norms):  # logits are nobody's input
+            return pre
+        at = self.place[batch.layout.held[layer + 1]]
+        old, seen = self.state[f"average-{layer + 1}"][at].to(pre.dtype), self.state[f"seen-{layer + 1}"][at]
+        pace = torch.where(seen | (self.first == "zero"), self.gamma, 1.0).to(pre.dtype)[:, None]
+        average = (1 - pace) * old + pace * pre
+        self._keep(layer + 1, at, average.detach())
+        return pre + (average - pre).detach() if self.backward == "straight" else average
+
+    def _keep(self, layer: int, at: Tensor, rows: Tensor) -> None:
+        table = self.state[f"average-{layer}"]
+        table[at] = rows.to(table.dtype)
+        self.state[f"seen-{layer}"][at] = True
+        self.state[f"changed-{layer}"][at] = True
+
+    @torch.no_grad()
+    def round_end(self, run: Run) -> None:
+        """Release the boundary rows that changed, layer by layer; the others stand as they were last released."""
+        layers = run.model.config.layers + (run.schema.target == "edge")  # ends of edges meet after the last layer
+        for layer in range(layers):
+            changed = self.state[f"changed-{layer}"]
+            offered = run.wire.offer(self.boundary, changed[self.place[self.boundary.served]].nonzero().flatten())
+            leaving, arriving = offered.lots(run.wire.silos)
+            rows = run.wire.move(Kind.EMBEDDINGS, self._activated(layer, offered.served, run), leaving, arriving)
+            halo = self.state[f"halo-{layer}"]
+            halo[self.boundary.place[offered.halo]] = rows.to(halo.dtype)
+            changed.zero_()
+
+    def _activated(self, layer: int, at: Tensor, run: Run) -> Tensor:
+        """The embeddings of the given rows as others use them: activations of averages, without dropout."""
+        rows = self.state[f"average-{layer}"][self.place[at]].to(run.dtype)
+        if layer == 0 or not len(at):
+            return rows
+        order = torch.argsort(at, stable=True)  # by silo, as parameters and moments lie
+        whose = Rows(run.stack.segments(at[order]), run.stack.keys[at[order]])
+        done = run.model.finish(layer - 1, rows[order], whose, Pass(False, run.seed, run.step))
+        return torch.empty_like(done).index_copy_(0, order, done)
+
+
+FORMATS = {"": None, "float32": torch.float32, "bfloat16": torch.bfloat16}

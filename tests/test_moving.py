@@ -1,0 +1,233 @@
+"""CE-FedGNN: moving averages that cross once a round, and what they become where a switch is turned."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from isthmus import methods
+from isthmus.errors import IsthmusError
+from isthmus.exchange.base import Beyond, Nothing
+from isthmus.exchange.layerwise import LayerWise
+from isthmus.exchange.moving import MovingAverage
+from isthmus.federation import open_federation
+from isthmus.graph.silo import split_graph
+from isthmus.methods import Method
+from isthmus.nn.model import MODELS
+from isthmus.settings import TrainConfig
+from isthmus.state import Run
+from isthmus.sync.average import FedAvg
+from isthmus.sync.moving import GradientAverage
+from isthmus.train import Result, step, train
+from isthmus.wire.base import LocalWire
+from tests.small import assert_same, losses, run_method, small_graph
+
+THREE = torch.arange(30) % 3
+SGD = {"optimiser": "sgd", "weight_decay": 0.0}
+SAMPLED = {"batch": 3, "fanout": (2,)}
+
+
+def open_run(method: Method, model: str = "gcn", layers: int = 2, dropout: float = 0.0, **training: Any) -> Run:
+    federation = open_federation(LocalWire(3, method.protect), split_graph(small_graph(30, 140), THREE, 3), 3)
+    config = replace(MODELS[model], hidden=8, dropout=dropout, layers=layers)
+    settings = TrainConfig(**{"epochs": 5, "lr": 0.05, **training})
+    return Run(federation, method, config, settings, 3, dtype=torch.float64)
+
+
+def ce(exchange: dict[str, Any] | None = None, **sync: Any) -> Method:
+    parts = {"exchange": exchange or {}, "sync": {"local_steps": 1, **sync}}
+    return methods.adjust(methods.get("ce-fedgnn"), parts)
+
+
+@dataclass
+class OneStepOld(LayerWise):
+    """Fwd-LE whose halo rows are those of the step before: zeros at the first."""
+
+    before: dict[int, Tensor] = field(default_factory=dict, init=False)
+
+    def with_batches(self, batches: str) -> "OneStepOld":
+        return self
+
+    def beyond(self, layer: int, h: Any, batch: Any, run: Run, this: Any) -> Beyond:
+        fresh = super().beyond(layer, h.detach(), batch, run, this).rows
+        route = self._route(layer, batch.layout, run)
+        rows = torch.zeros_like(fresh)
+        rows[route.fill.at] = self.before.get(layer, fresh.new_zeros(len(route.fill.at), fresh.shape[1]))
+        self.before[layer] = fresh[route.fill.at].clone()
+        return Beyond(rows.index_copy(0, route.keep, h))
+
+
+@dataclass
+class Recorded(MovingAverage):
+    """Remembers what the first layer computed."""
+
+    fresh: list[Tensor] = field(default_factory=list, init=False)
+
+    def settle(self, layer: int, pre: Tensor, *rest: Any) -> Tensor:
+        self.fresh += [pre.detach()] if layer == 0 else []
+        return super().settle(layer, pre, *rest)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "pna"])
+def test_without_averages_it_is_forward_exchange_with_rows_of_the_step_before(model: str) -> None:
+    old = Method("old", "", exchange=OneStepOld(adjoint=False), sync=FedAvg(local_steps=1, weights="silos"))
+    # Degrees of far ends are agreed in both; everything else is each silo's own.
+    runs = [open_run(each, model, **SGD) for each in (ce({"gamma": 1.0}, beta=1.0), old)]
+    if model == "gcn":
+        for degree in ("in_degree", "out_degree"):
+            getattr(runs[1].stack, degree).copy_(getattr(runs[0].stack, degree))
+    for _ in range(5):
+        seen = []
+        for run in runs:
+            seeds = next(iter(run.epoch_seeds()))
+            step(run, seeds)
+            run.exchange.round_end(run)
+            run.sync.round_end(run)
+            seen.append(run.last_loss)
+        assert seen[0] == pytest.approx(seen[1], rel=1e-10)
+
+
+@pytest.mark.parametrize("training", [{}, SAMPLED], ids=["full", "sampled"])
+def test_gamma_and_beta_of_one_are_fedgnn_st(training: dict) -> None:
+    graph = small_graph(30, 140)
+    plain = {"exchange": {"gamma": 1.0}, "sync": {"beta": 1.0}}
+    stale = run_method("fedgnn-st", graph, THREE, 3, **training)
+    assert_same(stale, run_method("ce-fedgnn", graph, THREE, 3, options=plain, **training), sets=(0, 1, 2))
+    for axis in ("exchange", "sync"):  # each of the two averages alone changes the run
+        other = run_method("ce-fedgnn", graph, THREE, 3, options={axis: plain[axis]}, epochs=4, **training)
+        assert losses(other)[3] != losses(run_method("fedgnn-st", graph, THREE, 3, epochs=4, **training))[3]
+
+
+@pytest.mark.parametrize("training", [{}, SAMPLED], ids=["full", "sampled"])
+def test_without_exchange_and_averages_it_is_fedavg_with_rounds_of_k_steps(training: dict) -> None:
+    made = [
+        Method("mine", "", exchange=Nothing(), sync=GradientAverage(local_steps=2, beta=1.0)),
+        Method("theirs", "", exchange=Nothing(), sync=FedAvg(local_steps=2, weights="silos")),
+    ]
+    results = [train(open_run(each, "sage", dropout=0.3, **SGD, **training)) for each in made]
+    assert_same(*results, sets=(0, 1, 2))
+
+
+def test_without_cross_edges_it_is_gradient_descent() -> None:
+    """Three silos with as many training nodes each: the mean of their losses is the loss of all."""
+    graph = small_graph(30, 140, inner=THREE)
+    split = torch.ones(30, dtype=torch.int8)
+    split[:6], split[6:12] = 2, 3
+    graph = replace(graph, split=split)
+    options = {"exchange": {"gamma": 1.0}, "sync": {"beta": 1.0, "local_steps": 1}}
+    mine = run_method("ce-fedgnn", graph, THREE, 3, "gcn", options, **SGD)
+    assert_same(run_method("centralised", graph, THREE, 3, "gcn", **SGD), mine)
+
+
+def test_averages_follow_their_rule() -> None:
+    """Z <- (1 - gamma) Z + gamma fresh, from the first fresh value on; beside what the first layer computed."""
+    exchange = Recorded(gamma=0.25)
+    run = open_run(replace(ce(), exchange=exchange), dropout=0.4)
+    averages = []
+    for _ in range(3):
+        step(run, next(iter(run.epoch_seeds())))
+        averages.append(exchange.state["average-1"].clone())
+    expected = exchange.fresh[0]
+    assert torch.equal(averages[0], expected)
+    for pre, found in zip(exchange.fresh[1:], averages[1:], strict=True):
+        expected = 0.75 * expected + 0.25 * pre
+        assert torch.allclose(found, expected, rtol=1e-12)
+
+
+def test_an_average_may_start_from_zero() -> None:
+    fresh, zero = (open_run(ce({"gamma": 0.25, "first": first})) for first in ("fresh", "zero"))
+    for run in (fresh, zero):
+        step(run, next(iter(run.epoch_seeds())))
+    assert torch.allclose(zero.exchange.state["average-1"], 0.25 * fresh.exchange.state["average-1"], rtol=1e-12)
+
+
+def test_the_gradient_passes_an_average_straight_or_shrunk() -> None:
+    """One layer and a head: with the same forward pass, the layer's gradient shrinks by gamma, the head's does not."""
+    found = {}
+    for backward in ("straight", "plain"):
+        run = open_run(ce({"gamma": 0.25, "backward": backward}, beta=1.0), layers=1, **SGD)
+        for _ in range(2):  # the first value of an average is fresh: gamma counts from the second on
+            step(run, next(iter(run.epoch_seeds())))
+            for p in run.model.parameters():
+                p.data.copy_(torch.full_like(p, 0.1) + 0.01 * torch.arange(p.numel()).view_as(p))
+        step(run, next(iter(run.epoch_seeds())))
+        found[backward] = {name: p.grad.clone() for name, p in run.model.named_parameters()}
+    for name, straight in found["straight"].items():
+        factor = 1.0 if name.startswith("head") else 0.25
+        assert torch.allclose(found["plain"][name], factor * straight, rtol=1e-9, atol=1e-15), name
+
+
+def test_only_rows_that_changed_cross_and_the_others_stand() -> None:
+    run = open_run(ce(local_steps=2), "sage", batch=1, fanout=(1,))
+    exchange, wire = run.exchange, run.wire
+    seeds = iter(run.epoch_seeds())
+    for _ in range(2):
+        step(run, next(seeds))
+        changed = [exchange.state[f"changed-{layer}"].clone() for layer in range(2)]
+        before = [exchange.state[f"halo-{layer}"].clone() for layer in range(2)]
+        sent = wire.ledger.by_kind().get("embeddings", 0)
+        exchange.round_end(run)
+        served = exchange.place[exchange.boundary.served]
+        crossed = [int(mark[served].sum()) for mark in changed]
+        assert 0 < sum(crossed) < 2 * len(served)
+        assert wire.ledger.by_kind()["embeddings"] - sent == sum(crossed) * 8 * 8
+        for layer, old in enumerate(before):
+            moved = (exchange.state[f"halo-{layer}"] != old).any(1)
+            assert int(moved.sum()) <= crossed[layer]
+        assert not any(bool(exchange.state[f"changed-{layer}"].any()) for layer in range(2))
+
+
+def test_what_arrives_is_the_owners_activation() -> None:
+    run = open_run(ce(), dropout=0.4)
+    step(run, next(iter(run.epoch_seeds())))
+    run.exchange.round_end(run)
+    exchange = run.exchange
+    by_key = {int(k): row for k, row in zip(run.stack.keys[run.stack.owned], exchange.state["average-1"], strict=True)}
+    for row, found in zip(exchange.boundary.halo, exchange.state["halo-1"], strict=True):
+        assert torch.equal(found, by_key[int(run.stack.keys[row])].relu())
+
+
+def test_tables_in_bfloat16_are_half_as_large_and_nearly_the_same() -> None:
+    short, full = (train(open_run(ce({"table": name}), epochs=4)) for name in ("bfloat16", "float32"))
+    for name in ("average-1", "halo-1"):
+        a, b = (each.run.exchange.state[name] for each in (short, full))
+        assert a.element_size() * 2 == b.element_size()
+    assert losses(short)[-1] != losses(full)[-1]
+    assert losses(short)[-1] == pytest.approx(losses(full)[-1], rel=2e-2)
+
+
+def test_a_validation_that_falls_into_a_round_waits_for_its_end() -> None:
+    def lines(steps: int) -> list[dict[str, Any]]:
+        result: Result = train(open_run(ce(local_steps=steps), "sage", batch=3, fanout=(2,), epochs=4))
+        return [line for line in result.history if "valid" in line]
+
+    by_epoch = train(open_run(ce(), "sage", batch=3, fanout=(2,), epochs=1)).run.steps_per_epoch
+    assert [line["epoch"] for line in lines(by_epoch)] == [1, 2, 3, 4]
+    late = lines(by_epoch + 1)  # rounds end in the second, third and fourth epoch; the run's end is the last one's
+    assert [line["epoch"] for line in late] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("axis", "key", "value", "says"),
+    [
+        ("exchange", "gamma", 0.0, r"\(0, 1\]"),
+        ("exchange", "gamma", 1.5, r"\(0, 1\]"),
+        ("exchange", "first", "old", "fresh, zero"),
+        ("exchange", "backward", "none", "plain, straight"),
+        ("exchange", "table", "int8", "bfloat16, float32"),
+        ("sync", "beta", 0.0, r"\(0, 1\]"),
+        ("sync", "local_steps", -1, "at least 0"),
+        ("sync", "weights", "edges", "nodes, silos"),
+        ("sync", "local_epochs", 2, "use one of them"),
+    ],
+)
+def test_choices_that_cannot_be(axis: str, key: str, value: object, says: str) -> None:
+    with pytest.raises(IsthmusError, match=says):
+        methods.adjust(methods.get("ce-fedgnn"), {axis: {key: value}})
+
+
+def test_raw_features_are_never_released() -> None:
+    with pytest.raises(IsthmusError, match=r"model\.embed=true"):
+        run_method("ce-fedgnn", small_graph(30, 140), THREE, 3, model_options={"embed": False})
