@@ -37,7 +37,8 @@ WORDS: dict[Kind, Words] = {
         up="Keyed hashes of the ids of the nodes a silo owns, to find nodes with two owners.",
         down="The hashes that two silos both sent; an empty list where every node has one owner.",
         peer="Public ids of this silo's nodes that the sender's edges refer to, and keys of those edges; where steps "
-        "are sampled, which of them a step needs, how far they lie from a seed, and the places of seeds in the batch.",
+        "are sampled, which of them a step needs, how far they lie from a seed, and the places of seeds in the batch; "
+        "where rows are released once a round, which of the sender's nodes its training has touched in that round.",
     ),
     Kind.ORDER: Words(
         "the order of training nodes or edges",
