@@ -29,8 +29,11 @@ SGD = {"optimiser": "sgd", "weight_decay": 0.0}
 SAMPLED = {"batch": 3, "fanout": (2,)}
 
 
-def open_run(method: Method, model: str = "gcn", layers: int = 2, dropout: float = 0.0, **training: Any) -> Run:
-    federation = open_federation(LocalWire(3, method.protect), split_graph(small_graph(30, 140), THREE, 3), 3)
+def open_run(
+    method: Method, model: str = "gcn", layers: int = 2, dropout: float = 0.0, edges: bool = False, **training: Any
+) -> Run:
+    graph = small_graph(30, 140, edge_task=edges)
+    federation = open_federation(LocalWire(3, method.protect), split_graph(graph, THREE, 3), 3)
     config = replace(MODELS[model], hidden=8, dropout=dropout, layers=layers)
     settings = TrainConfig(**{"epochs": 5, "lr": 0.05, **training})
     return Run(federation, method, config, settings, 3, dtype=torch.float64)
@@ -70,11 +73,12 @@ class Recorded(MovingAverage):
         return super().settle(layer, pre, *rest)
 
 
+@pytest.mark.parametrize("edges", [False, True], ids=["nodes", "edges"])
 @pytest.mark.parametrize("model", ["gcn", "sage", "pna"])
-def test_without_averages_it_is_forward_exchange_with_rows_of_the_step_before(model: str) -> None:
+def test_without_averages_it_is_forward_exchange_with_rows_of_the_step_before(model: str, edges: bool) -> None:
     old = Method("old", "", exchange=OneStepOld(adjoint=False), sync=FedAvg(local_steps=1, weights="silos"))
     # Degrees of far ends are agreed in both; everything else is each silo's own.
-    runs = [open_run(each, model, **SGD) for each in (ce({"gamma": 1.0}, beta=1.0), old)]
+    runs = [open_run(each, model, edges=edges, **SGD) for each in (ce({"gamma": 1.0}, beta=1.0), old)]
     if model == "gcn":
         for degree in ("in_degree", "out_degree"):
             getattr(runs[1].stack, degree).copy_(getattr(runs[0].stack, degree))
