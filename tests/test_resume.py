@@ -37,6 +37,18 @@ RUNS: dict[str, tuple[Any, ...]] = {
     ),
     "each silo alone": ("--method", "local", "--set", "train.batch=8", "--set", "train.evaluate_every=2"),
     "few checkpoints": ("--set", "train.checkpoint_every=2", "--set", "train.optimiser=sgd"),
+    "in the middle of a round": (
+        "--method",
+        "ce-fedgnn",
+        "--set",
+        "train.batch=8",
+        "--set",
+        "train.fanout=2",
+        "--set",
+        "sync.local_steps=5",
+        "--set",
+        "train.evaluate_every=2",
+    ),
     "steps": ("--steps", 13, "--set", "train.batch=8"),
 }
 

@@ -31,7 +31,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 def run(
     recipe: Annotated[str | None, typer.Argument(help="A shipped recipe, or a TOML file.")] = None,
     data: Annotated[
-        str | None, typer.Option(help="A data set, a folder with nodes and edges, or a folder of parts.")
+        str | None,
+        typer.Option(help="A data set, a folder with nodes and edges or of parts, or a .csv of transfers."),
     ] = None,
     method: Annotated[str | None, typer.Option(help="See 'isthmus methods'.")] = None,
     model: Annotated[str | None, typer.Option(help="gcn, sage, gin, gat, pna, mlp, multi-pna.")] = None,
@@ -151,7 +152,7 @@ def _show(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -
 
 @app.command()
 def split(
-    data: Annotated[str, typer.Argument(help="A data set, or a folder with nodes and edges.")],
+    data: Annotated[str, typer.Argument(help="A data set, a folder with nodes and edges, or a .csv of transfers.")],
     silos: Annotated[int, typer.Option(help="Number of silos.")] = 5,
     how: Annotated[
         str, typer.Option("--split", help="louvain, metis, random, label:ALPHA, attribute:COLUMN.")
@@ -224,6 +225,33 @@ def report(
 
     path = write_report(RunFolder.open(run_folder), RunFolder.open(alone) if alone else None)
     _out.print(str(path), highlight=False, soft_wrap=True)
+
+
+@app.command("simulate-aml")
+def simulate_aml(
+    out: Annotated[str, typer.Option(help="Folder for the transactions and the list of laundering attempts.")],
+    transactions: Annotated[int, typer.Option(help="Transactions in all.")] = 5_000_000,
+    banks: Annotated[int, typer.Option(help="Number of banks; their sizes follow Zipf's law.")] = 500,
+    accounts: Annotated[int, typer.Option(help="Accounts in all; 0 is one for every ten transactions.")] = 0,
+    days: Annotated[int, typer.Option(help="Days that the transactions span.")] = 10,
+    illicit_rate: Annotated[float, typer.Option(help="Share of transactions that launder.")] = 0.001,
+    seed: Annotated[int, typer.Option(help="Seed; the same gives the same files.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Simulate transfers between banks, with laundering among them, in the format of IBM's AML data."""
+    from isthmus.data.interbank import Interbank
+    from isthmus.data.write_aml import simulate_aml, summary_table, watched
+
+    wish = Interbank(transactions, banks, accounts, days, illicit_rate, seed)
+    with watched() as tell:
+        summary = simulate_aml(wish, Path(out), overwrite, tell)
+    if as_json:
+        print(json.dumps(summary))
+        return
+    _out.print(summary_table(summary))
+    command = f"isthmus run --data aml --set data.path={summary['file']} --split attribute:bank"
+    _out.print(f"Train on them with: {command}", highlight=False, soft_wrap=True)
 
 
 @app.command()

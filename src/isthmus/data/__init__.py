@@ -10,6 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from isthmus.data.aml import aml
 from isthmus.data.amlsim import amlsim
 from isthmus.data.blocks import blocks
 from isthmus.data.files import load_folder
@@ -37,6 +38,7 @@ class DataSet:
 _PLANETOID = "kimiyoung/planetoid, MIT licence"
 _SHCHUR = "shchur/gnn-benchmark, MIT licence"
 _AMLSIM = "IBM/AMLSim, Apache-2.0 licence"
+_AML = "Altman et al., NeurIPS 2023, its licence"
 _MADE = "made here, from a seed"
 
 DATASETS: dict[str, DataSet] = {
@@ -50,6 +52,7 @@ DATASETS: dict[str, DataSet] = {
         DataSet("coauthor-cs", "18,333 authors who write together", partial(npz, "coauthor-cs"), "sage", _SHCHUR),
         DataSet("amazon-photo", "7,650 goods bought together", partial(npz, "amazon-photo"), "sage", _SHCHUR),
         DataSet("wordnet", "117,659 word meanings", partial(npz, "wordnet"), "sage", "WordNet 3.0, its licence"),
+        DataSet("aml", "transactions of a file like IBM's HI-Small_Trans.csv (data.path)", aml, "multi-pna", _AML),
         DataSet(
             "amlsim",
             "bank transfers with fan-ins and cycles",
@@ -69,7 +72,7 @@ DATASETS: dict[str, DataSet] = {
 
 
 def load(name_or_folder: str, seed: int = 0, folder: str | None = None, **options: Any) -> Graph:
-    """Load a registered data set, or a folder with tables of nodes and edges.
+    """Load a registered data set, a folder with tables of nodes and edges, or a file of transactions.
 
     ``folder`` is where public data sets lie (default: the variable ISTHMUS_DATA); ``options`` go to the
     loader.
@@ -86,6 +89,8 @@ def load(name_or_folder: str, seed: int = 0, folder: str | None = None, **option
 def _loader(name_or_folder: str) -> Callable[..., Graph]:
     if name_or_folder in DATASETS:
         return DATASETS[name_or_folder].load
+    if name_or_folder.endswith(".csv"):
+        return partial(aml, name_or_folder)
     if "/" in name_or_folder or os.sep in name_or_folder or Path(name_or_folder).is_dir():
         # Bound by position, so that the folder of the public data sets cannot take its place.
         return partial(load_folder, name_or_folder)

@@ -1,0 +1,173 @@
+"""Simulated transfers between banks, with laundering hidden among them, written as IBM's data sets are.
+
+What a transfer looks like (amount, currencies, format, hour) is drawn in one way for all of them, whether they launder
+or not, and accounts take part in either by the same weights. So a single row says nothing, and only the shape and the
+timing of several tell laundering from the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.data.laundering import Attempts, launder
+from isthmus.errors import IsthmusError
+
+# Units of a currency for a US dollar, and its share of transfers; round numbers, not fitted.
+CURRENCIES = {
+    "US Dollar": (1.0, 0.37), "Euro": (0.85, 0.23), "Swiss Franc": (0.92, 0.05), "Yuan": (6.7, 0.04),
+    "Shekel": (3.4, 0.04), "Rupee": (73.0, 0.04), "UK Pound": (0.77, 0.04), "Ruble": (78.0, 0.03), "Yen": (105.0, 0.03),
+    "Bitcoin": (0.000084, 0.03), "Canadian Dollar": (1.3, 0.03), "Australian Dollar": (1.4, 0.02),
+    "Mexican Peso": (21.0, 0.02), "Saudi Riyal": (3.8, 0.02), "Brazil Real": (5.6, 0.01),
+}  # fmt: skip
+FORMATS = {"Cheque": 0.42, "Credit Card": 0.30, "ACH": 0.13, "Cash": 0.11, "Wire": 0.04}
+BITCOIN = list(CURRENCIES).index("Bitcoin")  # paid in one format only, which is called the same
+# How busy the hours of a day are: few transfers at night, most around noon.
+HOURS = (2, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 6, 6, 6, 6, 6, 6, 4, 4, 4, 1, 1, 1, 1)
+EXCHANGED = 0.015  # share of transfers that arrive in another currency than they left
+NEW_PARTNER = 0.2  # share of transfers to an account outside the sender's circle
+CIRCLE = 4.0  # mean number of accounts that an account pays again and again
+TAIL = 1.5  # Pareto exponent of the activity of accounts: a few are far busier than all others
+LOG_AMOUNT = (7.0, 2.2)  # mean and deviation of the logarithm of dollars
+FEWEST_ACCOUNTS = 200  # several times the members of the largest attempt
+
+
+@dataclass(frozen=True)
+class Interbank:
+    """What to simulate; ``accounts`` 0 is one for every ten transactions."""
+
+    transactions: int = 5_000_000
+    banks: int = 500
+    accounts: int = 0
+    days: int = 10
+    illicit_rate: float = 0.001
+    seed: int = 0
+
+    @property
+    def population(self) -> int:
+        """How many accounts there are."""
+        return self.accounts or max(self.transactions // 10, FEWEST_ACCOUNTS, self.banks)
+
+    def check(self) -> None:
+        """Refuse what cannot be simulated."""
+        least = {"transactions": 1, "banks": 1, "accounts": 0, "days": 1, "seed": 0}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise IsthmusError(f"--{name} is {getattr(self, name)}; it must be at least {bound}.")
+        if self.population < max(self.banks, FEWEST_ACCOUNTS):
+            raise IsthmusError(
+                f"--accounts is {self.accounts} for {self.banks} banks; there must be at least {FEWEST_ACCOUNTS}, and "
+                "one for each bank."
+            )
+        if not 0 <= self.illicit_rate <= 0.5:
+            raise IsthmusError(f"--illicit-rate is {self.illicit_rate:g}; it must lie between 0 and 0.5.")
+        if self.illicit_rate and self.illicit_rate * self.transactions < 50:
+            raise IsthmusError(
+                f"--illicit-rate {self.illicit_rate:g} of {self.transactions} transactions is no room for laundering "
+                "attempts, which take up to 32; raise one of the two until 50 are left, or give --illicit-rate 0."
+            )
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Transfers in order of time; the words are numbers into CURRENCIES and FORMATS (and Bitcoin behind these)."""
+
+    bank: np.ndarray  # [accounts] bank of each
+    source: np.ndarray  # [transfers] account
+    target: np.ndarray
+    minute: np.ndarray  # since the beginning
+    paid: np.ndarray
+    paid_in: np.ndarray
+    received: np.ndarray
+    received_in: np.ndarray
+    format: np.ndarray
+    attempt: np.ndarray  # -1 for ordinary transfers
+    attempts: Attempts
+
+
+def simulate(wish: Interbank) -> Traffic:
+    """Accounts, ordinary transfers and laundering; the same seed gives the same."""
+    wish.check()
+    rng = np.random.default_rng(wish.seed)
+    draw = _picker(rng, 1 + rng.pareto(TAIL, wish.population))
+    attempts = launder(rng, round(wish.illicit_rate * wish.transactions), wish.days, draw)
+    ordinary = wish.transactions - len(attempts.source)
+    source, target = _ordinary(rng, ordinary, wish.population, draw)
+    time = np.concatenate([rng.random(ordinary) * wish.days, attempts.time])
+    minute = _minutes(time)
+    order = np.argsort(minute, kind="stable")
+    return Traffic(
+        bank=_banks(rng, wish),
+        source=np.concatenate([source, attempts.source])[order],
+        target=np.concatenate([target, attempts.target])[order],
+        minute=minute[order],
+        attempt=np.concatenate([np.full(ordinary, -1), attempts.attempt])[order],
+        attempts=attempts,
+        **_looks(rng, wish.transactions),
+    )
+
+
+def _picker(rng: np.random.Generator, weight: np.ndarray) -> Callable[[int], np.ndarray]:
+    """A function that draws accounts by weight."""
+    line = np.cumsum(weight / weight.sum())
+    line[-1] = 1.0
+    return lambda count: np.searchsorted(line, rng.random(count), side="right")
+
+
+def _banks(rng: np.random.Generator, wish: Interbank) -> np.ndarray:
+    """The bank of each account: the k-th bank has about 1/k of the first one's accounts, and none is empty."""
+    share = 1 / np.arange(1, wish.banks + 1)
+    line = np.cumsum(share) / share.sum() * (wish.population - wish.banks)
+    size = 1 + np.diff(np.round(line).astype(np.int64), prepend=0)
+    return rng.permutation(np.repeat(np.arange(wish.banks), size))
+
+
+def _ordinary(
+    rng: np.random.Generator, count: int, population: int, draw: Callable[[int], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Who pays whom: mostly somebody of one's circle, the first of it most often; nobody pays himself."""
+    size = rng.geometric(1 / CIRCLE, population)
+    start = np.cumsum(size) - size
+    circle = draw(int(size.sum()))
+    source = draw(count)
+    place = (size[source] * rng.random(count) ** 2).astype(np.int64)
+    target = circle[start[source] + place]
+    new = np.flatnonzero(rng.random(count) < NEW_PARTNER)
+    target[new] = draw(len(new))
+    return source, np.where(target == source, (target + 1) % population, target)
+
+
+def _minutes(time: np.ndarray) -> np.ndarray:
+    """Days since the beginning as whole minutes, with nights stretched and busy hours squeezed; order is kept."""
+    line = np.concatenate([[0.0], np.cumsum(HOURS) / sum(HOURS)])
+    day = np.floor(time)
+    minute = np.floor(60 * np.interp(time - day, line, np.arange(25)))
+    whole: np.ndarray = (1440 * day + np.minimum(minute, 1439)).astype(np.int32)
+    return whole
+
+
+def _looks(rng: np.random.Generator, count: int) -> dict[str, np.ndarray]:
+    """Amounts, currencies and format of each transfer, independent of who pays and why."""
+    rate, share = np.array(list(CURRENCIES.values())).T
+    choose = _picker(rng, share)
+    paid_in = choose(count).astype(np.int8)
+    exchanged = rng.random(count) < EXCHANGED
+    received_in = np.where(exchanged, choose(count), paid_in).astype(np.int8)
+    dollars = rng.lognormal(*LOG_AMOUNT, count)
+    kind = _picker(rng, np.array(list(FORMATS.values())))(count)
+    return {
+        "paid": _rounded(dollars * rate[paid_in], paid_in),
+        "paid_in": paid_in,
+        "received": _rounded(dollars * rate[received_in], received_in),
+        "received_in": received_in,
+        "format": np.where(paid_in == BITCOIN, len(FORMATS), kind).astype(np.int8),
+    }
+
+
+def _rounded(amount: np.ndarray, currency: np.ndarray) -> np.ndarray:
+    """Cents, or millionths of a Bitcoin; at least one of them."""
+    unit = np.where(currency == BITCOIN, 1e6, 1e2)
+    rounded: np.ndarray = np.maximum(np.round(amount * unit), 1) / unit
+    return rounded

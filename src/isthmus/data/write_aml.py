@@ -1,0 +1,171 @@
+"""Writing simulated transfers: the table of transactions, and the list of laundering attempts, as IBM writes both."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from isthmus.data.aml_file import COLUMNS
+from isthmus.data.interbank import BITCOIN, CURRENCIES, FORMATS, Interbank, Traffic, simulate
+from isthmus.data.laundering import PATTERNS
+from isthmus.errors import IsthmusError
+
+TRANSACTIONS, ATTEMPTS = "Interbank_Trans.csv", "Interbank_Patterns.txt"
+FIRST_DAY = np.datetime64("2022-09-01T00:00", "m")
+CHUNK = 250_000  # rows written at once
+
+Tell = Callable[[int, int], None]  # rows written, and rows in all
+
+
+def simulate_aml(wish: Interbank, folder: Path, overwrite: bool, tell: Tell) -> dict[str, Any]:
+    """Simulate, write both files, and return what was made; files appear when they are complete."""
+    wish.check()
+    _refuse_to_replace(folder, overwrite)
+    start = time.perf_counter()
+    traffic = simulate(wish)
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = {name: folder / f".{name}.unfinished" for name in (TRANSACTIONS, ATTEMPTS)}
+    try:
+        words = _Words(traffic)
+        _write_transactions(traffic, words, beside[TRANSACTIONS], tell)
+        beside[ATTEMPTS].write_text(_attempts_text(traffic, words))
+        for name, path in beside.items():
+            path.rename(folder / name)
+    finally:
+        for path in beside.values():
+            path.unlink(missing_ok=True)
+    return {**_summary(traffic), "seconds": time.perf_counter() - start, "file": str(folder / TRANSACTIONS)}
+
+
+def _refuse_to_replace(folder: Path, overwrite: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise IsthmusError(f"'{folder}' is a file; choose another --out.")
+    there = [name for name in (TRANSACTIONS, ATTEMPTS) if (folder / name).exists()]
+    if there and not overwrite:
+        raise IsthmusError(f"'{folder}' holds {there[0]}; choose another --out, or use --overwrite to replace it.")
+
+
+class _Words:
+    """The texts that rows refer to by number."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        banks = int(traffic.bank.max()) + 1
+        width = max(3, len(str(banks)) + 1)  # public bank numbers begin with 0
+        self.bank = pa.array([f"{number:0{width}}" for number in range(1, banks + 1)])
+        self.account = pa.array([f"8{number:07X}0" for number in range(len(traffic.bank))])
+        self.currency = pa.array(list(CURRENCIES))
+        self.format = pa.array([*FORMATS, list(CURRENCIES)[BITCOIN]])
+        minutes = np.arange(int(traffic.minute.max()) + 1)
+        texts = np.datetime_as_string(FIRST_DAY + minutes).tolist()
+        self.minute = pa.array([text.replace("-", "/").replace("T", " ") for text in texts])
+
+
+def _rows(traffic: Traffic, words: _Words, rows: slice | np.ndarray) -> Any:
+    """Some rows as a table of texts and numbers."""
+    source, target = traffic.source[rows], traffic.target[rows]
+    columns = [
+        words.minute.take(pa.array(traffic.minute[rows])),
+        words.bank.take(pa.array(traffic.bank[source])),
+        words.account.take(pa.array(source)),
+        words.bank.take(pa.array(traffic.bank[target])),
+        words.account.take(pa.array(target)),
+        pa.array(traffic.received[rows]),
+        words.currency.take(pa.array(traffic.received_in[rows])),
+        pa.array(traffic.paid[rows]),
+        words.currency.take(pa.array(traffic.paid_in[rows])),
+        words.format.take(pa.array(traffic.format[rows])),
+        pa.array((traffic.attempt[rows] >= 0).astype(np.int8)),
+    ]
+    return pa.table(columns, names=list(COLUMNS))
+
+
+def _write(table: Any, file: Any) -> None:
+    csv.write_csv(table, file, csv.WriteOptions(include_header=False, quoting_style="none"))
+
+
+def _write_transactions(traffic: Traffic, words: _Words, path: Path, tell: Tell) -> None:
+    total = len(traffic.source)
+    with open(path, "wb") as file:
+        file.write((",".join(COLUMNS) + "\n").encode())
+        for start in range(0, total, CHUNK):
+            _write(_rows(traffic, words, slice(start, start + CHUNK)), file)
+            tell(min(start + CHUNK, total), total)
+
+
+def _attempts_text(traffic: Traffic, words: _Words) -> str:
+    """Each attempt between BEGIN and END, its transactions as the table has them, in order of time."""
+    rows = np.flatnonzero(traffic.attempt >= 0)
+    rows = rows[np.argsort(traffic.attempt[rows], kind="stable")]
+    file = io.BytesIO()
+    _write(_rows(traffic, words, rows), file)
+    lines = file.getvalue().decode().splitlines()
+    ends = np.searchsorted(traffic.attempt[rows], np.arange(len(traffic.attempts.kind)), side="right").tolist()
+    text = []
+    start = 0
+    for kind, width, end in zip(traffic.attempts.kind, traffic.attempts.width, ends, strict=True):
+        pattern = PATTERNS[kind]
+        text += [f"BEGIN LAUNDERING ATTEMPT - {pattern.name}{pattern.title.format(width)}", *lines[start:end]]
+        text += [f"END LAUNDERING ATTEMPT - {pattern.name}", ""]
+        start = end
+    return "".join(line + "\n" for line in text)
+
+
+def _summary(traffic: Traffic) -> dict[str, Any]:
+    across = traffic.bank[traffic.source] != traffic.bank[traffic.target]
+    illicit = traffic.attempt >= 0
+    count = np.bincount(traffic.attempts.kind, minlength=len(PATTERNS)).tolist()
+    return {
+        "transactions": len(across),
+        "accounts": len(traffic.bank),
+        "banks": int(traffic.bank.max()) + 1,
+        "illicit": int(illicit.sum()),
+        "illicit_share": float(illicit.mean()),
+        "across_banks": float(across.mean()),
+        "illicit_across_banks": float(across[illicit].mean()) if illicit.any() else None,
+        "attempts": {pattern.name.lower(): n for pattern, n in zip(PATTERNS, count, strict=True)},
+    }
+
+
+@contextmanager
+def watched() -> Iterator[Tell]:
+    """Show how far the writing is: a bar on a terminal, four lines of a large file where the output is piped."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _line
+        return
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("simulating", total=None)
+        yield lambda done, total: progress.update(task, description="writing", completed=done, total=total)
+
+
+def _line(done: int, total: int) -> None:
+    """Print whenever another quarter is complete; what is written at once needs no word."""
+    if total > CHUNK and 4 * done // total > 4 * (done - CHUNK) // total:
+        print(f"simulate-aml: {done:,} of {total:,} transactions written", file=sys.stderr, flush=True)
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """What was made, for people."""
+    table = Table("what", "value")
+    table.columns[1].justify = "right"
+    for name in ("transactions", "accounts", "banks", "illicit"):
+        table.add_row(name, f"{summary[name]:,}")
+    for name in ("illicit_share", "across_banks", "illicit_across_banks"):
+        value = summary[name]
+        table.add_row(name.replace("_", " "), "–" if value is None else f"{100 * value:.2f} %")
+    for name, count in summary["attempts"].items():
+        table.add_row(f"attempts: {name}", f"{count:,}")
+    table.add_row("seconds", f"{summary['seconds']:.1f}")
+    return table
