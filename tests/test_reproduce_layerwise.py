@@ -65,7 +65,8 @@ def test_ten_rows_follow_the_papers_protocol(name: str) -> None:
         assert (train.batches, train.average, train.pooled) == ("joint" if ours else "local", "silos", True)
         options = config.as_dict()
         if "fedavg" in config.method.name or config.method.name == "optimes":
-            assert options["sync"] == {"local_epochs": 1, "private": ["encoder"]}
+            rounds = {"local_epochs": 1, "local_steps": 0, "weights": "nodes"}
+            assert options["sync"] == {**rounds, "private": ["encoder"]}
             names = [name for name, _ in GNN(config.model, Schema(1, STRUCTURAL, "tasks"), 32).named_parameters()]
             assert any(name.startswith("encoder.") for name in names)  # the port tables are there to stay at home
         if config.method.name in ("local", "fedavg", "sync-sgd"):

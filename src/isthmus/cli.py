@@ -251,6 +251,7 @@ def simulate_aml(
         return
     _out.print(summary_table(summary))
     command = f"isthmus run --data aml --set data.path={summary['file']} --split attribute:bank"
+    command += " --set train.messages=past"
     _out.print(f"Train on them with: {command}", highlight=False, soft_wrap=True)
 
 

@@ -13,7 +13,9 @@ class TrainConfig:
 
     ``batches`` (joint, local) and ``statistics`` (own, agreed) override what the method prescribes. ``start``: what
     silos do not share starts from the same values, or from each silo's own. ``trim``: a layer computes only the rows
-    that the seeds need of it; without, every sampled row at every layer.
+    that the seeds need of it; without, every sampled row at every layer. ``messages``, where edges carry the labels
+    and their splits follow each other in time: along ``all`` edges, or only along those of the ``past``, up to the
+    split that is scored.
     ``patience`` counts evaluations without a better score before training stops (0: never). ``checkpoint_every`` counts
     epochs; 0 is every epoch, or as many as keep the bytes written for an epoch below 32 MB in large federations.
     ``average`` is how the federation's score, also that of selection, is made of its silos' scores: weighted by scored
@@ -31,6 +33,7 @@ class TrainConfig:
     statistics: str = ""
     start: str = "same"
     trim: bool = True
+    messages: str = "all"
     evaluate_every: int = 1
     patience: int = 0
     average: str = "seeds"
@@ -44,6 +47,7 @@ class TrainConfig:
             ("batches", ("", "joint", "local")),
             ("statistics", ("", "own", "agreed")),
             ("start", ("same", "own")),
+            ("messages", ("all", "past")),
             ("average", ("seeds", "silos")),
         ):
             if getattr(self, name) not in choices:

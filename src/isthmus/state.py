@@ -9,15 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isthmus.errors import IsthmusError
 from isthmus.evaluate import Scores
 from isthmus.federation import Federation
 from isthmus.graph.agree import mean_log_degree, positive_weights
-from isthmus.graph.graph import TEST, TRAIN, VALID
-from isthmus.graph.stack import build_stack
+from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID
+from isthmus.graph.stack import Stack, build_stack
 from isthmus.methods import Method
 from isthmus.nn.model import GNN, LAYERS, ModelConfig
 from isthmus.nn.sets import reset_apart
 from isthmus.sample.batches import Batch, Batcher, Seeds
+from isthmus.sample.neighbours import Sampler
 from isthmus.sample.order import Pool, draw_batches
 from isthmus.select import Best
 from isthmus.settings import TrainConfig
@@ -73,16 +75,38 @@ class Run:
     def _lay_out(self, model: ModelConfig) -> None:
         """Stack my silos, and find the seeds of every split."""
         self.stack = build_stack(self.federation.silos, self.exchange.view, self.dtype).to(self.device)
-        halo, degrees = self.exchange.view == "halo", LAYERS[model.name].uses_degrees
-        size = self.stack, model.layers, model.directed
-        self.batcher = Batcher(*size, self.schema.target, model.ego, halo, degrees, self.train.trim)
-        self.sampler = self.exchange.sampler(self, self.train.fanouts(model.layers), model.directed)
+        past = self.train.messages == "past"
+        if past:
+            self._check_past(model)
+        stacks = {split: self.stack.until(split) if past else self.stack for split in (TRAIN, VALID, TEST)}
+        self.learnt_from = stacks[TRAIN]
+        ways = {id(stack): self._way(stack, model) for stack in stacks.values()}
+        self.ways = {SPLIT_NAMES[split]: ways[id(stack)] for split, stack in stacks.items()}
+        self.batcher, self.sampler = self.ways[SPLIT_NAMES[TRAIN]]
         labels = self.stack.y if self.schema.target == "node" else self.stack.edge_y
         assert labels is not None
         self.labels = labels
         self.pools = {split: self._pool(split) for split in (TRAIN, VALID, TEST)}
         self.train_pool = self.pools[TRAIN]
         self.steps_per_epoch = self.federation.check_seeds(self.pools, self.batches, self.train.batch)
+
+    def _way(self, stack: Stack, model: ModelConfig) -> tuple[Batcher, Sampler]:
+        """From seeds to batches, along the edges of a stack."""
+        halo, degrees = self.exchange.view == "halo", LAYERS[model.name].uses_degrees
+        size = stack, model.layers, model.directed
+        batcher = Batcher(*size, self.schema.target, model.ego, halo, degrees, self.train.trim)
+        return batcher, self.exchange.sampler(self, stack, self.train.fanouts(model.layers), model.directed)
+
+    def _check_past(self, model: ModelConfig) -> None:
+        """Messages of the past need splits on edges, and a model that does not read degrees of the whole graph."""
+        if self.schema.target != "edge" or self.stack.edge_split is None:
+            raise IsthmusError("train.messages=past needs labels and splits on edges; use train.messages=all.")
+        if LAYERS[model.name].uses_degrees:
+            readers = [name for name, layer in LAYERS.items() if not layer.uses_degrees]
+            raise IsthmusError(
+                f"train.messages=past, but {model.name} reads degrees, in which the future counts; use one of: "
+                f"{', '.join(readers)}."
+            )
 
     def _pool(self, split: int) -> Pool:
         """Labelled, owned seeds of a split; an edge is a seed of the silo that owns its target."""
@@ -111,7 +135,7 @@ class Run:
         self.sets = ParameterSets(self.model, 1 if shared else silos, silos)
         if self.train.start == "own":
             reset_apart(self.model, self.seed, self.wire.mine, self.sync.shares)
-        self.model.set_degree(*mean_log_degree(self.wire, self.stack, self.agreed))
+        self.model.set_degree(*mean_log_degree(self.wire, self.learnt_from, self.agreed))
         self.optimiser = OPTIMISERS[self.train.optimiser](
             self.sets.for_optimiser(), lr=self.train.lr, weight_decay=self.train.weight_decay, fused=True
         )
@@ -137,14 +161,15 @@ class Run:
         return (lambda x: self.wire.total(Kind.STATISTICS, x)) if self.agreed else None
 
     def make_batch(self, seeds: Seeds, step: int, purpose: str = "train") -> Batch:
-        """The whole graph, or a sample around the seeds."""
+        """The whole graph, or a sample around the seeds, as far as the purpose (a split) may see it."""
+        batcher, sampler = self.ways[purpose]
         if self.train.batch == 0:
-            return self.batcher.whole(seeds, step)
-        sample = self.sampler.sample(self.batcher.roots(seeds), step, purpose)
-        slots = self.batcher.slots(seeds)
+            return batcher.whole(seeds, step)
+        sample = sampler.sample(batcher.roots(seeds), step, purpose)
+        slots = batcher.slots(seeds)
         if slots is not None and self.schema.target == "edge":  # the ends of a seed may lie in two silos
-            slots = self.sampler.slots(slots, sample)
-        return self.batcher.sampled(seeds, sample, step, slots)
+            slots = sampler.slots(slots, sample)
+        return batcher.sampled(seeds, sample, step, slots)
 
     def weights_of(self, batch: Batch) -> Tensor | None:
         """The positive weights of the silo that each seed belongs to."""

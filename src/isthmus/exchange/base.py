@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isthmus.errors import unknown
 from isthmus.graph.features import Features
+from isthmus.graph.stack import Stack
 from isthmus.nn.monoid import State
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
@@ -45,9 +46,9 @@ class Exchange:
     def begin(self, run: Run) -> None:
         """Before the first step."""
 
-    def sampler(self, run: Run, fanout: Sequence[int], directed: bool) -> Sampler:
+    def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Who expands which node; here each silo expands what it knows by itself."""
-        return Sampler(run.stack, fanout, run.seed, directed)
+        return Sampler(stack, fanout, run.seed, directed)
 
     def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
         """Before layer ``layer`` reads its source rows (and after the last layer, before both ends of an edge meet)."""

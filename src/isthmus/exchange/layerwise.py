@@ -13,6 +13,7 @@ from isthmus.exchange.base import Beyond, Exchange
 from isthmus.graph.agree import agree_far_degrees, agree_far_ports
 from isthmus.graph.boundary import build_boundary, make_route
 from isthmus.graph.features import Features
+from isthmus.graph.stack import Stack
 from isthmus.nn.norm import Pass
 from isthmus.sample.across import JointSampler
 from isthmus.sample.batches import Batch, Layout
@@ -59,10 +60,10 @@ class LayerWise(Exchange):
         if run.model.config.ports:
             agree_far_ports(run.wire, run.federation.silos, run.stack)
 
-    def sampler(self, run: Run, fanout: Sequence[int], directed: bool) -> Sampler:
+    def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Expand the sample across the boundary by asking owners."""
-        self.boundary = build_boundary(run.wire, run.federation.plan, run.stack)
-        return JointSampler(run.stack, fanout, run.seed, directed, run.wire, self.boundary)
+        self.boundary = build_boundary(run.wire, run.federation.plan, stack)
+        return JointSampler(stack, fanout, run.seed, directed, run.wire, self.boundary)
 
     def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
         """Fill the halo rows that this layer reads."""

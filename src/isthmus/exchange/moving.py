@@ -14,6 +14,7 @@ from isthmus.exchange.base import Beyond, Exchange
 from isthmus.graph.agree import agree_far_degrees, agree_far_ports
 from isthmus.graph.boundary import build_boundary
 from isthmus.graph.features import Features
+from isthmus.graph.stack import Stack
 from isthmus.nn.block import Rows
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
@@ -57,10 +58,10 @@ class MovingAverage(Exchange):
         """Far ends are rows without neighbours of their own."""
         return "halo"
 
-    def sampler(self, run: Run, fanout: Sequence[int], directed: bool) -> Sampler:
+    def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Each silo samples by itself; a far end is where a walk ends."""
-        self.boundary = build_boundary(run.wire, run.federation.plan, run.stack)
-        return super().sampler(run, fanout, directed)
+        self.boundary = build_boundary(run.wire, run.federation.plan, stack)
+        return super().sampler(run, stack, fanout, directed)
 
     def begin(self, run: Run) -> None:
         """Agree on degrees and ports of far ends; nothing is known of any row yet."""

@@ -14,6 +14,7 @@ from isthmus.exchange.base import Beyond, Exchange
 from isthmus.forward import layers
 from isthmus.graph.boundary import build_boundary
 from isthmus.graph.features import Features
+from isthmus.graph.stack import Stack
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Seeds
 from isthmus.sample.neighbours import Sampler
@@ -39,10 +40,10 @@ class OptimES(Exchange):
         """At the first layer far ends are placeholders: raw features never cross."""
         return "placeholder"
 
-    def sampler(self, run: Run, fanout: Sequence[int], directed: bool) -> Sampler:
+    def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Each silo samples by itself."""
-        self.boundary = build_boundary(run.wire, run.federation.plan, run.stack)
-        return super().sampler(run, fanout, directed)
+        self.boundary = build_boundary(run.wire, run.federation.plan, stack)
+        return super().sampler(run, stack, fanout, directed)
 
     def begin(self, run: Run) -> None:
         """The pass before the first round."""

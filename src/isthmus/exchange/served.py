@@ -33,10 +33,10 @@ class Served(LayerWise):
         """Far ends are computed here too, for when nobody serves them."""
         return "placeholder"
 
-    def sampler(self, run: Run, fanout: Sequence[int], directed: bool) -> Sampler:
+    def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Each silo samples by itself, then asks who has what."""
-        self.boundary = build_boundary(run.wire, run.federation.plan, run.stack)
-        return ServedSampler(run.stack, fanout, run.seed, directed, run.wire, self.boundary)
+        self.boundary = build_boundary(run.wire, run.federation.plan, stack)
+        return ServedSampler(stack, fanout, run.seed, directed, run.wire, self.boundary)
 
 
 class ServedSampler(Sampler):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -35,6 +35,12 @@ class Adjacency:
     def degree(self) -> Tensor:
         """Edges of each row."""
         return self.ptr.diff()
+
+    def only(self, kept: Tensor) -> Adjacency:
+        """Some of the edges alone; ``kept`` [edges] says which."""
+        here = kept[self.edge]
+        before = torch.cat((here.new_zeros(1, dtype=torch.int64), here.cumsum(0)))
+        return Adjacency(before[self.ptr], self.near[here], self.edge[here])
 
     def to(self, device: torch.device) -> Adjacency:
         """The same on another device."""
@@ -72,6 +78,16 @@ class Stack:
     def rows(self) -> int:
         """All rows of this host."""
         return self.ptr[-1]
+
+    def until(self, split: int) -> Stack:
+        """The same rows and edge numbers, with neighbours along edges of this split and earlier ones alone.
+
+        Splits follow each other as training, validation, test; edges without one are always there.
+        """
+        assert self.edge_split is not None
+        incoming, outgoing = (side.only(self.edge_split <= split) for side in (self.incoming, self.outgoing))
+        adjacency = replace(self, incoming=incoming, outgoing=outgoing)
+        return replace(adjacency, in_degree=incoming.degree, out_degree=outgoing.degree)
 
     def segments(self, rows: Tensor) -> tuple[int, ...]:
         """Pointers of ascending ``rows`` by silo."""
