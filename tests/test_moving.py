@@ -1,5 +1,6 @@
 """CE-FedGNN: moving averages that cross once a round, and what they become where a switch is turned."""
 
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from isthmus.exchange.base import Beyond, Nothing
 from isthmus.exchange.layerwise import LayerWise
 from isthmus.exchange.moving import MovingAverage
 from isthmus.federation import open_federation
+from isthmus.forward import forward
 from isthmus.graph.silo import split_graph
 from isthmus.methods import Method
 from isthmus.nn.model import MODELS
@@ -78,7 +80,8 @@ class Recorded(MovingAverage):
 def test_without_averages_it_is_forward_exchange_with_rows_of_the_step_before(model: str, edges: bool) -> None:
     old = Method("old", "", exchange=OneStepOld(adjoint=False), sync=FedAvg(local_steps=1, weights="silos"))
     # Degrees of far ends are agreed in both; everything else is each silo's own.
-    runs = [open_run(each, model, edges=edges, **SGD) for each in (ce({"gamma": 1.0}, beta=1.0), old)]
+    mine = ce({"gamma": 1.0, "cross": "target"}, beta=1.0)
+    runs = [open_run(each, model, edges=edges, **SGD) for each in (mine, old)]
     if model == "gcn":
         for degree in ("in_degree", "out_degree"):
             getattr(runs[1].stack, degree).copy_(getattr(runs[0].stack, degree))
@@ -193,6 +196,31 @@ def test_what_arrives_is_the_owners_activation() -> None:
         assert torch.equal(found, by_key[int(run.stack.keys[row])].relu())
 
 
+@pytest.mark.parametrize("training", [{}, {"batch": 7, "fanout": (3,)}], ids=["full", "sampled"])
+def test_both_silos_of_a_cross_edge_learn_from_it_by_half(training: dict) -> None:
+    both, once = (open_run(ce({"cross": cross}), "sage", edges=True, **training) for cross in ("both", "target"))
+    stack, pool = both.stack, both.train_pool
+    inner = stack.owned[stack.ends].all(0)[pool.index]
+    assert pool.share is not None and once.train_pool.share is None
+    assert torch.equal(pool.share == 1.0, inner) and torch.equal(pool.share == 0.5, ~inner)
+    assert float(pool.share.sum()) == len(once.train_pool.index)  # every edge counts once in all
+    assert sorted(pool.keys[~inner].tolist()) == sorted(2 * pool.keys[~inner].unique().tolist())
+    seeds = next(iter(both.epoch_seeds()))
+    batch = both.make_batch(seeds, 0)
+    each = both.objective.seed_losses(forward(both, batch, training=False), batch.y, both.weights_of(batch)).detach()
+    step(both, seeds)
+    by_hand = [
+        float((each * seeds.share)[a:b].sum() / seeds.share[a:b].sum()) for a, b in itertools.pairwise(seeds.ptr)
+    ]
+    sums, amounts = both._losses[0].T
+    assert (sums / amounts).tolist() == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_in_joint_batches_an_edge_is_drawn_once() -> None:
+    run = open_run(ce(), "sage", edges=True, batches="joint", batch=7, fanout=(3,))
+    assert run.train_pool.share is None and losses(train(run))
+
+
 def test_tables_in_bfloat16_are_half_as_large_and_nearly_the_same() -> None:
     short, full = (train(open_run(ce({"table": name}), epochs=4)) for name in ("bfloat16", "float32"))
     for name in ("average-1", "halo-1"):
@@ -221,6 +249,7 @@ def test_a_validation_that_falls_into_a_round_waits_for_its_end() -> None:
         ("exchange", "first", "old", "fresh, zero"),
         ("exchange", "backward", "none", "plain, straight"),
         ("exchange", "table", "int8", "bfloat16, float32"),
+        ("exchange", "cross", "source", "both, target"),
         ("sync", "beta", 0.0, r"\(0, 1\]"),
         ("sync", "local_steps", -1, "at least 0"),
         ("sync", "weights", "edges", "nodes, silos"),

@@ -109,21 +109,24 @@ class Run:
             )
 
     def _pool(self, split: int) -> Pool:
-        """Labelled, owned seeds of a split; an edge is a seed of the silo that owns its target."""
+        """Labelled, owned seeds of a split; an edge is a seed of its target's owner, in training perhaps of both."""
         known = self.labels >= 0 if self.labels.dim() == 1 else (self.labels >= 0).any(1)
+        share = None
         if self.schema.target == "node":
             index = ((self.stack.split == split) & known & self.stack.owned).nonzero().flatten()
             at = index
         else:
             assert self.stack.edge_split is not None
-            owned = self.stack.owned[self.stack.ends[1]]
-            index = ((self.stack.edge_split == split) & known & owned).nonzero().flatten()
+            owned, double = self.stack.owned[self.stack.ends], split == TRAIN and self.exchange.doubles
+            mine = owned.any(0) if double else owned[1]
+            index = ((self.stack.edge_split == split) & known & mine).nonzero().flatten()
             at = self.stack.ends[1][index]
+            share = owned[:, index].to(self.dtype).mean(0) if double else None
         silo = torch.searchsorted(torch.tensor(self.stack.ptr[1:], device=at.device), at, right=True)
         held = torch.bincount(silo, minlength=len(self.wire.mine)).cpu()
         keys = self.stack.keys if self.schema.target == "node" else self.stack.edge_keys
         counts = self.wire.share(Kind.STATISTICS, held)
-        return Pool(index, keys[index], (0, *held.cumsum(0).tolist()), counts)
+        return Pool(index, keys[index], (0, *held.cumsum(0).tolist()), counts, share)
 
     def _build_model(self, config: ModelConfig) -> None:
         """One parameter set where silos move in lockstep and nobody must see them apart, else one for each silo."""

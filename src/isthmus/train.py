@@ -69,13 +69,14 @@ def step(run: Run, seeds: Seeds) -> None:
     batch = run.make_batch(seeds, run.step)
     run.step += 1
     losses = run.objective.seed_losses(forward(run, batch, training=True), batch.y, run.weights_of(batch))
+    losses = losses if seeds.share is None else losses * seeds.share
     per_silo = torch.stack([losses[a:b].sum() for a, b in zip(seeds.ptr, seeds.ptr[1:], strict=False)])
-    counts = seeds.counts().to(per_silo)
+    counts = seeds.amounts().to(per_silo)
     run.active = counts > 0
     if run.sync.lockstep:
         loss = (per_silo * seeds.weights.to(per_silo)).sum()
     else:
-        loss = (per_silo / counts.clamp(min=1)).sum()
+        loss = (per_silo / torch.where(run.active, counts, 1.0)).sum()
     penalty = run.objective.penalty(run)
     loss = run.wire.close(loss if penalty is None else loss + penalty)
     run.sets.zero_gradients()

@@ -39,6 +39,11 @@ class Exchange:
         """Which rows and edges a silo computes on: ``drop``, ``placeholder`` or ``halo`` (see ``graph/stack.py``)."""
         return "drop"
 
+    @property
+    def doubles(self) -> bool:
+        """Whether both silos of a labelled cross edge learn from it, each by half; else its target's owner does."""
+        return False
+
     def with_batches(self, batches: str) -> Exchange:
         """The form of this exchange for ``joint`` or ``local`` batches."""
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,20 +36,27 @@ class MovingAverage(Exchange):
 
     ``first``: a row's average starts from its first ``fresh`` value, or from ``zero``. ``backward``: the gradient
     passes the average as if it were the fresh value (``straight``), or shrunk by gamma (``plain``). ``table``: the
-    number format in which averages are kept (``float32``, ``bfloat16``; empty: that of the run).
+    number format in which averages are kept (``float32``, ``bfloat16``; empty: that of the run). ``cross``: from a
+    labelled cross edge ``both`` silos learn, each by half and through its own end, or the owner of its ``target``.
     """
 
     gamma: float = 0.5
     first: str = "fresh"
     backward: str = "straight"
     table: str = ""
+    cross: str = "both"
     boundary: Boundary = field(init=False, repr=False)
     place: Tensor = field(init=False, repr=False)  # [stack rows] the line of an owned row in the tables
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma <= 1:
             raise IsthmusError(f"exchange.gamma is {self.gamma}; it must lie in (0, 1].")
-        for name, choices in (("first", ("fresh", "zero")), ("backward", ("straight", "plain")), ("table", FORMATS)):
+        for name, choices in (
+            ("first", ("fresh", "zero")),
+            ("backward", ("straight", "plain")),
+            ("table", FORMATS),
+            ("cross", ("both", "target")),
+        ):
             if getattr(self, name) not in choices:
                 raise unknown(f"exchange.{name}", getattr(self, name), [choice for choice in choices if choice])
 
@@ -57,6 +64,15 @@ class MovingAverage(Exchange):
     def view(self) -> str:
         """Far ends are rows without neighbours of their own."""
         return "halo"
+
+    @property
+    def doubles(self) -> bool:
+        """As ``cross`` says."""
+        return self.cross == "both"
+
+    def with_batches(self, batches: str) -> Exchange:
+        """In a joint batch every edge is drawn once, so that one silo learns from it."""
+        return self if batches == "local" else replace(self, cross="target")
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Each silo samples by itself; a far end is where a walk ends."""

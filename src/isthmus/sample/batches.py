@@ -26,10 +26,17 @@ class Seeds:
     ptr: tuple[int, ...]  # by silo
     count: int
     weights: Tensor  # [my silos] what one seed counts in a loss that all silos share
+    share: Tensor | None = None  # [s] what a seed counts in its silo's own mean (None: all alike)
 
     def counts(self) -> Tensor:
         """Seeds of each of my silos."""
         return torch.tensor(self.ptr).diff()
+
+    def amounts(self) -> Tensor:
+        """The same, each seed by its share."""
+        if self.share is None:
+            return self.counts()
+        return torch.stack([part.sum() for part in self.share.split(self.counts().tolist())])
 
 
 @dataclass(frozen=True)

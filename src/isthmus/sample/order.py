@@ -23,12 +23,13 @@ class Pool:
     keys: Tensor  # [s] public keys
     ptr: tuple[int, ...]
     counts: Tensor  # [all silos]
+    share: Tensor | None = None  # [s] what a seed counts in its silo's mean (None: all alike)
 
     def all(self) -> Seeds:
         """Everything in one batch."""
         total = int(self.counts.sum())
         weights = torch.full((len(self.ptr) - 1,), 1 / max(total, 1), dtype=torch.float64)
-        return Seeds(self.index, torch.arange(len(self.index)), self.ptr, total, weights)
+        return Seeds(self.index, torch.arange(len(self.index)), self.ptr, total, weights, self.share)
 
 
 class Local:
@@ -112,4 +113,5 @@ def draw_batches(pool: Pool, wire: Wire, how: str, size: int, seed: int, purpose
         held = torch.bincount(silo[part], minlength=len(pool.ptr) - 1)
         ptr = (0, *held.cumsum(0).tolist())
         weights = rule.seed_weights(pool, size, number)[list(wire.mine)]
-        yield Seeds(pool.index[part], rank[part] % size, ptr, count, weights)
+        share = None if pool.share is None else pool.share[part]
+        yield Seeds(pool.index[part], rank[part] % size, ptr, count, weights, share)
