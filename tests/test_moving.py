@@ -15,6 +15,7 @@ from isthmus.exchange.layerwise import LayerWise
 from isthmus.exchange.moving import MovingAverage
 from isthmus.federation import open_federation
 from isthmus.forward import forward
+from isthmus.graph.graph import Graph
 from isthmus.graph.silo import split_graph
 from isthmus.methods import Method
 from isthmus.nn.model import MODELS
@@ -32,9 +33,15 @@ SAMPLED = {"batch": 3, "fanout": (2,)}
 
 
 def open_run(
-    method: Method, model: str = "gcn", layers: int = 2, dropout: float = 0.0, edges: bool = False, **training: Any
+    method: Method,
+    model: str = "gcn",
+    layers: int = 2,
+    dropout: float = 0.0,
+    edges: bool = False,
+    graph: Graph | None = None,
+    **training: Any,
 ) -> Run:
-    graph = small_graph(30, 140, edge_task=edges)
+    graph = graph or small_graph(30, 140, edge_task=edges)
     federation = open_federation(LocalWire(3, method.protect), split_graph(graph, THREE, 3), 3)
     config = replace(MODELS[model], hidden=8, dropout=dropout, layers=layers)
     settings = TrainConfig(**{"epochs": 5, "lr": 0.05, **training})
@@ -216,6 +223,20 @@ def test_both_silos_of_a_cross_edge_learn_from_it_by_half(training: dict) -> Non
     assert (sums / amounts).tolist() == pytest.approx(by_hand, rel=1e-12)
 
 
+def test_the_correction_doubles_what_layers_learn_from_cross_edges_and_nothing_else() -> None:
+    """All labelled edges cross: the layers' gradients double, the head's stay."""
+    graph = small_graph(30, 140, edge_task=True)
+    known = torch.where(THREE[graph.edge_index[0]] != THREE[graph.edge_index[1]], graph.edge_y, -1)
+    found = {}
+    for correct in (False, True):
+        run = open_run(ce({"correct": correct}, beta=1.0), "sage", graph=replace(graph, edge_y=known), **SGD)
+        step(run, next(iter(run.epoch_seeds())))
+        found[correct] = {name: p.grad.clone() for name, p in run.model.named_parameters()}
+    for name, plain in found[False].items():
+        factor = 1.0 if name.startswith("edge_head") else 2.0
+        assert torch.allclose(found[True][name], factor * plain, rtol=1e-12, atol=1e-16), name
+
+
 def test_in_joint_batches_an_edge_is_drawn_once() -> None:
     run = open_run(ce(), "sage", edges=True, batches="joint", batch=7, fanout=(3,))
     assert run.train_pool.share is None and losses(train(run))
@@ -259,6 +280,11 @@ def test_a_validation_that_falls_into_a_round_waits_for_its_end() -> None:
 def test_choices_that_cannot_be(axis: str, key: str, value: object, says: str) -> None:
     with pytest.raises(IsthmusError, match=says):
         methods.adjust(methods.get("ce-fedgnn"), {axis: {key: value}})
+
+
+def test_the_correction_needs_halves() -> None:
+    with pytest.raises(IsthmusError, match="makes up for halves"):
+        methods.adjust(methods.get("ce-fedgnn"), {"exchange": {"cross": "target", "correct": True}})
 
 
 def test_raw_features_are_never_released() -> None:

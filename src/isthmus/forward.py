@@ -35,5 +35,5 @@ def forward(run: Run, batch: Batch, training: bool) -> Tensor:
         return run.model.readout(h[batch.ends[0]], batch.seed_rows)
     both = run.exchange.beyond(len(batch.blocks), h, batch, run, this).rows  # the two ends of an edge meet
     assert isinstance(both, Tensor)
-    source, target = batch.ends
-    return run.model.readout_edges(both[source], both[target], batch.seed_attr, batch.seed_rows)
+    source, target = (run.exchange.meet(both[end], batch) for end in batch.ends)
+    return run.model.readout_edges(source, target, batch.seed_attr, batch.seed_rows)

@@ -63,6 +63,10 @@ class Exchange:
         """After the layer, before normalisation and activation (moving averages live here)."""
         return pre
 
+    def meet(self, ends: Tensor, batch: Batch) -> Tensor:
+        """The rows of one end of the seed edges, before both ends meet in the head."""
+        return ends
+
     def round_end(self, run: Run) -> None:
         """After a round of local training, before parameters are synchronised."""
 

@@ -37,7 +37,9 @@ class MovingAverage(Exchange):
     ``first``: a row's average starts from its first ``fresh`` value, or from ``zero``. ``backward``: the gradient
     passes the average as if it were the fresh value (``straight``), or shrunk by gamma (``plain``). ``table``: the
     number format in which averages are kept (``float32``, ``bfloat16``; empty: that of the run). ``cross``: from a
-    labelled cross edge ``both`` silos learn, each by half and through its own end, or the owner of its ``target``.
+    labelled cross edge ``both`` silos learn, each by half and through its own end, or the owner of its ``target``. By
+    half, the head gets its full gradient from the two of them, but the layers below only half of it; with ``correct``
+    the gradient of an own end of a cross edge counts twice.
     """
 
     gamma: float = 0.5
@@ -45,6 +47,7 @@ class MovingAverage(Exchange):
     backward: str = "straight"
     table: str = ""
     cross: str = "both"
+    correct: bool = False
     boundary: Boundary = field(init=False, repr=False)
     place: Tensor = field(init=False, repr=False)  # [stack rows] the line of an owned row in the tables
 
@@ -59,6 +62,8 @@ class MovingAverage(Exchange):
         ):
             if getattr(self, name) not in choices:
                 raise unknown(f"exchange.{name}", getattr(self, name), [choice for choice in choices if choice])
+        if self.correct and self.cross != "both":
+            raise IsthmusError("exchange.correct makes up for halves, which exchange.cross=target does not have.")
 
     @property
     def view(self) -> str:
@@ -72,7 +77,7 @@ class MovingAverage(Exchange):
 
     def with_batches(self, batches: str) -> Exchange:
         """In a joint batch every edge is drawn once, so that one silo learns from it."""
-        return self if batches == "local" else replace(self, cross="target")
+        return self if batches == "local" else replace(self, cross="target", correct=False)
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Each silo samples by itself; a far end is where a walk ends."""
@@ -116,6 +121,13 @@ class MovingAverage(Exchange):
         average = (1 - pace) * old + pace * pre
         self._keep(layer + 1, at, average.detach())
         return pre + (average - pre).detach() if self.backward == "straight" else average
+
+    def meet(self, ends: Tensor, batch: Batch) -> Tensor:
+        """Twice the gradient for ends of cross edges, if asked for; the far one has none anyway."""
+        if not self.correct or batch.seeds.share is None:
+            return ends
+        crosses = (batch.seeds.share < 1).to(ends.dtype)[:, None]
+        return ends + crosses * (ends - ends.detach())
 
     def _keep(self, layer: int, at: Tensor, rows: Tensor) -> None:
         table = self.state[f"average-{layer}"]
