@@ -183,7 +183,7 @@ def test_only_rows_that_changed_cross_and_the_others_stand() -> None:
         before = [exchange.state[f"halo-{layer}"].clone() for layer in range(2)]
         sent = wire.ledger.by_kind().get("embeddings", 0)
         exchange.round_end(run)
-        served = exchange.place[exchange.boundary.served]
+        served = exchange.place[run.boundary.served]
         crossed = [int(mark[served].sum()) for mark in changed]
         assert 0 < sum(crossed) < 2 * len(served)
         assert wire.ledger.by_kind()["embeddings"] - sent == sum(crossed) * 8 * 8
@@ -199,7 +199,7 @@ def test_what_arrives_is_the_owners_activation() -> None:
     run.exchange.round_end(run)
     exchange = run.exchange
     by_key = {int(k): row for k, row in zip(run.stack.keys[run.stack.owned], exchange.state["average-1"], strict=True)}
-    for row, found in zip(exchange.boundary.halo, exchange.state["halo-1"], strict=True):
+    for row, found in zip(run.boundary.halo, exchange.state["halo-1"], strict=True):
         assert torch.equal(found, by_key[int(run.stack.keys[row])].relu())
 
 

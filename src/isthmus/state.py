@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from isthmus.errors import IsthmusError
 from isthmus.evaluate import Scores
 from isthmus.federation import Federation
 from isthmus.graph.agree import mean_log_degree, positive_weights
+from isthmus.graph.boundary import build_boundary
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID
 from isthmus.graph.stack import Stack, build_stack
 from isthmus.methods import Method
@@ -25,6 +27,7 @@ from isthmus.select import Best
 from isthmus.settings import TrainConfig
 from isthmus.sync.sets import ParameterSets
 from isthmus.wire.ledger import Kind
+from isthmus.wire.route import Boundary
 
 OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -75,20 +78,24 @@ class Run:
     def _lay_out(self, model: ModelConfig) -> None:
         """Stack my silos, and find the seeds of every split."""
         self.stack = build_stack(self.federation.silos, self.exchange.view, self.dtype).to(self.device)
-        past = self.train.messages == "past"
-        if past:
+        splits = (TRAIN, VALID, TEST)
+        if self.train.messages == "past":
             self._check_past(model)
-        stacks = {split: self.stack.until(split) if past else self.stack for split in (TRAIN, VALID, TEST)}
-        self.learnt_from = stacks[TRAIN]
-        ways = {id(stack): self._way(stack, model) for stack in stacks.values()}
-        self.ways = {SPLIT_NAMES[split]: ways[id(stack)] for split, stack in stacks.items()}
+            self.ways = {SPLIT_NAMES[split]: self._way(self.stack.until(split), model) for split in splits}
+        else:
+            self.ways = dict.fromkeys((SPLIT_NAMES[split] for split in splits), self._way(self.stack, model))
         self.batcher, self.sampler = self.ways[SPLIT_NAMES[TRAIN]]
         labels = self.stack.y if self.schema.target == "node" else self.stack.edge_y
         assert labels is not None
         self.labels = labels
-        self.pools = {split: self._pool(split) for split in (TRAIN, VALID, TEST)}
+        self.pools = {split: self._pool(split) for split in splits}
         self.train_pool = self.pools[TRAIN]
         self.steps_per_epoch = self.federation.check_seeds(self.pools, self.batches, self.train.batch)
+
+    @cached_property
+    def boundary(self) -> Boundary:
+        """Which rows of this host's silos others hold, and which of others' they hold."""
+        return build_boundary(self.wire, self.federation.plan, self.stack)
 
     def _way(self, stack: Stack, model: ModelConfig) -> tuple[Batcher, Sampler]:
         """From seeds to batches, along the edges of a stack."""
@@ -138,7 +145,7 @@ class Run:
         self.sets = ParameterSets(self.model, 1 if shared else silos, silos)
         if self.train.start == "own":
             reset_apart(self.model, self.seed, self.wire.mine, self.sync.shares)
-        self.model.set_degree(*mean_log_degree(self.wire, self.learnt_from, self.agreed))
+        self.model.set_degree(*mean_log_degree(self.wire, self.batcher.stack, self.agreed))
         self.optimiser = OPTIMISERS[self.train.optimiser](
             self.sets.for_optimiser(), lr=self.train.lr, weight_decay=self.train.weight_decay, fused=True
         )

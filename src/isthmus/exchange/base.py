@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from isthmus.errors import unknown
+from isthmus.errors import IsthmusError, unknown
+from isthmus.graph.agree import agree_far_degrees, agree_far_ports
 from isthmus.graph.features import Features
 from isthmus.graph.stack import Stack
 from isthmus.nn.monoid import State
@@ -69,6 +70,19 @@ class Exchange:
 
     def round_end(self, run: Run) -> None:
         """After a round of local training, before parameters are synchronised."""
+
+
+def agree_on_far_ends(run: Run) -> None:
+    """Owners tell what a centralised model would know of halo nodes: degrees, and ports where the model reads them."""
+    agree_far_degrees(run.wire, run.stack, run.boundary)
+    if run.model.config.ports:
+        agree_far_ports(run.wire, run.federation.silos, run.stack)
+
+
+def need_embedding(run: Run, otherwise: str) -> None:
+    """Refuse a model whose first layer reads raw features."""
+    if not run.model.config.embed:
+        raise IsthmusError(f"{otherwise}; give the model an embedding, model.embed=true.")
 
 
 @dataclass

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
-from isthmus.exchange.base import Beyond, Exchange
-from isthmus.graph.agree import agree_far_degrees, agree_far_ports
-from isthmus.graph.boundary import build_boundary, make_route
+from isthmus.exchange.base import Beyond, Exchange, agree_on_far_ends, need_embedding
+from isthmus.graph.boundary import make_route
 from isthmus.graph.features import Features
 from isthmus.graph.stack import Stack
 from isthmus.nn.norm import Pass
@@ -19,7 +17,7 @@ from isthmus.sample.across import JointSampler
 from isthmus.sample.batches import Batch, Layout
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.ledger import Kind
-from isthmus.wire.route import Boundary, Route
+from isthmus.wire.route import Route
 
 if TYPE_CHECKING:
     from isthmus.state import Run
@@ -34,7 +32,6 @@ class LayerWise(Exchange):
     """
 
     adjoint: bool = True
-    boundary: Boundary = field(init=False, repr=False)
     _whole: Route | None = field(default=None, init=False, repr=False)
 
     @property
@@ -50,20 +47,13 @@ class LayerWise(Exchange):
 
     def begin(self, run: Run) -> None:
         """Agree what a centralised model would know of far ends: degrees and ports."""
-        if not run.model.config.embed:
-            raise IsthmusError(
-                "Layer-wise exchange would send raw features; give the model an embedding, model.embed=true."
-            )
-        if not run.agreed:
-            return
-        agree_far_degrees(run.wire, run.stack, self.boundary)
-        if run.model.config.ports:
-            agree_far_ports(run.wire, run.federation.silos, run.stack)
+        need_embedding(run, "Layer-wise exchange would send raw features")
+        if run.agreed:
+            agree_on_far_ends(run)
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Expand the sample across the boundary by asking owners."""
-        self.boundary = build_boundary(run.wire, run.federation.plan, stack)
-        return JointSampler(stack, fanout, run.seed, directed, run.wire, self.boundary)
+        return JointSampler(stack, fanout, run.seed, directed, run.wire, run.boundary)
 
     def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
         """Fill the halo rows that this layer reads."""
@@ -79,6 +69,6 @@ class LayerWise(Exchange):
                 layout.routes[layer] = make_route(asks, layout.held[layer], layout.read[layer], run.wire)
             return layout.routes[layer]
         if self._whole is None:
-            everything = run.wire.ask(self.boundary, self.boundary.halo)
+            everything = run.wire.ask(run.boundary, run.boundary.halo)
             self._whole = make_route([everything], layout.held[0], layout.read[0], run.wire)
         return self._whole

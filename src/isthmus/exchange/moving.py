@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,17 +9,13 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError, unknown
-from isthmus.exchange.base import Beyond, Exchange
-from isthmus.graph.agree import agree_far_degrees, agree_far_ports
-from isthmus.graph.boundary import build_boundary
+from isthmus.exchange.base import Beyond, Exchange, agree_on_far_ends, need_embedding
 from isthmus.graph.features import Features
-from isthmus.graph.stack import Stack
 from isthmus.nn.block import Rows
 from isthmus.nn.norm import Pass
+from isthmus.protect.base import FORMATS
 from isthmus.sample.batches import Batch
-from isthmus.sample.neighbours import Sampler
 from isthmus.wire.ledger import Kind
-from isthmus.wire.route import Boundary
 
 if TYPE_CHECKING:
     from isthmus.state import Run
@@ -48,7 +43,6 @@ class MovingAverage(Exchange):
     table: str = ""
     cross: str = "both"
     correct: bool = False
-    boundary: Boundary = field(init=False, repr=False)
     place: Tensor = field(init=False, repr=False)  # [stack rows] the line of an owned row in the tables
 
     def __post_init__(self) -> None:
@@ -79,20 +73,12 @@ class MovingAverage(Exchange):
         """In a joint batch every edge is drawn once, so that one silo learns from it."""
         return self if batches == "local" else replace(self, cross="target", correct=False)
 
-    def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
-        """Each silo samples by itself; a far end is where a walk ends."""
-        self.boundary = build_boundary(run.wire, run.federation.plan, stack)
-        return super().sampler(run, stack, fanout, directed)
-
     def begin(self, run: Run) -> None:
         """Agree on degrees and ports of far ends; nothing is known of any row yet."""
-        if not run.model.config.embed:
-            raise IsthmusError("CE-FedGNN would release raw features; give the model an embedding, model.embed=true.")
-        agree_far_degrees(run.wire, run.stack, self.boundary)
-        if run.model.config.ports:
-            agree_far_ports(run.wire, run.federation.silos, run.stack)
+        need_embedding(run, "CE-FedGNN would release raw features")
+        agree_on_far_ends(run)
         self.place = run.stack.owned.cumsum(0) - 1
-        owned, halo, width = int(run.stack.owned.sum()), len(self.boundary.halo), run.model.config.hidden
+        owned, halo, width = int(run.stack.owned.sum()), len(run.boundary.halo), run.model.config.hidden
         kept = FORMATS[self.table] or run.dtype
         for layer in range(run.model.config.layers + 1):
             self.state[f"average-{layer}"] = torch.zeros(owned, width, dtype=kept, device=run.device)
@@ -106,9 +92,9 @@ class MovingAverage(Exchange):
         held, read = batch.layout.held[layer], batch.layout.read[layer]
         if layer == 0 and this.training:  # the input embedding is no average: it is kept as it was last used
             self._keep(0, self.place[held], h.detach())
-        if not len(self.boundary.halo):
+        if not len(run.boundary.halo):
             return Beyond(h)
-        rows = self.state[f"halo-{layer}"][self.boundary.place[read].clamp(min=0)].to(h.dtype)
+        rows = self.state[f"halo-{layer}"][run.boundary.place[read].clamp(min=0)].to(h.dtype)
         return Beyond(rows.index_copy(0, torch.searchsorted(read, held), h))
 
     def settle(self, layer: int, pre: Tensor, batch: Batch, run: Run, this: Pass) -> Tensor:
@@ -141,11 +127,11 @@ class MovingAverage(Exchange):
         layers = run.model.config.layers + (run.schema.target == "edge")  # ends of edges meet after the last layer
         for layer in range(layers):
             changed = self.state[f"changed-{layer}"]
-            offered = run.wire.offer(self.boundary, changed[self.place[self.boundary.served]].nonzero().flatten())
+            offered = run.wire.offer(run.boundary, changed[self.place[run.boundary.served]].nonzero().flatten())
             leaving, arriving = offered.lots(run.wire.silos)
             rows = run.wire.move(Kind.EMBEDDINGS, self._activated(layer, offered.served, run), leaving, arriving)
             halo = self.state[f"halo-{layer}"]
-            halo[self.boundary.place[offered.halo]] = rows.to(halo.dtype)
+            halo[run.boundary.place[offered.halo]] = rows.to(halo.dtype)
             changed.zero_()
 
     def _activated(self, layer: int, at: Tensor, run: Run) -> Tensor:
@@ -157,6 +143,3 @@ class MovingAverage(Exchange):
         whose = Rows(run.stack.segments(at[order]), run.stack.keys[at[order]])
         done = run.model.finish(layer - 1, rows[order], whose, Pass(False, run.seed, run.step))
         return torch.empty_like(done).index_copy_(0, order, done)
-
-
-FORMATS = {"": None, "float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from isthmus.exchange.layerwise import LayerWise
-from isthmus.graph.boundary import build_boundary
 from isthmus.graph.stack import Stack
 from isthmus.sample.neighbours import Sample, Sampler
 from isthmus.wire.base import Wire
@@ -35,8 +34,7 @@ class Served(LayerWise):
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Each silo samples by itself, then asks who has what."""
-        self.boundary = build_boundary(run.wire, run.federation.plan, stack)
-        return ServedSampler(stack, fanout, run.seed, directed, run.wire, self.boundary)
+        return ServedSampler(stack, fanout, run.seed, directed, run.wire, run.boundary)
 
 
 class ServedSampler(Sampler):

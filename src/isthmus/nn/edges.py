@@ -90,10 +90,10 @@ class EdgeEncoder(Stackable):
             at = block.ports.clamp(max=self.ports - 1)
             at[:, 1].add_(self.ports)
             edges = block.edges.by_sets(sets) if sets > 1 else block.edges
-            if sets > 2:
-                at.add_((edges.silo * 2 * self.ports)[:, None])
-            elif sets == 2:
+            if sets == 2:  # two sides of one shared set, most often: a slice, without looking edges up
                 at[edges.ptr[1] :].add_(2 * self.ports)
+            elif sets > 2:
+                at.add_((edges.silo * 2 * self.ports)[:, None])
             block.cache[key] = at
         found: Tensor = block.cache[key]
         return found

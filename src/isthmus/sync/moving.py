@@ -47,8 +47,6 @@ class GradientAverage(FedAvg):
     def round_end(self, run: Run) -> None:
         """The means of W and of G, of what is shared."""
         super().round_end(run)
-        if "G" not in self.state:
-            return
         shared = run.sets.columns([name for name in run.sets.parameters if self.shares(name)])
         weighted = self.state["G"][:, shared] * self.portions(run)[:, None]
         self.state["G"][:, shared] = run.wire.total(Kind.GRADIENTS, weighted)
