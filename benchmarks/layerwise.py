@@ -8,7 +8,6 @@ over the loopback interface, with the seconds that each spends in the transport,
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import socket
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from measure import record
 
 from isthmus.data.patterns import patterns
 from isthmus.federation import open_federation
@@ -114,13 +114,16 @@ def main() -> None:
     print(f"louvain  {HOSTS} silos   in one process {one:.3f} s a step; on {HOSTS} hosts over loopback:")
     for rank, seconds_, waits in hosts:
         print(f"  host {rank}: {seconds_:.3f} s a step, {waits:.3f} s of them on the wire (waiting included)")
-    if options.json:
-        machine = f"{options.threads} thread(s), torch {torch.__version__}"
-        result = {"command": "python benchmarks/layerwise.py", "seed": 0, "machine": machine, "steps": options.steps}
-        result |= {"centralised_seconds": base, "centralised_float32": own, "rows": rows}
-        result |= {"one_process_seconds": one, "cores": os.cpu_count()}
-        result |= {"hosts": [{"host": r, "seconds": s, "wire_seconds": w} for r, s, w in hosts]}
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    record(
+        options.json,
+        f"{options.threads} thread(s)",
+        steps=options.steps,
+        centralised_seconds=base,
+        centralised_float32=own,
+        rows=rows,
+        one_process_seconds=one,
+        hosts=[{"host": r, "seconds": s, "wire_seconds": w} for r, s, w in hosts],
+    )
 
 
 if __name__ == "__main__":
