@@ -203,6 +203,19 @@ def test_what_arrives_is_the_owners_activation() -> None:
         assert torch.equal(found, by_key[int(run.stack.keys[row])].relu())
 
 
+def test_after_a_round_gradients_and_parameters_are_means_over_silos() -> None:
+    run = open_run(ce(private=("head",)), "sage")
+    step(run, next(iter(run.epoch_seeds())))
+    names = list(run.sets.parameters)
+    before, gradient = run.sets.flat(names), run.sync.state["G"].clone()
+    assert not torch.allclose(gradient[0], gradient[1])
+    run.sync.round_end(run)
+    home = run.sets.columns([name for name in names if name.startswith("head")])
+    for old, new in ((before, run.sets.flat(names)), (gradient, run.sync.state["G"])):
+        assert torch.allclose(new[:, ~home], old[:, ~home].mean(0).expand(3, -1), rtol=1e-12)
+        assert torch.equal(new[:, home], old[:, home])
+
+
 @pytest.mark.parametrize("training", [{}, {"batch": 7, "fanout": (3,)}], ids=["full", "sampled"])
 def test_both_silos_of_a_cross_edge_learn_from_it_by_half(training: dict) -> None:
     both, once = (open_run(ce({"cross": cross}), "sage", edges=True, **training) for cross in ("both", "target"))
