@@ -10,7 +10,8 @@ from isthmus import methods
 from isthmus.federation import open_federation
 from isthmus.graph.silo import split_graph
 from isthmus.nn.model import MODELS
-from isthmus.protect.base import Event, Protect
+from isthmus.protect.base import Event, Origin, Protect
+from isthmus.protect.noise import Noise
 from isthmus.settings import TrainConfig
 from isthmus.state import Run
 from isthmus.train import train
@@ -85,13 +86,13 @@ def test_scores_leave_a_silo_only_when_pooled_metrics_are_asked_for() -> None:
 class Halve(Protect):
     """A mechanism of its own: halves what it seals, and says so."""
 
-    @property
-    def separates(self) -> bool:
-        return True
+    def separates(self, kind: Kind) -> bool:
+        return kind == Kind.GRADIENTS
 
-    def seal(self, kind: Kind, senders: Tensor, rows: Tensor) -> tuple[Tensor, Event]:
-        assert len(senders) == len(rows)
-        return (rows / 2, Event("halved", "silo")) if kind == Kind.GRADIENTS else super().seal(kind, senders, rows)
+    def seal(self, kind: Kind, rows: Tensor, origin: Origin, noise: Noise) -> tuple[Tensor, Event]:
+        assert len(origin.silo) == len(origin.row) == len(rows)
+        done = rows / 2, Event("halved", "silo")
+        return done if kind == Kind.GRADIENTS else super().seal(kind, rows, origin, noise)
 
 
 def test_protection_acts_on_every_payload_and_is_recorded() -> None:

@@ -61,6 +61,7 @@ class Checkpoints:
             "due": run.due,
             "seconds": run.seconds,
             "wire_seconds": run.wire_seconds,
+            "draws": run.wire.noise.draws,
             "events": run.wire.ledger.events,
             "transport": run.wire.ledger.transport,
             "ledger_bytes": self.pages.stat().st_size,
@@ -90,6 +91,7 @@ class Checkpoints:
         meta, tensors = self._read(epoch)
         run.epoch, run.step, run.best.waited = meta["epoch"], meta["step"], meta["waited"]
         run.seconds, run.wire_seconds, run.due = meta["seconds"], meta["wire_seconds"], meta["due"]
+        run.wire.noise.draws = meta["draws"]
         run.round_starts = run.sync.round_over(run.step, run.epoch, run.epoch_over)
         _restore(run, tensors)
         self._cut_back(run, meta)
@@ -159,6 +161,7 @@ def _tensors(run: Run) -> dict[str, Tensor]:
     named |= {f"exchange/{name}": t for name, t in run.exchange.state.items()}
     named |= {f"objective/{name}": t for name, t in run.objective.state.items()}
     named |= {f"sync/{name}": t for name, t in run.sync.state.items()}
+    named |= {f"releases/{name}": t for name, t in run.wire.releases.state.items()}
     for index, state in run.optimiser.state_dict()["state"].items():
         named |= {f"optimiser/{index}/{key}": value for key, value in state.items() if isinstance(value, Tensor)}
     return {name: t.detach().cpu().contiguous().clone() for name, t in named.items()}
@@ -176,6 +179,7 @@ def _restore(run: Run, tensors: dict[str, Tensor]) -> None:
     run.exchange.state = groups.get("exchange", {})
     run.objective.state = groups.get("objective", {})
     run.sync.state = groups.get("sync", {})
+    run.wire.releases.state = groups.get("releases", {})
     states: dict[int, dict[str, Tensor]] = {}
     for name, tensor in groups.get("optimiser", {}).items():
         index, key = name.split("/")

@@ -19,6 +19,7 @@ from isthmus.exchange.moving import MovingAverage
 from isthmus.exchange.optimes import OptimES
 from isthmus.objective.base import Objective, Proximal
 from isthmus.protect.base import Protect
+from isthmus.protect.gaussian import Gaussian
 from isthmus.sync.average import FedAvg
 from isthmus.sync.base import Sync
 from isthmus.sync.gradients import SyncSGD
@@ -44,7 +45,7 @@ class Method:
     paper: str = ""
     exchange: Exchange = field(default_factory=Nothing)
     sync: Sync = field(default_factory=Sync)
-    protect: Protect = field(default_factory=Protect)
+    protect: Protect = field(default_factory=Gaussian)
     objective: Objective = field(default_factory=Objective)
     batches: str = "local"
     merged: bool = False

@@ -78,6 +78,7 @@ class Run:
     def _lay_out(self, model: ModelConfig) -> None:
         """Stack my silos, and find the seeds of every split."""
         self.stack = build_stack(self.federation.silos, self.exchange.view, self.dtype).to(self.device)
+        self.wire.releases.open(sum(silo.n + silo.h for silo in self.federation.silos))
         splits = (TRAIN, VALID, TEST)
         if self.train.messages == "past":
             self._check_past(model)
@@ -140,7 +141,7 @@ class Run:
         self.model = GNN(config, self.schema, self.train.batch)
         self.model.reset(self.seed)
         silos = len(self.wire.mine)
-        shared = self.sync.lockstep and not self.wire.protect.separates
+        shared = self.sync.lockstep and not self.wire.protect.separates(Kind.GRADIENTS)
         self.model.to(self.device, self.dtype)
         self.sets = ParameterSets(self.model, 1 if shared else silos, silos)
         if self.train.start == "own":

@@ -71,6 +71,10 @@ class Exchange:
     def round_end(self, run: Run) -> None:
         """After a round of local training, before parameters are synchronised."""
 
+    def table_bytes(self, run: Run) -> list[int]:
+        """What each of my silos keeps in tables between steps, in bytes."""
+        return [0] * len(run.wire.mine)
+
 
 def agree_on_far_ends(run: Run) -> None:
     """Owners tell what a centralised model would know of halo nodes: degrees, and ports where the model reads them."""

@@ -58,7 +58,8 @@ class LayerWise(Exchange):
     def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
         """Fill the halo rows that this layer reads."""
         assert isinstance(h, Tensor)
-        return Beyond(run.wire.linear(h, self._route(layer, batch.layout, run), Kind.EMBEDDINGS, self.adjoint))
+        route = self._route(layer, batch.layout, run)
+        return Beyond(run.wire.linear(h, route, Kind.EMBEDDINGS, self.adjoint, layer))
 
     def _route(self, layer: int, layout: Layout, run: Run) -> Route:
         """Layer l reads the rows that were asked for in the first (layers - l) hops; untrimmed or in full, all."""

@@ -129,10 +129,17 @@ class MovingAverage(Exchange):
             changed = self.state[f"changed-{layer}"]
             offered = run.wire.offer(run.boundary, changed[self.place[run.boundary.served]].nonzero().flatten())
             leaving, arriving = offered.lots(run.wire.silos)
-            rows = run.wire.move(Kind.EMBEDDINGS, self._activated(layer, offered.served, run), leaving, arriving)
+            fresh = self._activated(layer, offered.served, run)
+            rows = run.wire.move(Kind.EMBEDDINGS, fresh, leaving, arriving, layer)
             halo = self.state[f"halo-{layer}"]
             halo[run.boundary.place[offered.halo]] = rows.to(halo.dtype)
             changed.zero_()
+
+    def table_bytes(self, run: Run) -> list[int]:
+        """Averages of a silo's own nodes and released rows of its halo, at every layer."""
+        tables = [table for name, table in self.state.items() if name.startswith(("average-", "halo-"))]
+        row = sum(table.shape[1] * table.element_size() for table in tables) // 2  # one of each for every layer
+        return [row * (silo.n + silo.h) for silo in run.federation.silos]
 
     def _activated(self, layer: int, at: Tensor, run: Run) -> Tensor:
         """The embeddings of the given rows as others use them: activations of averages, without dropout."""

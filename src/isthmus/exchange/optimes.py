@@ -61,5 +61,10 @@ class OptimES(Exchange):
         served, halo = asked.lots(run.wire.silos)
         hidden = list(layers(run, batch, Pass(False, run.seed, run.step)))[:-1]
         for layer, h in enumerate(hidden, start=1):
-            rows = run.wire.move(Kind.EMBEDDINGS, h[asked.served], served, halo)
+            rows = run.wire.move(Kind.EMBEDDINGS, h[asked.served], served, halo, layer)
             self.state[f"layer-{layer}"] = torch.empty_like(rows).index_copy_(0, run.boundary.place[asked.halo], rows)
+
+    def table_bytes(self, run: Run) -> list[int]:
+        """Cached rows of a silo's halo."""
+        row = sum(table.shape[1] * table.element_size() for table in self.state.values())
+        return [row * silo.h for silo in run.federation.silos]

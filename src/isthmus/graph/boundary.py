@@ -45,8 +45,9 @@ def _lot(rows: list[Tensor], pairs: list[Tensor], splits: list[list[int]], among
     sizes = torch.tensor(splits, dtype=torch.int64).reshape(-1, wire.hosts)
     host = torch.arange(wire.hosts).repeat(len(sizes)).repeat_interleave(sizes.flatten()).to(among.device)
     order = torch.argsort(host, stable=True)
-    at = torch.searchsorted(among, torch.cat([*rows, among[:0]])[order])
-    return Lot(at, torch.cat([*pairs, among[:0]])[order], sizes.sum(0).tolist(), wire.silos)
+    row = torch.cat([*rows, among[:0]])[order]
+    at = torch.searchsorted(among, row)
+    return Lot(at, row, torch.cat([*pairs, among[:0]])[order], sizes.sum(0).tolist(), wire.silos)
 
 
 def _pairs(triples: list[tuple[int, int, int]], silos: int, device: torch.device) -> Tensor:

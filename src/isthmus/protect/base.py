@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import unknown
+from isthmus.protect.noise import Noise
 from isthmus.wire.ledger import Kind
 
 
@@ -24,7 +25,23 @@ class Event:
 
 UNPROTECTED = Event("unprotected")
 FORMATS = {"": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
-ROWS = (Kind.EMBEDDINGS, Kind.ADJOINTS)
+ROWS = (Kind.EMBEDDINGS, Kind.ADJOINTS)  # what belongs to single nodes; how often each left is counted
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose rows leave: the silo of each [n], and which of its rows it is [n].
+
+    A row that leaves for several silos is listed once for each of them, and is still one release of one row.
+    """
+
+    silo: Tensor
+    row: Tensor
+
+    @staticmethod
+    def whole(silos: Tensor) -> Origin:
+        """One payload of each silo, as a whole."""
+        return Origin(silos, torch.zeros_like(silos))
 
 
 @dataclass(frozen=True)
@@ -32,9 +49,7 @@ class Protect:
     """The nothing of this axis: payloads leave as they are, and the ledger says so.
 
     ``format`` is the number format of rows on the wire: ``float32``, ``bfloat16``, or empty for that of the run. It
-    saves bytes and protects nothing.
-    A mechanism overrides :meth:`seal`; ``separates`` says that it must see each silo's payload on its own,
-    so that parameters cannot be held in common by the silos of a host.
+    saves bytes and protects nothing. A mechanism overrides the three methods.
     """
 
     format: str = ""
@@ -43,16 +58,15 @@ class Protect:
         if self.format not in FORMATS:
             raise unknown("protect.format", self.format, [name for name in FORMATS if name])
 
-    @property
-    def separates(self) -> bool:
-        """Whether every silo's payload must be available by itself."""
+    def separates(self, kind: Kind) -> bool:
+        """Whether it must see each silo's payload of this kind by itself, so that silos cannot hold it in common."""
         return False
 
-    def seal(self, kind: Kind, senders: Tensor, rows: Tensor) -> tuple[Tensor, Event]:
-        """Constrain, then perturb rows [n, ...] of the given senders [n]; new tensors, and what was done."""
+    def seal(self, kind: Kind, rows: Tensor, origin: Origin, noise: Noise) -> tuple[Tensor, Event]:
+        """Constrain, then perturb rows [n, ...]; new tensors, and what was done."""
         as_sent = FORMATS[self.format] if kind in ROWS else None
         return rows if as_sent is None else rows.to(as_sent), UNPROTECTED
 
-    def epsilon(self, kind: Kind) -> float:
-        """The privacy loss of everything released of this kind so far."""
-        return float("inf")
+    def constrain(self, kind: Kind, rows: Tensor) -> Tensor | None:
+        """The rows as noise finds them, by which the loss of privacy is measured; None where none is added."""
+        return None

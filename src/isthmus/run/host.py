@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 
 from isthmus import data, kernels
 from isthmus.checkpoint import Checkpoints
 from isthmus.data.members import is_parts, member_names
 from isthmus.errors import IsthmusError
-from isthmus.evaluate import Scores
 from isthmus.federation import open_federation
 from isthmus.graph.handshake import agree_schema, check_single_owner
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.run.config import DataConfig, RunConfig
 from isthmus.run.folder import RunFolder, write_atomic
+from isthmus.run.leave import leave_behind
+from isthmus.run.released import keep_secrets
 from isthmus.state import Run
-from isthmus.train import Result, Watcher, train
+from isthmus.train import Watcher, train
 from isthmus.wire.base import LocalWire, Wire
 from isthmus.wire.distributed import DistributedWire, silos_of_host
-from isthmus.wire.ledger import SERVER, Kind
 
 
 def prepare(config: RunConfig) -> RunConfig:
@@ -118,6 +114,7 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
         wire = DistributedWire(count, config.system.timeout, config.system.device, config.method.protect)
     else:
         wire = LocalWire(count, config.method.protect)
+    keep_secrets(wire, config.seed, folder.path, resume)
     mine = silos_of_host(wire.host, wire.hosts, count) if many else None
     split_here = many and not is_parts(config.data.name)
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
@@ -131,119 +128,3 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
     metrics = leave_behind(config, folder, result)
     wire.close_down()
     return metrics
-
-
-def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[str, Any] | None:
-    """Collect ledgers and models at the server's host, and write the final files there."""
-    run = result.run
-    sizes = _sizes(run)
-    for silo, size in sizes.items():
-        if not size["nodes"]:
-            run.federation.note(f"{silo} owns no nodes.")
-    lost = next((line["step"] for line in run.history if line["loss"] is None), None)
-    if lost is not None:
-        run.federation.note(f"The loss was no finite number from step {lost} on; try a smaller train.lr.")
-    why = kernels.missing(run.device)
-    if why:
-        run.federation.note(f"Without compiled kernels this run was slower, and no less right: {why}.")
-    _write_models(run, folder)
-    transport = _collect_ledgers(run)
-    if not run.wire.serves:
-        return None
-    bytes_by_kind = run.wire.ledger.by_kind()
-    run.wire.ledger.write(folder.path / "ledger.parquet")
-    metrics = {
-        "method": config.method.name,
-        "data": config.data.name,
-        "model": config.model.name,
-        "silos": run.wire.silos,
-        "seed": config.seed,
-        "epochs": run.epoch,
-        "steps": run.step,
-        "metric": result.test.names[0],
-        "labels": list(run.schema.labels),
-        "schema": asdict(run.schema),
-        "valid": _scores(result.valid),
-        "test": _scores(result.test),
-        **_pooled(result),
-        "scale": {name: [m.tolist(), d.tolist()] for name, (m, d) in run.federation.moments.items()},
-        "best_epoch": result.best_epoch,
-        "bytes": {"total": sum(bytes_by_kind.values()), **bytes_by_kind},
-        "transport": transport,
-        "seconds": run.seconds,
-        "seconds_on_wire": run.wire_seconds,
-        "seconds_per_step": run.seconds / max(run.step, 1),
-        "epsilon": {kind: _epsilon(run, kind) for kind in bytes_by_kind},
-        "notes": run.federation.notes,
-        "hosts": run.wire.hosts,
-        "silo_nodes": sizes,
-        "environment": _environment(config),
-    }
-    folder.write_json("metrics.json", metrics)
-    return metrics
-
-
-def _scores(scores: Scores | None) -> dict[str, Any]:
-    return {} if scores is None else {**scores.as_dict(), "silos": scores.per_silo()}
-
-
-def _pooled(result: Result) -> dict[str, Any]:
-    """``valid_pooled`` and ``test_pooled``, where predictions were pooled."""
-    splits = {"valid": result.valid, "test": result.test}
-    return {f"{name}_pooled": s.pooled_dict() for name, s in splits.items() if s is not None and s.pooled is not None}
-
-
-def _epsilon(run: Run, kind: str) -> float | str:
-    value = run.wire.protect.epsilon(Kind(kind))
-    return "inf" if value == float("inf") else value
-
-
-def _sizes(run: Run) -> dict[str, dict[str, int]]:
-    """Nodes, training seeds and halo of every silo, as the silos themselves tell them."""
-    counts = torch.tensor([[silo.n, silo.h] for silo in run.federation.silos])
-    shared = run.wire.share(Kind.METRICS, counts).tolist()
-    train_seeds = run.train_pool.counts.tolist()
-    return {run.wire.party(i): {"nodes": n, "halo": h, "train": train_seeds[i]} for i, (n, h) in enumerate(shared)}
-
-
-def _write_models(run: Run, folder: RunFolder) -> None:
-    """``model.safetensors``: one model where all silos hold the same, else one for each silo of this host."""
-    live = run.sets.everything()
-    for i, silo in enumerate(run.wire.mine):
-        mine = {name: t[min(i, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()}
-        if run.sync.personal and run.wire.silos > 1:
-            write_atomic(folder.path / f"model-silo-{silo}.safetensors", save(mine))
-        if silo == 0:
-            write_atomic(folder.path / "model.safetensors", save(mine))
-
-
-def _collect_ledgers(run: Run) -> dict[str, int]:
-    """Every host's lines go to the server's host; what is sent here for the purpose is not in the ledger itself."""
-    ledger, wire = run.wire.ledger, run.wire
-    lines, events, transport = ledger.lines(), list(ledger.events), dict(ledger.transport)
-    if wire.hosts == 1:
-        return transport
-    text = json.dumps([events, transport]).encode()
-    first = wire.mine[0]
-    sent = {(first, SERVER): lines}
-    got_lines = wire._deliver(Kind.METRICS, dict(sent))
-    got_text = wire._deliver(Kind.METRICS, {(first, SERVER): torch.frombuffer(bytearray(text), dtype=torch.uint8)})
-    for (sender, receiver), theirs in sorted(got_lines.items()):
-        if receiver == SERVER and sender != first:
-            other_events, other_transport = json.loads(bytes(got_text[sender, SERVER].tolist()))
-            ledger.adopt(theirs, other_events)
-            for kind, size in other_transport.items():
-                transport[kind] = transport.get(kind, 0) + size
-    return transport
-
-
-def _environment(config: RunConfig) -> dict[str, Any]:
-    return {
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "kernels": kernels.describe(torch.device(config.system.device)),
-        "device": torch.cuda.get_device_name() if config.system.device == "cuda" else "cpu",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-    }

@@ -57,8 +57,7 @@ class FedAvg(Sync):
     def round_end(self, run: Run) -> None:
         """Average what is shared."""
         names = [name for name in run.sets.names() if self.shares(name)]
-        weighted = run.sets.flat(names) * self.portions(run)[:, None]
-        run.sets.load(names, run.wire.total(Kind.PARAMETERS, weighted))
+        run.sets.load(names, run.wire.total(Kind.PARAMETERS, run.sets.flat(names), self.portions(run)))
 
     def portions(self, run: Run) -> Tensor:
         """What each of my silos counts in a mean: [mine]; over all silos they add up to 1."""

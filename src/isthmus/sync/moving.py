@@ -48,6 +48,5 @@ class GradientAverage(FedAvg):
         """The means of W and of G, of what is shared."""
         super().round_end(run)
         shared = run.sets.columns([name for name in run.sets.parameters if self.shares(name)])
-        weighted = self.state["G"][:, shared] * self.portions(run)[:, None]
-        self.state["G"][:, shared] = run.wire.total(Kind.GRADIENTS, weighted)
+        self.state["G"][:, shared] = run.wire.total(Kind.GRADIENTS, self.state["G"][:, shared], self.portions(run))
         self.state["begun"].fill_(True)

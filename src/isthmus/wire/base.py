@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.protect.base import Event, Protect
+from isthmus.protect.base import ROWS, Event, Origin, Protect
+from isthmus.protect.noise import Noise
 from isthmus.wire.ledger import SERVER, Kind, Ledger
+from isthmus.wire.releases import Releases
 from isthmus.wire.route import Across, Asked, Boundary, Lot, Route, detached, pair_counts
 
 Parcels = Mapping[tuple[int, int], Tensor]  # (sender, receiver) -> payload
@@ -27,7 +29,9 @@ class Wire(ABC):
         self.silos = silos
         self.mine = tuple(mine)
         self.protect = protect or Protect()
+        self.noise = Noise()
         self.ledger = Ledger()
+        self.releases = Releases()
         self.seconds = 0.0  # spent in the transport between hosts, waiting for slower ones included
         self._token: Tensor | None = None
 
@@ -53,8 +57,8 @@ class Wire(ABC):
         sealed: dict[tuple[int, int], Tensor] = {}
         for (sender, receiver), payload in sorted(parcels.items()):
             copy = payload.detach().clone()
-            senders = torch.full((len(copy),), sender)
-            copy, event = self.protect.seal(kind, senders, copy)
+            whole = Origin(torch.full((len(copy),), sender), torch.arange(len(copy)))
+            copy, event = self.protect.seal(kind, copy, whole, self.noise)
             self.ledger.record(kind, str(event), sender, receiver, len(copy), _size(copy))
             sealed[sender, receiver] = copy
         return dict(sorted(self._deliver(kind, sealed).items()))
@@ -66,22 +70,26 @@ class Wire(ABC):
         down = self.post(kind, {(SERVER, silo): rows for silo in range(self.silos)} if rows is not None else {})
         return down[SERVER, self.mine[0]]
 
-    def total(self, kind: Kind, x: Tensor) -> Tensor:
-        """Sum of ``x`` [mine, ...] over all silos, in silo order, through the server; differentiable."""
+    def total(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Sum of ``x`` [mine, ...] over all silos, in silo order, through the server; differentiable.
+
+        With ``weights`` [mine] a weighted one: each silo protects its own ``x``, and weighs what came of it.
+        """
         if x.requires_grad:
             if self._token is None:
                 self._token = torch.zeros((), dtype=x.dtype, device=x.device, requires_grad=True)
             y: Tensor
+            assert weights is None
             y, self._token = _Total.apply(x, self._token, self, kind)  # type: ignore[no-untyped-call]
             return y
-        return self._totalled(kind, x)
+        return self._totalled(kind, x, weights)
 
     def total_of_hosts(self, kind: Kind, x: Tensor) -> Tensor:
         """The same for ``x`` [...] that is already the sum over the silos of this host (shared parameters)."""
-        if self.protect.separates:
+        if self.protect.separates(kind):
             raise AssertionError(f"{type(self.protect).__name__} must see each silo's payload on its own")
         for silo in self.mine:
-            self._record_round_trip(kind, str(self.protect.seal(kind, _EMPTY, x[:0])[1]), silo, x)
+            self._record_round_trip(kind, str(self._seal_nothing(kind, x)), silo, x)
         return self._sum_hosts(kind, x[None], per_silo=False)
 
     def home(self, party: int) -> int:
@@ -107,38 +115,42 @@ class Wire(ABC):
         """Places in lists that mirror on the other hosts: how many go to each; places told to me, how many by each."""
         splits = torch.searchsorted(place, ptr).diff().tolist()
         within = place - _first(ptr, splits)
-        self.ledger.record_grid(Kind.IDS, str(self._seal_ids(within)), pair_counts(pairs, self.silos), 8)
+        self.ledger.record_grid(Kind.IDS, str(self._seal_nothing(Kind.IDS, within)), pair_counts(pairs, self.silos), 8)
         told, told_splits = self._swap_sized(Kind.IDS, within, splits)
         return splits, _first(theirs, told_splits) + told, told_splits
 
-    def linear(self, h: Tensor, route: Route, kind: Kind, adjoint: bool) -> Tensor:
+    def linear(self, h: Tensor, route: Route, kind: Kind, adjoint: bool, layer: int = 0) -> Tensor:
         """Rows across the boundary; with ``adjoint`` their derivatives come back through the same door."""
         if not (adjoint and h.requires_grad):
-            return detached(self, route, kind, h)
+            return detached(self, route, kind, h, layer)
         if self._token is None:
             self._token = torch.zeros((), dtype=h.dtype, device=h.device, requires_grad=True)
         y: Tensor
-        y, self._token = Across.apply(h, self._token, self, route, kind)  # type: ignore[no-untyped-call]
+        y, self._token = Across.apply(h, self._token, self, route, kind, layer)  # type: ignore[no-untyped-call]
         return y
 
-    def move(self, kind: Kind, rows: Tensor, leaving: Lot, arriving: Lot) -> Tensor:
+    def move(self, kind: Kind, rows: Tensor, leaving: Lot, arriving: Lot, layer: int = 0) -> Tensor:
         """Protect, count and deliver rows that are grouped by receiving host; those that arrive, by sending host."""
-        sealed, event = self.protect.seal(kind, leaving.pairs // self.silos, rows)
+        sealed, event = self.protect.seal(kind, rows, leaving.origin, self.noise)
+        if kind in ROWS:
+            self.releases.record(kind, layer, leaving.row, sealed, self.protect.constrain(kind, rows))
         size = rows.shape[1:].numel() * sealed.element_size()
         self.ledger.record_grid(kind, str(event), leaving.grid, size)
         return self._swap(kind, sealed, leaving.splits, arriving.splits).to(rows.dtype)
 
-    def _seal_ids(self, ids: Tensor) -> Event:
-        return self.protect.seal(Kind.IDS, ids[:0], ids[:0])[1]
+    def _seal_nothing(self, kind: Kind, like: Tensor) -> Event:
+        """What protection says of a kind that it leaves alone."""
+        return self.protect.seal(kind, like[:0], Origin(_EMPTY, _EMPTY), self.noise)[1]
 
     def close(self, loss: Tensor) -> Tensor:
         """Tie every collective of this pass to the loss, so that all hosts run all of them backwards, in order."""
         token, self._token = self._token, None
         return loss if token is None else loss + 0.0 * token
 
-    def _totalled(self, kind: Kind, x: Tensor) -> Tensor:
-        senders = torch.tensor(self.mine)
-        sealed, event = self.protect.seal(kind, senders, x.detach())
+    def _totalled(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        sealed, event = self.protect.seal(kind, x.detach(), Origin.whole(torch.tensor(self.mine)), self.noise)
+        if weights is not None:
+            sealed = sealed * weights.reshape(-1, *[1] * (sealed.dim() - 1))
         for i, silo in enumerate(self.mine):
             self._record_round_trip(kind, str(event), silo, sealed[i])
         return self._sum_hosts(kind, sealed, per_silo=True)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.protect.base import Origin
 from isthmus.wire.ledger import Kind
 
 if TYPE_CHECKING:
@@ -46,18 +47,27 @@ class Asked:
 
     def lots(self, silos: int) -> tuple[Lot, Lot]:
         """What owners send, and where it arrives; the other way round for what goes back to them."""
-        sent = Lot(self.served, self.served_pair, self.served_splits, silos)
-        return sent, Lot(self.halo, self.halo_pair, self.halo_splits, silos)
+        sent = Lot(self.served, self.served, self.served_pair, self.served_splits, silos)
+        return sent, Lot(self.halo, self.halo, self.halo_pair, self.halo_splits, silos)
 
 
 @dataclass(frozen=True)
 class Lot:
-    """Rows that go to, or come from, other silos: positions, (sender, receiver) of each, and how many by host."""
+    """Rows that go to, or come from, other silos, in an order by host.
+
+    ``at`` says where they lie in what is computed, ``row`` which stack rows they are, ``pairs`` who sends each to whom.
+    """
 
     at: Tensor
+    row: Tensor
     pairs: Tensor
     splits: list[int]
     silos: int
+
+    @cached_property
+    def origin(self) -> Origin:
+        """Whose rows these are, for who sends them."""
+        return Origin(self.pairs // self.silos, self.row)
 
     @cached_property
     def grid(self) -> np.ndarray:
@@ -89,26 +99,29 @@ class Across(torch.autograd.Function):
     """y[keep] = h, y[fill] = what the owners sent; backwards, adjoints of filled rows return and are summed."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, token: Tensor, wire: Wire, route: Route, kind: Kind) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, h: Tensor, token: Tensor, wire: Wire, route: Route, kind: Kind, layer: int
+    ) -> tuple[Tensor, Tensor]:
         """Copy rows to where they are needed."""
-        ctx.wire, ctx.route = wire, route
-        rows = wire.move(kind, h.index_select(0, route.send.at), route.send, route.fill)
+        ctx.wire, ctx.route, ctx.layer = wire, route, layer
+        rows = wire.move(kind, h.index_select(0, route.send.at), route.send, route.fill, layer)
         y = h.new_empty(route.size, h.shape[1])
         return y.index_copy_(0, route.keep, h).index_copy_(0, route.fill.at, rows), token.clone()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         """The transposed map, through the same door."""
         gy, gtoken = grads
         route: Route = ctx.route
-        back = ctx.wire.move(Kind.ADJOINTS, gy.index_select(0, route.fill.at), route.fill, route.send)
+        sent = gy.index_select(0, route.fill.at)
+        back = ctx.wire.move(Kind.ADJOINTS, sent, route.fill, route.send, ctx.layer)
         if len(route.keep) + len(route.fill.at) > route.size:  # some of my own rows were overwritten
             gy = gy.index_fill(0, route.fill.at, 0)
-        return gy.index_select(0, route.keep).index_add_(0, route.send.at, back), gtoken, None, None, None
+        return gy.index_select(0, route.keep).index_add_(0, route.send.at, back), gtoken, None, None, None, None
 
 
-def detached(wire: Wire, route: Route, kind: Kind, h: Tensor) -> Tensor:
+def detached(wire: Wire, route: Route, kind: Kind, h: Tensor, layer: int) -> Tensor:
     """The same copy without a way back: my own rows keep their gradient, what arrives is constant."""
-    rows = wire.move(kind, h.detach().index_select(0, route.send.at), route.send, route.fill)
+    rows = wire.move(kind, h.detach().index_select(0, route.send.at), route.send, route.fill, layer)
     y = h.new_zeros(route.size, h.shape[1])
     return y.index_copy(0, route.keep, h).index_copy(0, route.fill.at, rows)

@@ -1,0 +1,97 @@
+"""The loss of privacy of what a run has released, counted node by node from the releases themselves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.protect.gaussian import Gaussian
+from isthmus.protect.metric_dp import PERCENTILES, epsilon, neighbour_distances
+from isthmus.wire.ledger import Kind
+from isthmus.wire.releases import COUNTS, PLAIN, Releases
+
+MOST = 10_000  # nodes of a silo whose neighbours are looked for; of more, a sample
+
+NAMES = (
+    "nodes",
+    "measured",
+    "releases",
+    *(f"rho {q:g}" for q in PERCENTILES),
+    *(f"rho {q:g}, unit norm" for q in PERCENTILES),
+    *(f"epsilon {q:g}" for q in PERCENTILES),
+    "epsilon of any two rows",
+)
+
+
+@dataclass(frozen=True)
+class NodeLosses:
+    """One silo's nodes whose rows have left: how many, how often at most, distances and losses by percentile.
+
+    rho is a node's distance to its k-th nearest neighbour among the silo's released rows of the same layer, as clipped
+    and before noise; where a node was released at several layers, the largest of its distances is listed. Its epsilon
+    composes all of its releases, each with the distance of its layer. ``any_two``: the same without looking at
+    neighbours, for any two rows within the clipping norm.
+    """
+
+    nodes: int
+    measured: int
+    releases: int
+    rho: Tensor  # [percentiles]
+    rho_unit: Tensor  # of rows at unit norm, as the paper measures
+    epsilon: Tensor
+    any_two: float
+
+    def numbers(self) -> Tensor:
+        """All of it as one row, in the order of ``NAMES``."""
+        counts = torch.tensor([self.nodes, self.measured, self.releases], dtype=torch.float64)
+        last = torch.tensor([self.any_two], dtype=torch.float64)
+        return torch.cat([counts, self.rho, self.rho_unit, self.epsilon, last])
+
+
+def node_losses(releases: Releases, kind: Kind, rows: slice, protect: Gaussian) -> NodeLosses:
+    """The losses of the nodes of one silo, whose rows in the book are ``rows``, by releases of one kind."""
+    clip, sigma = protect.bounds(kind)
+    counts = torch.stack([releases.get(COUNTS, kind, layer)[rows] for layer in releases.layers(kind)]).cpu()
+    total = counts.sum(0)
+    chosen = _sample((total > 0).nonzero().flatten())
+    plain = [releases.get(PLAIN, kind, layer)[rows].cpu()[chosen] for layer in releases.layers(kind)]
+    near, unit = (_distances(plain, counts[:, chosen], protect.neighbours, normalise) for normalise in (False, True))
+    # Releases compose by adding R rho^2; one release at the root of the sum is the same.
+    loss = epsilon(1.0, sigma, (counts[:, chosen] * near.square()).sum(0).sqrt(), protect.delta)
+    most = int(total.max()) if len(total) else 0
+    any_two = float(epsilon(most, sigma, 2 * clip, protect.delta)) if clip < math.inf else math.inf if most else 0.0
+    rho, rho_unit, spent = (_percentiles(x) for x in (near.amax(0), unit.amax(0), loss))
+    return NodeLosses(int((total > 0).sum()), len(chosen), most, rho, rho_unit, spent, any_two)
+
+
+def silo_loss(times: int, kind: Kind, protect: Gaussian) -> float:
+    """The loss of a silo whose whole payload (weights, gradients) has left so often: any two are 2 clip apart."""
+    clip, sigma = protect.bounds(kind)
+    if not times:
+        return 0.0
+    return float(epsilon(times, sigma, 2 * clip, protect.delta)) if sigma and clip < math.inf else math.inf
+
+
+def _sample(nodes: Tensor) -> Tensor:
+    """At most ``MOST`` of the nodes, evenly from all of them."""
+    return nodes if len(nodes) <= MOST else nodes[torch.linspace(0, len(nodes) - 1, MOST).long()]
+
+
+def _distances(plain: list[Tensor], counts: Tensor, k: int, normalise: bool) -> Tensor:
+    """Of each layer and node the distance to its k-th neighbour; 0 where it was not released: [layers, nodes]."""
+    found = torch.zeros(counts.shape, dtype=torch.float64)
+    for layer, rows in enumerate(plain):
+        here = (counts[layer] > 0).nonzero().flatten()
+        found[layer, here] = neighbour_distances(rows[here], k, normalise)
+    return found
+
+
+def _percentiles(values: Tensor) -> Tensor:
+    """By percentile, the smallest value that so many nodes do not exceed; 0 where no node was released."""
+    if not len(values):
+        return torch.zeros(len(PERCENTILES), dtype=torch.float64)
+    ordered = values.sort().values
+    return torch.stack([ordered[math.ceil(q * len(ordered) / 100) - 1] for q in PERCENTILES])

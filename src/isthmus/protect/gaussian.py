@@ -1,0 +1,116 @@
+"""Clip, then add Gaussian noise, at the sender; off unless asked for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from isthmus.errors import IsthmusError, unknown
+from isthmus.protect.base import Event, Origin, Protect
+from isthmus.protect.noise import Noise
+from isthmus.wire.ledger import Kind
+
+SECRETS = ("", "seed", "random")
+
+
+@dataclass(frozen=True)
+class Gaussian(Protect):
+    r"""x <- x min(1, clip / ||x||) + N(0, sigma^2 I), for each row or whole payload x that leaves.
+
+    ``clip`` and ``sigma`` are those of released rows of nodes, the others those of adjoints, of weights (W) and of
+    gradients (G). With clip = infinity and sigma = 0, the default, nothing is done and nothing is claimed. Noise is
+    drawn once for a released row: all receivers get the same. ``delta`` and ``neighbours`` are those of the accountant.
+    ``secrets``: noise comes from the ``seed`` (a simulation), or from ``random`` secrets of each silo; empty: the seed
+    where all silos live in one process, else secrets.
+    """
+
+    clip: float = math.inf
+    sigma: float = 0.0
+    clip_adjoints: float = math.inf
+    sigma_adjoints: float = 0.0
+    clip_parameters: float = math.inf
+    sigma_parameters: float = 0.0
+    clip_gradients: float = math.inf
+    sigma_gradients: float = 0.0
+    delta: float = 1e-4
+    neighbours: int = 50
+    secrets: str = ""
+    _suffix: ClassVar[dict[Kind, str]] = {
+        Kind.EMBEDDINGS: "",
+        Kind.ADJOINTS: "_adjoints",
+        Kind.PARAMETERS: "_parameters",
+        Kind.GRADIENTS: "_gradients",
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for suffix in self._suffix.values():
+            clip, sigma = getattr(self, f"clip{suffix}"), getattr(self, f"sigma{suffix}")
+            if not clip > 0:
+                raise IsthmusError(f"protect.clip{suffix} is {clip}; it must be positive (inf: no clipping).")
+            if not 0 <= sigma < math.inf:
+                raise IsthmusError(f"protect.sigma{suffix} is {sigma}; it must be a finite number, 0 or more.")
+        if not 0 < self.delta < 1:
+            raise IsthmusError(f"protect.delta is {self.delta}; it must lie between 0 and 1, both excluded.")
+        if self.neighbours < 1:
+            raise IsthmusError(f"protect.neighbours is {self.neighbours}; it must be at least 1.")
+        if self.secrets not in SECRETS:
+            raise unknown("protect.secrets", self.secrets, [choice for choice in SECRETS if choice])
+
+    def bounds(self, kind: Kind) -> tuple[float, float]:
+        """Clip and sigma of a kind of message."""
+        suffix = self._suffix.get(kind)
+        if suffix is None:
+            return math.inf, 0.0
+        return float(getattr(self, f"clip{suffix}")), float(getattr(self, f"sigma{suffix}"))
+
+    @property
+    def noisy(self) -> bool:
+        """Whether any kind leaves with noise."""
+        return any(self.bounds(kind)[1] > 0 for kind in self._suffix)
+
+    def separates(self, kind: Kind) -> bool:
+        """A sum over silos cannot be clipped silo by silo."""
+        return self.bounds(kind) != (math.inf, 0.0)
+
+    def seal(self, kind: Kind, rows: Tensor, origin: Origin, noise: Noise) -> tuple[Tensor, Event]:
+        """Clip each row, add its noise; the event names both, and the unit only where noise makes a promise."""
+        clip, sigma = self.bounds(kind)
+        if not self.separates(kind):
+            return super().seal(kind, rows, origin, noise)
+        sealed = clipped(rows, clip)
+        if sigma:
+            sealed = sealed + sigma * drawn(sealed, origin, noise)
+        unit = "" if not sigma else "node" if kind in (Kind.EMBEDDINGS, Kind.ADJOINTS) else "silo"
+        event = Event(f"Gaussian noise (clip {clip:g}, sigma {sigma:g})" if sigma else f"clipping (at {clip:g})", unit)
+        return super().seal(kind, sealed, origin, noise)[0], event
+
+    def constrain(self, kind: Kind, rows: Tensor) -> Tensor | None:
+        """Clipped rows, where noise is added to them."""
+        clip, sigma = self.bounds(kind)
+        return clipped(rows, clip) if sigma else None
+
+
+def clipped(rows: Tensor, clip: float) -> Tensor:
+    """Rows [n, ...] brought to a norm of at most ``clip``, each as a whole."""
+    if clip == math.inf or not rows.numel():
+        return rows
+    norm = torch.linalg.vector_norm(rows.flatten(1), dim=1)
+    factor: Tensor = (clip / norm.clamp(min=torch.finfo(rows.dtype).tiny)).clamp(max=1)
+    return rows * factor.reshape(-1, *[1] * (rows.dim() - 1))
+
+
+def drawn(rows: Tensor, origin: Origin, noise: Noise) -> Tensor:
+    """Standard normal numbers for rows [n, ...], the same wherever the same row is listed."""
+    count = int(origin.row.max()) + 1 if len(origin.row) else 1
+    each, place = (origin.silo.to(rows.device) * count + origin.row.to(rows.device)).unique(return_inverse=True)
+    silos, sizes = (each // count).unique_consecutive(return_counts=True)
+    width = rows.shape[1:].numel()
+    parts = [noise.normal(s, n, width) for s, n in zip(silos.tolist(), sizes.tolist(), strict=True)]
+    noise.draws += 1  # of every host at once, also of one that has nothing to send
+    numbers = torch.cat([*parts, torch.zeros(0, width, dtype=torch.float64)]).to(rows)
+    return numbers[place].reshape(rows.shape)

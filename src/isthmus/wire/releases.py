@@ -1,0 +1,52 @@
+"""Which rows have left, how often, and as what: the bookkeeping that privacy accounting and audits read."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isthmus.wire.ledger import Kind
+
+COUNTS, LEFT, PLAIN = "counts", "left", "plain"
+
+
+class Releases:
+    """By kind and layer: how often each row left (once, whoever received it), and the row as it left last.
+
+    Rows are numbered as in the stack, owned and halo rows of one silo after the other. ``plain`` are the rows that
+    noise was added to. They stay with the host that released them, and are checkpointed as ``state``.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.state: dict[str, Tensor] = {}  # counts/kind/layer: [rows]; left and plain: [rows, width]
+
+    def open(self, rows: int) -> None:
+        """Make ready for so many rows."""
+        self.rows = rows
+
+    def record(self, kind: Kind, layer: int, row: Tensor, left: Tensor, plain: Tensor | None) -> None:
+        """Count a release of each listed row, and keep it as it left."""
+        name = f"{kind.value}/{layer}"
+        if f"{COUNTS}/{name}" not in self.state:
+            self.state[f"{COUNTS}/{name}"] = torch.zeros(self.rows, dtype=torch.int32, device=row.device)
+        counts = self.state[f"{COUNTS}/{name}"]
+        counts.index_copy_(0, row, counts.index_select(0, row) + 1)  # one more, however often a row is listed
+        if kind != Kind.ADJOINTS:
+            self._keep(f"{LEFT}/{name}", row, left)
+        if plain is not None:
+            self._keep(f"{PLAIN}/{name}", row, plain)
+
+    def _keep(self, name: str, row: Tensor, values: Tensor) -> None:
+        if name not in self.state:
+            self.state[name] = values.new_zeros(self.rows, *values.shape[1:])
+        self.state[name].index_copy_(0, row, values.detach())
+
+    def layers(self, kind: Kind) -> list[int]:
+        """The layers of which rows have left."""
+        names = (name.split("/") for name in self.state)
+        return sorted(int(layer) for what, of, layer in names if what == COUNTS and of == kind.value)
+
+    def get(self, what: str, kind: Kind, layer: int) -> Tensor:
+        """One of the tables."""
+        return self.state[f"{what}/{kind.value}/{layer}"]
