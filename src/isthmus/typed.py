@@ -34,7 +34,8 @@ def as_type(name: str, value: Any, example: Any) -> Any:
         return tuple(items)
     if isinstance(example, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(example, float) and isinstance(value, float) and not math.isfinite(value):
+    endless = isinstance(example, float) and example == value == math.inf  # where that means: no bound
+    if isinstance(example, float) and isinstance(value, float) and not math.isfinite(value) and not endless:
         raise IsthmusError(f"{name} is {value}; it must be a finite number, like {example!r}.")
     if isinstance(example, str) and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
