@@ -12,6 +12,7 @@ from isthmus.federation import open_federation
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
 from isthmus.graph.silo import merge, split_graph
 from isthmus.nn.model import MODELS
+from isthmus.protect.noise import Noise, secrets_from_seed
 from isthmus.settings import TrainConfig
 from isthmus.state import Run
 from isthmus.train import Result, train
@@ -63,7 +64,8 @@ def run_method(
     method = methods.adjust(methods.get(name), options or {})
     parts = split_graph(graph, owner, silos)
     parts = [merge(parts)] if method.merged else parts
-    wire = wire or LocalWire(len(parts), method.protect)
+    wire = wire or LocalWire(len(parts))
+    wire.protect, wire.noise = method.protect, Noise(secrets_from_seed(seed, wire.mine))
     federation = open_federation(wire, [parts[i] for i in wire.mine], seed)
     config = replace(MODELS[model], hidden=8, dropout=0.4, **{"layers": 2, **(model_options or {})})  # type: ignore[arg-type]
     settings = TrainConfig(**{"epochs": 3, "lr": 0.05, **training})  # type: ignore[arg-type]

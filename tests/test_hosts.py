@@ -25,6 +25,7 @@ from tests.small import losses, numbers, run_method, small_graph
 
 FIVE = torch.arange(30) % 5
 FIVE[FIVE == 3] = 0  # silo 3 owns nothing: a host with an empty silo takes part in every collective
+NOISE = {f"{what}{kind}": 0.5 for what in ("clip", "sigma") for kind in ("", "_adjoints", "_parameters", "_gradients")}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((method, "sage", {}) for method in names() if method != "centralised"),
     *((method, "sage", {"batch": 4, "fanout": (2,)}) for method in ("fedavg", "sync-sgd")),
@@ -33,6 +34,8 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("sync-sgd+fwd-bwd-le", "multi-pna", {"batch": 3, "fanout": (2,), "epochs": 2}),
     ("sync-sgd+fwd-bwd-le", "gat", {"batch": 1, "fanout": (2,), "epochs": 1}),
     ("sync-sgd", "gcn", {"batch": 1, "fanout": (2,), "epochs": 1}),  # every batch lies in one silo
+    *((method, "sage", {"options": {"protect": NOISE}}) for method in ("ce-fedgnn", "sync-sgd+fwd-bwd-le", "optimes")),
+    ("fedavg+fwd-bwd-le", "sage", {"batch": 4, "fanout": (2,), "options": {"protect": NOISE}}),
 ]
 
 

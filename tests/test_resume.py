@@ -49,6 +49,18 @@ RUNS: dict[str, tuple[Any, ...]] = {
         "--set",
         "train.evaluate_every=2",
     ),
+    "with noise": (
+        "--method",
+        "ce-fedgnn",
+        "--set",
+        "train.batch=8",
+        "--set",
+        "sync.local_steps=3",
+        "--set",
+        "protect.sigma=0.3",
+        "--set",
+        "protect.sigma_parameters=0.01",
+    ),
     "steps": ("--steps", 13, "--set", "train.batch=8"),
 }
 

@@ -30,8 +30,8 @@ class SyncSGD(Sync):
     def gradients(self, run: Run) -> None:
         """Replace the gradients of this host by those of the federation."""
         flat = run.sets.flat_gradients()
-        if len(flat) == 1:
-            total = run.wire.total_of_hosts(Kind.GRADIENTS, flat[0])
-        else:
+        if run.wire.protect.separates(Kind.GRADIENTS):  # a set for each silo
             total = run.wire.total(Kind.GRADIENTS, flat)
+        else:
+            total = run.wire.total_of_hosts(Kind.GRADIENTS, flat[0])
         run.sets.load_gradients(total)

@@ -22,8 +22,8 @@ class Releases:
         self.state: dict[str, Tensor] = {}  # counts/kind/layer: [rows]; left and plain: [rows, width]
 
     def open(self, rows: int) -> None:
-        """Make ready for so many rows."""
-        self.rows = rows
+        """Begin a book of so many rows."""
+        self.rows, self.state = rows, {}
 
     def record(self, kind: Kind, layer: int, row: Tensor, left: Tensor, plain: Tensor | None) -> None:
         """Count a release of each listed row, and keep it as it left."""

@@ -1,0 +1,294 @@
+"""Clip and noise: off they are nothing, on they bound what leaves, and every release is counted and accounted for."""
+
+import math
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from isthmus import methods
+from isthmus.errors import IsthmusError
+from isthmus.graph.graph import Graph
+from isthmus.protect.accountant import node_losses, silo_loss
+from isthmus.protect.base import Origin
+from isthmus.protect.gaussian import Gaussian, clipped, drawn
+from isthmus.protect.metric_dp import FINE_ORDERS
+from isthmus.protect.noise import Noise, secrets_from_seed, secrets_from_system
+from isthmus.run.released import privacy_of, row_losses
+from isthmus.train import Result
+from isthmus.wire.base import LocalWire
+from isthmus.wire.ledger import Kind
+from isthmus.wire.releases import COUNTS, LEFT, PLAIN, Releases
+from isthmus.wire.route import Lot
+from tests.small import assert_same, losses, run_method, small_graph
+
+THREE = torch.arange(12) % 3
+EXCHANGES = ("ce-fedgnn", "fedgnn-st", "sync-sgd+fwd-bwd-le", "fedavg+fwd-le", "optimes")
+KINDS = ("", "_adjoints", "_parameters", "_gradients")
+
+
+def trained(method: str, protect: dict[str, Any], graph: Graph | None = None, **training: Any) -> Result:
+    options = {"protect": protect} | training.pop("options", {})
+    return run_method(method, graph or small_graph(), THREE, 3, options=options, **training)
+
+
+def events(result: Result, kind: str) -> set[str]:
+    return {line["event"] for line in result.run.wire.ledger.table().to_pylist() if line["kind"] == kind}
+
+
+# Off
+
+
+@pytest.mark.parametrize("method", ["local", "fedavg", "sync-sgd", *EXCHANGES])
+def test_without_bound_and_noise_a_run_is_exactly_the_unprotected_one(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = trained(method, {f"clip{kind}": math.inf for kind in KINDS} | {f"sigma{kind}": 0.0 for kind in KINDS})
+    monkeypatch.setattr(Gaussian, "seal", super(Gaussian, Gaussian).seal)
+    bare = trained(method, {})
+    assert losses(off) == losses(bare)
+    assert off.bytes == bare.bytes
+    assert all(line["event"] == "unprotected" for line in off.run.wire.ledger.table().to_pylist())
+
+
+@pytest.mark.parametrize("method", ["fedavg", "sync-sgd", *EXCHANGES])
+def test_a_bound_that_nothing_reaches_changes_nothing(method: str) -> None:
+    """Each silo's gradient is then a payload of its own, so that sums are rounded in another order."""
+    wide = trained(method, {f"clip{kind}": 1e9 for kind in KINDS})
+    assert_same(wide, trained(method, {}))
+
+
+# On
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.floats(1e-3, 1e3), st.floats(1e-6, 1e6))
+def test_clipped_rows_keep_their_direction_within_the_bound(shape: list[int], clip: float, size: float) -> None:
+    rows = size * torch.randn(5, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    rows[0] = 0
+    done = clipped(rows, clip).flatten(1)
+    before, after = rows.flatten(1).norm(dim=1), done.norm(dim=1)
+    assert bool((after <= clip * (1 + 1e-12)).all())
+    torch.testing.assert_close(after, before.clamp(max=clip))
+    inside = before <= clip
+    assert torch.equal(done[inside], rows.flatten(1)[inside])
+    torch.testing.assert_close(done * before[:, None], rows.flatten(1) * after[:, None])
+
+
+@pytest.mark.parametrize(
+    ("method", "kinds"),
+    [
+        ("ce-fedgnn", {"embeddings": "node", "parameters": "silo", "gradients": "silo"}),
+        ("sync-sgd+fwd-bwd-le", {"embeddings": "node", "adjoints": "node", "gradients": "silo"}),
+        ("fedavg+fwd-bwd-le", {"embeddings": "node", "adjoints": "node", "parameters": "silo"}),
+        ("optimes", {"embeddings": "node", "parameters": "silo"}),
+    ],
+)
+def test_every_kind_of_release_can_be_protected(method: str, kinds: dict[str, str]) -> None:
+    options: dict[str, Any] = {"sync": {"local_steps": 1}} if method == "ce-fedgnn" else {}
+    plain = trained(method, {}, options=options)
+    for kind, unit in kinds.items():
+        suffix = "" if kind == "embeddings" else f"_{kind}"
+        noisy = trained(method, {f"clip{suffix}": 2.0, f"sigma{suffix}": 0.1}, options=options)
+        assert losses(noisy) != losses(plain)
+        assert events(noisy, kind) == {f"Gaussian noise (clip 2, sigma 0.1)/{unit}"}
+        assert all(events(noisy, other) == {"unprotected"} for other in kinds if other != kind)
+
+
+def test_silos_are_clipped_before_they_are_weighed() -> None:
+    wire = LocalWire(2)
+    wire.protect = Gaussian(clip_parameters=1.0)
+    mean = wire.total(Kind.PARAMETERS, torch.tensor([[30.0, 40.0], [0.3, 0.4]]), torch.tensor([0.25, 0.75]))
+    torch.testing.assert_close(mean, 0.25 * torch.tensor([0.6, 0.8]) + 0.75 * torch.tensor([0.3, 0.4]))
+
+
+# Noise
+
+
+def test_noise_is_standard_normal() -> None:
+    numbers = Noise({0: b"secret"}).normal(0, 200, 51).flatten()
+    assert stats.kstest(numbers.numpy(), "norm").pvalue > 0.01
+    assert abs(float(numbers[:-1] @ numbers[1:])) / len(numbers) < 0.03  # neither do neighbours depend on each other
+
+
+def test_noise_belongs_to_a_secret_and_to_a_draw() -> None:
+    noise, again = Noise(secrets_from_seed(1, (0, 1))), Noise(secrets_from_seed(1, (0,)))
+    first = noise.normal(0, 3, 4)
+    assert torch.equal(first, again.normal(0, 3, 4))
+    assert not torch.equal(first, noise.normal(1, 3, 4))
+    noise.draws += 1
+    assert not torch.equal(first, noise.normal(0, 3, 4))
+    assert not torch.equal(first, Noise(secrets_from_seed(2, (0,))).normal(0, 3, 4))
+
+
+def test_all_receivers_of_a_row_get_the_same_noise() -> None:
+    origin = Origin(torch.tensor([0, 0, 1, 1, 0]), torch.tensor([4, 7, 9, 9, 4]))
+    numbers = drawn(torch.zeros(5, 3, dtype=torch.float64), origin, Noise(secrets_from_seed(0, (0, 1))))
+    assert torch.equal(numbers[0], numbers[4]) and torch.equal(numbers[2], numbers[3])
+    assert len({tuple(row) for row in numbers.tolist()}) == 3
+
+
+def test_a_silo_without_a_secret_sends_no_noisy_row() -> None:
+    wire = LocalWire(2)
+    wire.protect = Gaussian(sigma_parameters=1.0)
+    with pytest.raises(IsthmusError, match="no secret"):
+        wire.total(Kind.PARAMETERS, torch.ones(2, 3))
+
+
+def test_secrets_of_the_system_are_kept_for_this_run_alone(tmp_path: Path) -> None:
+    first = secrets_from_system(tmp_path / "secrets", (0, 2), resume=False)
+    assert len(set(first.values())) == 2 and all(len(secret) == 32 for secret in first.values())
+    path = tmp_path / "secrets" / "silo-2"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert secrets_from_system(tmp_path / "secrets", (0, 2), resume=True) == first
+    assert secrets_from_system(tmp_path / "secrets", (0, 2), resume=False) != first
+    path.write_bytes(b"torn")
+    with pytest.raises(IsthmusError, match="damaged"):
+        secrets_from_system(tmp_path / "secrets", (0, 2), resume=True)
+
+
+# Counting
+
+
+def boundary_nodes(graph: Graph) -> Tensor:
+    """How many silos but its own hold each node as the far end of an edge: [nodes, silos] marks."""
+    held = torch.zeros(graph.n, 3, dtype=torch.bool)
+    for source, target in graph.edge_index.T.tolist():
+        if THREE[source] != THREE[target]:
+            held[source, THREE[target]] = held[target, THREE[source]] = True
+    return held.any(1)
+
+
+def counted(result: Result, kind: Kind, layer: int) -> dict[int, int]:
+    """Releases by public id, of owned rows."""
+    found: dict[int, int] = {}
+    counts = result.run.wire.releases.get(COUNTS, kind, layer).tolist()
+    for silo in result.run.federation.silos:
+        part, counts = counts[: silo.n + silo.h], counts[silo.n + silo.h :]
+        found |= dict(zip(silo.ids.tolist(), part, strict=False))
+        assert not any(part[silo.n :])  # nobody releases what it does not own
+    return found
+
+
+def test_twelve_nodes_with_known_release_counts() -> None:
+    """Six full steps in rounds of two: every boundary node leaves three times at each of two layers."""
+    graph = small_graph()
+    result = trained("ce-fedgnn", {"sigma": 0.5}, graph, epochs=6, options={"sync": {"local_steps": 2}})
+    at_boundary = boundary_nodes(graph)
+    assert 0 < int(at_boundary.sum()) < 12
+    expected = {int(i): 3 * int(b) for i, b in zip(graph.ids, at_boundary, strict=True)}
+    assert counted(result, Kind.EMBEDDINGS, 0) == counted(result, Kind.EMBEDDINGS, 1) == expected
+    assert result.run.wire.releases.layers(Kind.EMBEDDINGS) == [0, 1]
+
+
+def test_rows_that_leave_for_an_evaluation_count_too() -> None:
+    """Four steps, four validations, and validation and test of the selected parameters."""
+    graph = small_graph()
+    result = trained("sync-sgd+fwd-le", {}, graph, epochs=4)
+    assert set(counted(result, Kind.EMBEDDINGS, 1).values()) == {0, 4 + 4 + 2}
+
+
+def test_adjoints_are_counted_as_releases_of_whoever_computed_them() -> None:
+    releases = trained("sync-sgd+fwd-bwd-le", {}, epochs=4).run.wire.releases
+    halo = torch.cat([torch.arange(s.n + s.h) >= s.n for s in _silos("sync-sgd+fwd-bwd-le")])
+    assert torch.equal(releases.get(COUNTS, Kind.ADJOINTS, 1), 4 * halo.int())
+
+
+def _silos(method: str) -> Any:
+    return trained(method, {}, epochs=1).run.federation.silos
+
+
+def test_the_book_keeps_rows_as_they_left_and_as_noise_found_them() -> None:
+    result = trained("ce-fedgnn", {"clip": 0.5, "sigma": 2.0}, epochs=3)
+    releases = result.run.wire.releases
+    left, plain = (releases.get(what, Kind.EMBEDDINGS, 0) for what in (LEFT, PLAIN))
+    out = releases.get(COUNTS, Kind.EMBEDDINGS, 0) > 0
+    assert float(plain.norm(dim=1).max()) <= 0.5 + 1e-12 < float(left.norm(dim=1).max())
+    assert 1 < float((left - plain)[out].std()) < 3
+    assert not bool(left[~out].any())
+    received = result.run.exchange.state["halo-0"]  # of the first silos to ask: what arrived is what left
+    where = {tuple(row) for row in left[out].tolist()}
+    assert all(tuple(row) in where for row in received.tolist())
+
+
+# Accounting
+
+
+def slow_epsilon(loss: float, delta: float) -> float:
+    """The bound, order by order, for a divergence of alpha times ``loss``."""
+    least = min(a * loss + math.log((a - 1) / a) - math.log(delta * a) / (a - 1) for a in FINE_ORDERS)
+    return max(least, 0.0)
+
+
+def test_losses_compose_over_layers_node_by_node() -> None:
+    protect = Gaussian(clip=3.0, sigma=0.7, neighbours=1, delta=1e-3)
+    book = Releases()
+    book.open(5)
+    rows = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 0.5]], dtype=torch.float64)
+    for leaving in ([0, 1, 1], [1], [1, 1]):  # row 1 leaves three times at layer 0, sometimes for two receivers
+        book.record(Kind.EMBEDDINGS, 0, torch.tensor(leaving), rows[leaving], rows[leaving])
+    book.record(Kind.EMBEDDINGS, 2, torch.tensor([1, 2, 4]), rows, rows)  # row 4 belongs to another silo
+    found = node_losses(book, Kind.EMBEDDINGS, slice(0, 4), protect)
+    near = math.dist(rows[0], rows[1])  # at layer 2, rows[0] and rows[1] lie at places 1 and 2
+    of_node = [1 * 1.0, 3 * 1.0 + 1 * near**2, near**2]
+    expected = sorted(slow_epsilon(each / (2 * 0.7**2), 1e-3) for each in of_node)
+    assert (found.nodes, found.measured, found.releases) == (3, 3, 4)
+    assert found.epsilon.tolist() == pytest.approx([expected[1], *[expected[2]] * 4])
+    assert found.any_two == pytest.approx(slow_epsilon(4 * 6.0**2 / (2 * 0.7**2), 1e-3))
+
+
+def test_epsilon_by_kind_is_infinite_where_nothing_protects() -> None:
+    noisy = trained("ce-fedgnn", {"clip": 1.0, "sigma": 5.0, "neighbours": 2, "sigma_gradients": 3.0}, epochs=4)
+    known = privacy_of(noisy.run, row_losses(noisy.run))
+    assert set(known) == {"embeddings", "gradients"}
+    worst = max(silo["epsilon 100"] for silo in known["embeddings"]["silos"].values())
+    assert 0 < known["embeddings"]["epsilon"] == worst < math.inf
+    assert worst <= max(silo["epsilon of any two rows"] for silo in known["embeddings"]["silos"].values())
+    assert known["gradients"]["epsilon"] == "inf"  # noise, but no bound on what it hides
+    rounds = sum(
+        line["kind"] == "gradients" and line["sender"] == "silo-0" for line in noisy.run.wire.ledger.table().to_pylist()
+    )
+    assert known["gradients"]["silos"]["silo-0"]["releases"] == rounds > 0
+    assert silo_loss(rounds, Kind.GRADIENTS, Gaussian(clip_gradients=2.0, sigma_gradients=3.0)) == pytest.approx(
+        slow_epsilon(rounds * 4.0**2 / (2 * 3.0**2), 1e-4)
+    )
+
+
+def test_less_noise_costs_more() -> None:
+    spent = []
+    for sigma in (0.5, 1.0, 2.0):
+        run = trained("ce-fedgnn", {"clip": 1.0, "sigma": sigma, "neighbours": 2}).run
+        spent.append(privacy_of(run, row_losses(run))["embeddings"]["epsilon"])
+    assert spent[0] > spent[1] > spent[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"sigma": -0.1}, "sigma is -0.1"),
+        ({"sigma": math.inf}, "finite"),
+        ({"sigma_adjoints": math.nan}, "finite"),
+        ({"clip": 0.0}, "must be positive"),
+        ({"clip_gradients": -1.0}, "must be positive"),
+        ({"delta": 1.0}, "between 0 and 1"),
+        ({"neighbours": 0}, "at least 1"),
+        ({"secrets": "public"}, "random, seed"),
+        ({"noise": 1.0}, "no option protect.noise"),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(IsthmusError, match=says):
+        methods.adjust(methods.get("ce-fedgnn"), {"protect": wrong})
+
+
+def test_a_lot_knows_whose_rows_leave() -> None:
+    lot = Lot(torch.tensor([0, 1]), torch.tensor([5, 6]), torch.tensor([1, 5]), [2], silos=3)
+    assert lot.origin.silo.tolist() == [0, 1] and lot.origin.row.tolist() == [5, 6]
+    assert replace(lot, pairs=torch.tensor([8, 8])).origin.silo.tolist() == [2, 2]
