@@ -23,6 +23,11 @@ class Event:
         return f"{self.mechanism}/{self.unit}" if self.unit else self.mechanism
 
 
+def hides(event: str) -> str:
+    """The unit that a written event hides; empty where it hides none."""
+    return event.partition("/")[2]
+
+
 UNPROTECTED = Event("unprotected")
 FORMATS = {"": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
 ROWS = (Kind.EMBEDDINGS, Kind.ADJOINTS)  # what belongs to single nodes; how often each left is counted

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError, unknown
-from isthmus.protect.base import Event, Origin, Protect
+from isthmus.protect.base import ROWS, Event, Origin, Protect
 from isthmus.protect.noise import Noise
 from isthmus.wire.ledger import Kind
 
@@ -86,13 +86,22 @@ class Gaussian(Protect):
         if sigma:
             sealed = sealed + sigma * drawn(sealed, origin, noise)
         unit = "" if not sigma else "node" if kind in (Kind.EMBEDDINGS, Kind.ADJOINTS) else "silo"
-        event = Event(f"Gaussian noise (clip {clip:g}, sigma {sigma:g})" if sigma else f"clipping (at {clip:g})", unit)
+        event = Event(
+            f"Gaussian noise (clip {clip:g}, sigma {sigma:g})" if sigma else f"clipped at {clip:g}, no noise", unit
+        )
         return super().seal(kind, sealed, origin, noise)[0], event
 
     def constrain(self, kind: Kind, rows: Tensor) -> Tensor | None:
         """Clipped rows, where noise is added to them."""
         clip, sigma = self.bounds(kind)
         return clipped(rows, clip) if sigma else None
+
+
+def _event(kind: Kind, clip: float, sigma: float) -> Event:
+    """What was done; without noise it hides nobody."""
+    if not sigma:
+        return Event(f"clipped at {clip:g}, no noise")
+    return Event(f"Gaussian noise (clip {clip:g}, sigma {sigma:g})", "node" if kind in ROWS else "silo")
 
 
 def clipped(rows: Tensor, clip: float) -> Tensor:

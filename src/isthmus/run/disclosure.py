@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from isthmus.protect.base import UNPROTECTED
+from isthmus.protect.base import hides
 from isthmus.run.folder import RunFolder
 from isthmus.run.summary import Flow, is_merged, rank, read_flows
 from isthmus.run.text import bytes_text, list_names, party_order
@@ -70,7 +70,7 @@ def _party(flows: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
         seen.append(Seen(kind, _sender(lines), words, _amounts(lines, receivers), protection(event)))
     total = bytes_text(sum(f.bytes for f in of_group))
     got = f"Received {total}" if len(receivers) == 1 else f"Each received the same kinds, {total} in all"
-    bare = sum(event == str(UNPROTECTED) for *_, event in keys)
+    bare = sum(not hides(event) for *_, event in keys)
     how = "none of it protected" if bare == len(keys) else "part of it unprotected" if bare else "protected"
     how += ": there epsilon is infinite, so nothing bounds what can be worked out from it" if bare else ""
     return Paragraph(_title(receivers), f"{got}, {how}.", tuple(seen))
@@ -105,10 +105,10 @@ def _amounts(lines: Sequence[Flow], receivers: Sequence[str]) -> str:
 
 def protection(event: str) -> str:
     """What was done to a payload before it left, in plain words."""
-    if event == str(UNPROTECTED):
-        return "Unprotected: epsilon is infinite."
-    mechanism, _, unit = event.partition("/")
-    return f"Protected by {mechanism}{f', which hides any one {unit} up to epsilon' if unit else ''}."
+    mechanism, unit = event.partition("/")[0], hides(event)
+    if not unit:
+        return f"{mechanism[0].upper()}{mechanism[1:]}: epsilon is infinite."
+    return f"Protected by {mechanism}, which hides any one {unit} up to epsilon."
 
 
 def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:

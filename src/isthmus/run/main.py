@@ -135,6 +135,9 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
 def combine(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
     """Means over seeds, deviations beside them; everything else is the first run's."""
     combined = {**each[0], "seeds": seeds, "seconds": fmean(run["seconds"] for run in each)}
+    worst = {kind: max(each, key=lambda run: float(run["epsilon"][kind])) for kind in each[0]["epsilon"]}
+    combined["epsilon"] = {kind: run["epsilon"][kind] for kind, run in worst.items()}
+    combined["privacy"] = {kind: run["privacy"][kind] for kind, run in worst.items() if kind in run["privacy"]}
     for split in [key for key in ("valid", "test", "valid_pooled", "test_pooled") if key in each[0]]:
         parts = [run[split] for run in each]
         combined[split] = _fold(parts, fmean)

@@ -9,6 +9,7 @@ from pathlib import Path
 from isthmus import methods
 from isthmus.run.disclosure import disclosure, in_short
 from isthmus.run.folder import RunFolder, write_atomic
+from isthmus.run.losses import privacy
 from isthmus.run.page import box, page, table, tiles
 from isthmus.run.results import results, training
 from isthmus.run.summary import (
@@ -26,7 +27,7 @@ from isthmus.run.summary import (
     steps_of,
 )
 from isthmus.run.text import bytes_text, count_text, duration, epsilon_text, gain_text, metric_label, score_text
-from isthmus.run.traffic import privacy, sheet, traffic
+from isthmus.run.traffic import sheet, traffic
 
 
 def write_report(folder: RunFolder, alone: RunFolder | None = None) -> Path:

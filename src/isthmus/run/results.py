@@ -6,7 +6,7 @@ from isthmus.run import plots
 from isthmus.run.folder import RunFolder
 from isthmus.run.page import Cell, Line, figure, table
 from isthmus.run.summary import curves, fact, members, primary, score, silo_names
-from isthmus.run.text import gain_text, metric_label, spread_text
+from isthmus.run.text import bytes_text, gain_text, metric_label, spread_text
 
 
 def results(folder: RunFolder, alone: RunFolder | None) -> str:
@@ -32,14 +32,18 @@ def _by_silo(folder: RunFolder, alone: RunFolder | None) -> str:
     metric, silos, sizes = primary(folder), silo_names(folder), fact(folder, "silo_nodes", {})
     if not silos:
         return ""
-    head = ["Silo", "Nodes", "Training", "Halo", "Validation", "Test", *(["Alone", "Gain"] if alone else [])]
+    tables = any(sizes.get(silo, {}).get("table_bytes") for silo in silos)
+    head = ["Silo", "Nodes", "Training", "Halo", *(["Tables"] if tables else []), "Validation", "Test"]
+    head += ["Alone", "Gain"] if alone else []
     rows: list[Line] = []
     for silo in silos:
         held = (sizes.get(silo, {}).get(key) for key in ("nodes", "train", "halo"))
         counts = ["–" if count is None else f"{count:,}" for count in held]
+        counts += [bytes_text(sizes.get(silo, {}).get("table_bytes", 0))] if tables else []
         rows.append([silo, *counts, *_scores(folder, alone, metric, silo)])
     note = f"Scores are {metric_label(metric)}. Training: nodes or edges that the silo trains on. "
     note += "Halo: nodes of other silos at the far end of its edges."
+    note += " Tables: memory for rows that are kept between steps." if tables else ""
     tests = {silo: score(folder, "test", metric, silo) for silo in silos}
     base = {silo: score(alone, "test", metric, silo) for silo in silos} if alone else None
     gain = ", and its gain over training alone in percentage points" if alone else ""

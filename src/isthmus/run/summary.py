@@ -10,7 +10,7 @@ from typing import Any
 
 from isthmus import methods
 from isthmus.errors import IsthmusError
-from isthmus.protect.base import UNPROTECTED
+from isthmus.protect.base import hides
 from isthmus.run.folder import RunFolder
 from isthmus.run.text import party_order
 from isthmus.wire.ledger import SERVER_NAME, Kind
@@ -160,7 +160,7 @@ def epsilons(folder: RunFolder) -> dict[str, float]:
     """The privacy loss of each kind in the ledger; infinite where a message left without a bound."""
     flows, known = read_flows(folder), fact(folder, "epsilon", {})
     spent = {f.kind: float("inf" if known.get(f.kind) is None else known[f.kind]) for f in flows}
-    return spent | {f.kind: float("inf") for f in flows if f.event == str(UNPROTECTED)}
+    return spent | {f.kind: float("inf") for f in flows if not hides(f.event)}
 
 
 def carried_bytes(folder: RunFolder) -> dict[str, int]:

@@ -82,7 +82,7 @@ def duration(seconds: float | None) -> str:
 
 def epsilon_text(value: float) -> str:
     """An epsilon for humans."""
-    return "∞" if value == float("inf") else f"{value:.3g}"
+    return "∞" if value == float("inf") else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def count_text(number: int, noun: str) -> str:

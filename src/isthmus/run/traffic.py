@@ -1,4 +1,4 @@
-"""What crossed, in the report: bytes by kind and party, epsilon, and the disclosure sheet."""
+"""What crossed, in the report: bytes by kind and party, and the disclosure sheet."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from isthmus.run import plots
-from isthmus.run.disclosure import Paragraph, Seen, protection
+from isthmus.run.disclosure import Paragraph, Seen
 from isthmus.run.folder import RunFolder
 from isthmus.run.page import Cell, figure, table
-from isthmus.run.summary import Flow, carried_bytes, epsilons, is_merged, members, steps_of
-from isthmus.run.text import bytes_text, epsilon_text
+from isthmus.run.summary import Flow, carried_bytes, is_merged, members, steps_of
+from isthmus.run.text import bytes_text
 
 
 def traffic(folder: RunFolder, flows: Sequence[Flow]) -> str:
@@ -52,23 +52,6 @@ def _amounts(kind: str, flows: Sequence[Flow], steps: int, carried: Mapping[str,
 
 def _size(size: int) -> Cell:
     return Cell(bytes_text(size), f"{size:,} bytes")
-
-
-def privacy(folder: RunFolder, flows: Sequence[Flow]) -> str:
-    """Epsilon by kind."""
-    rows = []
-    for kind, value in epsilons(folder).items():
-        events = sorted({f.event for f in flows if f.kind == kind})
-        rows.append([kind, " ".join(map(protection, events)), epsilon_text(value)])
-    if is_merged(folder):
-        return "<h2>Privacy loss</h2><p>One party held everything, so epsilon is infinite.</p>"
-    if not rows:
-        return "<h2>Privacy loss</h2><p>Nothing crossed, so there is no loss: epsilon is 0.</p>"
-    note = (
-        "Epsilon bounds how far a release can move the odds of any conclusion about one protected unit. "
-        "∞: there is no bound."
-    )
-    return "<h2>Privacy loss</h2>" + table(["Kind", "Protection", "ε"], rows, note, left=2)
 
 
 def sheet(paragraphs: Sequence[Paragraph], seeds: int) -> str:
