@@ -12,7 +12,7 @@ import pytest
 from isthmus.data.patterns import STRUCTURAL, TASKS, patterns
 from isthmus.graph.graph import TEST, TRAIN, Schema
 from isthmus.nn.model import GNN
-from isthmus.reproduce import plots
+from isthmus.reproduce import layerwise, plots
 from isthmus.reproduce.catalogue import STUDIES, get
 from isthmus.reproduce.page import study_page
 from isthmus.reproduce.plan import Plan, Wish, make_plan
@@ -21,6 +21,7 @@ from isthmus.reproduce.study import Value
 from tests.command import refuse, succeed
 
 TEN = ("layerwise-louvain", "layerwise-metis")
+NAMES = [study.name for study in layerwise.STUDIES]
 
 
 def plan(name: str, **wish: Any) -> Plan:
@@ -40,7 +41,7 @@ def test_the_papers_values() -> None:
     assert (edges["metis k=15 with"], edges["metis k=15 without"]) == (69.42, 51.29)
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_macro_of_a_row_is_the_mean_of_its_tasks(name: str) -> None:
     for row in get(name).rows:
         if row.paper:
@@ -93,7 +94,7 @@ def test_cross_edges_are_kept_or_dropped() -> None:
 
 
 def test_quick_forms_are_small_and_compare_with_the_same_tasks() -> None:
-    for name in STUDIES:
+    for name in NAMES:
         quick = plan(name, quick=True)
         assert len(quick.jobs) <= 12 and quick.seeds == 1 and "Quick" in quick.study.notes[-1]
         assert [column.label for column in quick.study.columns] == ["C2", "C3", "macro"]
