@@ -33,7 +33,7 @@ TUNED = Study(
         Row("Given", {"method": "local"}, compute=lambda config: {"test": {"macro_f1": 0.5}, "seconds": 0.0}),
     ),
     base=BASE,
-    tuning=Tuning({"train.lr": (0.003, 0.03)}),
+    tuning=Tuning({"train.lr": (0.003, 0.03)}, changes={"train": {"steps": 6}}),
 )
 
 
@@ -114,6 +114,7 @@ def test_a_tuned_study_from_end_to_end(tmp_path: Path) -> None:
     place = out / "tuning" / "alone" / "train.lr=0.003,model.dropout=0.0" / "seed-1000"
     first = next(record for record in records if record["settings"].get("model.dropout") == 0.0)
     assert first["valid"] == metrics(place)["valid"]["macro_f1"]
+    assert (metrics(place)["steps"], metrics(out / "alone" / "seed-0")["steps"]) == (6, 8)
     with open(out / "tuning.csv") as file:
         assert [line["chosen"] for line in csv.DictReader(file)].count("yes") == 2
     assert json.loads((out / "results.json").read_text())["tuning"] == records

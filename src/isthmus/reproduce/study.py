@@ -90,11 +90,13 @@ class Row:
 class Tuning:
     """What every row chooses from by its validation score: all settings of ``grid``, times the row's own.
 
-    Every row has as many to choose from as any other, and tries each ``seeds`` times.
+    Every row has as many to choose from as any other, and tries each ``seeds`` times. ``changes`` hold for these trials
+    only: they may be shorter than the runs that are reported, as long as all of them are.
     """
 
     grid: Grid
     seeds: int = 1
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -96,9 +97,11 @@ def _with(row: Row, settings: Settings) -> Row:
 
 def make_trials(study: Study, wish: Wish, out: Path) -> Tuned:
     """Every setting that every row tries; whatever is wrong with one is found before anything runs."""
-    assert study.tuning is not None
+    tuning = study.tuning
+    assert tuning is not None
     _refuse_fixed(study, wish)
-    seeds = wish.tuning_seeds if wish.tuning_seeds is not None else study.tuning.seeds
+    study = replace(study, base=merge_into(deepcopy(dict(study.base)), tuning.changes))
+    seeds = wish.tuning_seeds if wish.tuning_seeds is not None else tuning.seeds
     if seeds < 1:
         raise IsthmusError(f"--tuning-seeds is {seeds}; it must be at least 1.")
     trials = []
