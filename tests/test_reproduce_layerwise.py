@@ -3,6 +3,7 @@
 import csv
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,8 @@ def test_order_counts_pairs_that_are_no_ties() -> None:
     far = [(a, b) for i, a in enumerate(labels) for b in labels[i + 1 :] if abs(judged[a][0] - judged[b][0]) >= 0.5]
     assert pairs == len(far)
     assert swapped == [(a, b) for a, b in far if (judged[a][0] < judged[b][0]) != (judged[a][1] < judged[b][1])]
+    cell = Cell(Value(1.0), Value(60.0), None)
+    alike = [replace(line, cells={**line.cells, "macro": replace(cell, paper=line.cells["macro"].paper)})
+             for line in findings.lines]  # fmt: skip
+    pairs, swapped = replace(findings, lines=tuple(alike)).order()
+    assert pairs == len(swapped) > 0  # equal rows are in nobody's order

@@ -63,14 +63,14 @@ class Findings:
         return line.cells[self.study.headline.label]
 
     def order(self) -> tuple[int, list[tuple[str, str]]]:
-        """How many pairs of rows are no ties in the paper, and which of them stand the other way round here."""
+        """How many pairs of rows are no ties in the paper, and which of them stand otherwise here (or are equal)."""
         pairs, swapped = 0, []
         judged = [(line.row.label, cell.paper.mean, cell.ours.mean) for line in self.lines
                   if (cell := self.headline(line)).paper is not None and cell.ours is not None]  # fmt: skip
         for (a, paper_a, ours_a), (b, paper_b, ours_b) in combinations(judged, 2):
             if abs(paper_a - paper_b) >= self.study.close:
                 pairs += 1
-                if (paper_a > paper_b) != (ours_a > ours_b):
+                if (paper_a - paper_b) * (ours_a - ours_b) <= 0:
                     swapped.append((a, b))
         return pairs, swapped
 
