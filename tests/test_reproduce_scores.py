@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from isthmus.errors import IsthmusError
 from isthmus.train import Result
 from tests.command import SMALL, refuse, succeed
 from tests.small import run_method, small_graph
@@ -13,8 +14,8 @@ from tests.small import run_method, small_graph
 UNEVEN = (torch.arange(60) > 9).long() + (torch.arange(60) > 22)  # silos of 10, 13 and 37 nodes
 
 
-def trained(**training: object) -> Result:
-    return run_method("fedavg", small_graph(60, 240), UNEVEN, 3, **training)
+def trained(seed: int = 0, **training: object) -> Result:
+    return run_method("fedavg", small_graph(60, 240, seed), UNEVEN, 3, **training)
 
 
 def test_silos_count_by_their_seeds_or_alike() -> None:
@@ -36,6 +37,21 @@ def test_selection_uses_the_same_mean() -> None:
         means = torch.tensor(each, dtype=torch.float64) @ result.valid.weights / result.valid.weights.sum()
         assert seen == pytest.approx(means.tolist())
         assert result.best_epoch == [1 + int(means.argmax())]
+
+
+def test_selection_by_another_metric() -> None:
+    """The named metric comes first everywhere, the scores themselves stay, and the best epoch is the best by it."""
+    usual, by_f1 = trained(4, epochs=12, pooled=True), trained(4, epochs=12, pooled=True, metric="macro_f1")
+    seen = [line["valid"] for line in by_f1.history if "valid" in line]
+    assert seen == [line["valid"] for line in usual.history if "valid" in line]
+    assert by_f1.test.names == ("macro_f1", "accuracy") and list(by_f1.test.pooled_dict()) == ["macro_f1", "accuracy"]
+    f1 = [line["macro_f1"] for line in seen]
+    assert by_f1.best_epoch == [1 + f1.index(max(f1))] != usual.best_epoch
+    each = [line["silo_valid"] for line in by_f1.history if "valid" in line]
+    assert by_f1.valid is not None
+    assert each[by_f1.best_epoch[0] - 1] == pytest.approx(by_f1.valid.silos[:, 0].tolist())
+    with pytest.raises(IsthmusError, match="train.metric.*macro_f1"):
+        trained(metric="f1")
 
 
 def test_a_silo_without_seeds_does_not_count() -> None:

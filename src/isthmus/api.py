@@ -18,7 +18,7 @@ from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.run.config import resolve
 from isthmus.run.host import open_run
-from isthmus.run.recipe import merge_into
+from isthmus.run.recipe import merge_into, nest
 from isthmus.sample.random import keys_of
 from isthmus.train import Result, Watcher, train
 from isthmus.wire.base import LocalWire
@@ -104,9 +104,7 @@ def fit(
     """
     recipe: dict[str, Any] = {"method": method, "seed": seed, "dtype": dtype, "model": {"name": model}}
     for key, value in (settings or {}).items():
-        for part in reversed(key.split(".")):
-            value = {part: value}
-        merge_into(recipe, value)
+        merge_into(recipe, nest(key, value))
     config = resolve(recipe)
     config = replace(config, data=replace(config.data, silos=len(silos)))
     parts = [merge(silos)] if config.method.merged else list(silos)

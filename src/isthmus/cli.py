@@ -281,21 +281,25 @@ def reproduce(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace runs of another configuration; equal ones stay.")
     ] = False,
+    tune: Annotated[bool, typer.Option(help="Whether rows choose settings by validation first.")] = True,
+    tuning_seeds: Annotated[int | None, typer.Option(help="Runs of each setting that a row tries.")] = None,
 ) -> None:
     """Run the rows of a paper's table, and show the paper's values, ours, and the difference."""
     from isthmus.reproduce.main import listing, reproduce
     from isthmus.reproduce.plan import Wish
-    from isthmus.reproduce.text import study_table
+    from isthmus.reproduce.text import study_tables
 
     if name is None:
         _show([dict(row) for row in listing()], ("name", "summary"), as_json)
         return
-    wish = Wish(quick, silos, seeds, epochs, tuple(rows or ()), device, jobs, out, tuple(set_ or ()), overwrite)
+    sets = tuple(set_ or ())
+    wish = Wish(quick, silos, seeds, epochs, tuple(rows or ()), device, jobs, out, sets, overwrite, tune, tuning_seeds)
     findings, folder, failed = reproduce(name, wish)
     if as_json:
         print((folder / "results.json").read_text(), end="")
     else:
-        _out.print(study_table(findings))
+        for table in study_tables(findings):
+            _out.print(table)
         _out.print(f"{folder}/report.html", highlight=False, soft_wrap=True)
     if failed:
         raise IsthmusError(f"Failed: {'; '.join(failed)}. The same command tries them again.")

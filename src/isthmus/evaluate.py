@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus.forward import forward
 from isthmus.graph.graph import SPLIT_NAMES
-from isthmus.metrics import metric_names, score_silos, weighted_mean
+from isthmus.metrics import led_by, metric_names, score_silos, weighted_mean
 from isthmus.sample.order import draw_batches
 from isthmus.wire.ledger import SERVER, Kind
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scores:
-    """Metrics of one split: of every silo, their mean by ``weights`` and, if asked for, of all predictions pooled."""
+    """Metrics of one split: of every silo, their mean by ``weights`` and, if asked for, of all predictions pooled.
+
+    The first metric is the one that models are selected by.
+    """
 
     names: tuple[str, ...]
     overall: Tensor  # [metrics], the mean over silos
@@ -67,12 +70,13 @@ def predict(run: Run, split: int) -> tuple[Tensor, Tensor, Tensor]:
 def evaluate(run: Run, split: int, pooled: bool = False) -> Scores:
     """Each silo scores its own seeds and tells the server the result; pooled scores export scores and labels."""
     logits, y, _ = predict(run, split)
-    names = metric_names(run.schema)
-    mine = score_silos(logits, y, run.pools[split].ptr, run.schema, run.minority)
+    order = led_by(run.train.metric, run.schema)
+    names = tuple(metric_names(run.schema)[place] for place in order)
+    mine = score_silos(logits, y, run.pools[split].ptr, run.schema, run.minority)[:, order]
     silos = run.wire.share(Kind.METRICS, mine)
     counts = run.pools[split].counts
     weights = (counts if run.train.average == "seeds" else counts > 0).double()
-    together = _pool(run, split, logits, y) if pooled else None
+    together = _pool(run, split, logits, y)[order] if pooled else None
     members = tuple(run.wire.party(i) for i in range(run.wire.silos))
     return Scores(names, weighted_mean(silos, weights), silos, weights, members, together)
 

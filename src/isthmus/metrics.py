@@ -6,16 +6,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.errors import unknown
 from isthmus.graph.graph import Schema
 
 
 def metric_names(schema: Schema) -> tuple[str, ...]:
-    """What is measured for a task; the first is the one that models are selected by."""
+    """What is measured for a task; the first is the one that models are selected by, where nothing else is said."""
     if schema.task == "tasks":
         return ("macro_pr_auc", *(f"pr_auc/{label}" for label in schema.labels))
     if len(schema.labels) == 2:
         return ("pr_auc", "f1_minority", "macro_f1", "accuracy")
     return ("accuracy", "macro_f1")
+
+
+def led_by(first: str, schema: Schema) -> list[int]:
+    """The places of all metrics in the order in which a run reports them: ``first`` (empty: the usual one) leads."""
+    names = metric_names(schema)
+    if first and first not in names:
+        raise unknown("train.metric", first, names)
+    lead = names.index(first) if first else 0
+    return [lead, *(place for place in range(len(names)) if place != lead)]
 
 
 def score_silos(logits: Tensor, y: Tensor, ptr: tuple[int, ...], schema: Schema, minority: Tensor) -> Tensor:

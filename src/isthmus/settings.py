@@ -18,8 +18,10 @@ class TrainConfig:
     split that is scored.
     ``patience`` counts evaluations without a better score before training stops (0: never). ``checkpoint_every`` counts
     epochs; 0 is every epoch, or as many as keep the bytes written for an epoch below 32 MB in large federations.
-    ``average`` is how the federation's score, also that of selection, is made of its silos' scores: weighted by scored
-    ``seeds``, or all ``silos`` alike. ``pooled`` adds the score of all silos' predictions together, at the end.
+    ``metric`` is the one that models are selected by (empty: the task's usual one: PR-AUC, or accuracy where there are
+    several classes). ``average`` is how the federation's score, also that of selection, is made of its silos' scores:
+    weighted by scored ``seeds``, or all ``silos`` alike. ``pooled`` adds the score of all silos' predictions together,
+    at the end.
     """
 
     epochs: int = 100
@@ -36,6 +38,7 @@ class TrainConfig:
     messages: str = "all"
     evaluate_every: int = 1
     patience: int = 0
+    metric: str = ""
     average: str = "seeds"
     pooled: bool = False
     checkpoint_every: int = 0

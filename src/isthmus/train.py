@@ -11,6 +11,7 @@ import torch
 from isthmus.evaluate import Scores, evaluate
 from isthmus.forward import forward
 from isthmus.graph.graph import TEST, VALID
+from isthmus.metrics import led_by
 from isthmus.sample.batches import Seeds
 from isthmus.state import Run
 
@@ -32,6 +33,7 @@ class Watcher:
 def train(run: Run, watcher: Watcher | None = None) -> Result:
     """Train to the end (or from where a checkpoint left off), then score the selected parameters on test, once."""
     watcher = watcher or Watcher()
+    led_by(run.train.metric, run.schema)  # one that does not exist is refused now, not at the first validation
     while run.epoch < run.epochs and not run.best.exhausted(run.train.patience):
         started, waited = time.perf_counter(), run.wire.seconds
         for seeds in run.epoch_seeds():

@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus.data.aml import aml
 from isthmus.data.amlsim import amlsim
+from isthmus.data.banks import interbank
 from isthmus.data.blocks import blocks
 from isthmus.data.files import load_folder
 from isthmus.data.patterns import patterns
@@ -53,6 +54,7 @@ DATASETS: dict[str, DataSet] = {
         DataSet("amazon-photo", "7,650 goods bought together", partial(npz, "amazon-photo"), "sage", _SHCHUR),
         DataSet("wordnet", "117,659 word meanings", partial(npz, "wordnet"), "sage", "WordNet 3.0, its licence"),
         DataSet("aml", "transactions of a file like IBM's HI-Small_Trans.csv (data.path)", aml, "multi-pna", _AML),
+        DataSet("interbank", "simulated transfers between banks, laundering among them", interbank, "multi-pna", _MADE),
         DataSet(
             "amlsim",
             "bank transfers with fan-ins and cycles",

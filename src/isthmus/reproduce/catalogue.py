@@ -1,12 +1,13 @@
-"""Every study by name. A paper's studies are one file that lists them in ``STUDIES``; add it here."""
+"""Every study by name. A file of studies lists them in ``STUDIES``; add it here."""
 
 from __future__ import annotations
 
 from isthmus.errors import unknown
-from isthmus.reproduce import layerwise
+from isthmus.reproduce import ce_fedgnn, ce_fedgnn_aml, ce_fedgnn_epsilon, ce_fedgnn_parts, layerwise
 from isthmus.reproduce.study import Study
 
-STUDIES: dict[str, Study] = {study.name: study for study in (*layerwise.STUDIES,)}
+PAPERS = (layerwise, ce_fedgnn, ce_fedgnn_aml, ce_fedgnn_parts, ce_fedgnn_epsilon)
+STUDIES: dict[str, Study] = {study.name: study for paper in PAPERS for study in paper.STUDIES}
 
 
 def get(name: str) -> Study:

@@ -1,58 +1,82 @@
-"""What ``isthmus reproduce`` does: plan, run what is missing, and after every row write what is known by then."""
+"""What ``isthmus reproduce`` does: plan, tune, run what is missing, and after every row write what is known by then."""
 
 from __future__ import annotations
 
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import isthmus
 from isthmus.errors import IsthmusError
-from isthmus.reproduce import catalogue, plots
+from isthmus.reproduce import catalogue, plots, tuning
 from isthmus.reproduce.engine import run_jobs, sole_owner
 from isthmus.reproduce.page import study_page
-from isthmus.reproduce.plan import FINISHED, Plan, Wish, make_plan
+from isthmus.reproduce.plan import FINISHED, Job, Plan, Wish, make_plan, plan_rows, settle
 from isthmus.reproduce.progress import show_for
 from isthmus.reproduce.results import Findings, as_csv, as_json, collect
+from isthmus.reproduce.tuning import Tuned, make_trials, waiting
 from isthmus.run.folder import write_atomic
 
 
 def reproduce(name: str, wish: Wish) -> tuple[Findings, Path, list[str]]:
     """Run the rows of a study that are not finished; returns what was found, the folder, and the runs that failed."""
     plan = make_plan(catalogue.get(name), wish)
+    tuned = make_trials(plan.study, wish, plan.out) if plan.study.tuning and wish.tune else None
     facts = _facts(plan, wish)
+    errors: dict[str, str] = {}
     with sole_owner(plan.out) as lock:
+        if tuned is not None:
+            settle(tuned.jobs, wish.overwrite)
+            for _ in _run(waiting(tuned, plan), wish, lock, errors):
+                write_files(tuning.files(tuned), plan.out)
+            plan = plan_rows(tuned.settle_on(plan.study), wish, plan.out)
+            errors |= tuned.undecided([job.row for job in plan.wanted])
         plan.settle(wish.overwrite)
-        errors: dict[str, str] = {}
-        missing = [job for job in plan.wanted if job.state != FINISHED]
-        show = show_for(missing, wish.jobs)
-        try:
-            with closing(run_jobs(missing, wish.jobs, lock, show)) as ended:
-                for job, error in ended:
-                    errors |= {job.label: error} if error else {}
-                    if all(each.state == FINISHED or each.label in errors for each in plan.of(job.row)):
-                        write_findings(collect(plan, errors, facts), plan.out)
-        except KeyboardInterrupt:
-            raise IsthmusError("Interrupted; the same command goes on where it stopped.") from None
-        finally:
-            show.close()
-        findings = collect(plan, errors, facts)
+        missing = [job for job in plan.wanted if job.state != FINISHED and _ready(job, tuned)]
+        for job in _run(missing, wish, lock, errors):
+            if all(each.state == FINISHED or each.label in errors for each in plan.of(job.row)):
+                write_findings(collect(plan, errors, facts, tuned), plan.out)
+        findings = collect(plan, errors, facts, tuned)
         write_findings(findings, plan.out)
     return findings, plan.out, list(errors)
 
 
+def _ready(job: Job, tuned: Tuned | None) -> bool:
+    """Whether a row has its settings; one whose trials failed has none."""
+    return tuned is None or job.row.compute is not None or tuned.chosen(job.row) is not None
+
+
+def _run(jobs: Sequence[Job], wish: Wish, lock: int, errors: dict[str, str]) -> Iterator[Job]:
+    """Run all, yield each as it ends, and write into ``errors`` what went wrong."""
+    show = show_for(jobs, wish.jobs)
+    try:
+        with closing(run_jobs(jobs, wish.jobs, lock, show)) as ended:
+            for job, error in ended:
+                errors |= {job.label: error} if error else {}
+                yield job
+    except KeyboardInterrupt:
+        raise IsthmusError("Interrupted; the same command goes on where it stopped.") from None
+    finally:
+        show.close()
+
+
 def write_findings(findings: Findings, out: Path) -> None:
-    """``results.csv``, ``results.json``, ``plot.png``, ``plot.svg`` and ``report.html``, each in one move."""
+    """``results.csv``, ``results.json``, ``plot.png``, ``plot.svg`` and ``report.html``; ``tuning.*`` where tuned."""
     files = {
         "results.csv": as_csv(findings).encode(),
         "results.json": as_json(findings).encode(),
         **plots.files(findings),
         "report.html": study_page(findings).encode(),
     }
+    write_files(files | (tuning.files(findings.tuned) if findings.tuned else {}), out)
+
+
+def write_files(files: Mapping[str, bytes], out: Path) -> None:
+    """Write each in one move."""
     for name, content in files.items():
         write_atomic(out / name, content)
 
@@ -65,7 +89,8 @@ def _facts(plan: Plan, wish: Wish) -> dict[str, Any]:
         "quick": wish.quick,
         "silos": None if plan.study.silos is None else first.data.silos,
         "seeds": plan.seeds,
-        "epochs": first.train.epochs,
+        "epochs": None if first.train.steps else first.train.epochs,
+        "steps": first.train.steps or None,
         "nodes": first.data.options.get("nodes"),
         "isthmus": isthmus.__version__,
         "commit": _commit(),

@@ -6,7 +6,8 @@ from html import escape
 
 from isthmus.reproduce.plots import beside
 from isthmus.reproduce.results import Cell, Findings, Line
-from isthmus.reproduce.text import difference_text, tone, value_text
+from isthmus.reproduce.text import difference_text, tone, tuning_lines, value_text
+from isthmus.reproduce.tuning import as_records, settings_text
 from isthmus.run import page
 from isthmus.run.text import count_text, duration
 
@@ -25,6 +26,7 @@ def study_page(findings: Findings) -> str:
             "The paper's value and ours; small panels have the same rows. Bars are deviations over seeds.",
         ),
         _columns(findings),
+        _tuning(findings),
         _repeat(findings),
     ]
     return page.page(study.title, "\n".join(body))
@@ -33,9 +35,10 @@ def study_page(findings: Findings) -> str:
 def cautions(findings: Findings) -> list[str]:
     """What the reader must know before the numbers."""
     said = list(findings.study.notes)
-    usual, epochs = findings.study.base.get("train", {}).get("epochs"), findings.facts.get("epochs")
-    if usual and epochs and usual != epochs:
-        said.append(f"Trained for {count_text(epochs, 'epoch')}, where the study has {usual}.")
+    for length in ("epoch", "step"):
+        usual, ours = findings.study.base.get("train", {}).get(f"{length}s"), findings.facts.get(f"{length}s")
+        if usual and ours and usual != ours:
+            said.append(f"Trained for {count_text(ours, length)}, where the study has {usual}.")
     missing = [line.row.label for line in findings.lines if len(line.seeds) < findings.facts["seeds"]]
     if missing:
         said.append(f"Not finished yet: {', '.join(missing)}. The same command goes on where it stopped.")
@@ -94,12 +97,38 @@ def _ours(cell: Cell) -> page.Cell:
     return page.Cell(text, hint=f"ours {value_text(cell.ours)}, paper {value_text(cell.paper)}")
 
 
+def _tuning(findings: Findings) -> str:
+    """What rows chose, and the validation score of all that they tried; empty where nothing was tuned."""
+    tuned = findings.tuned
+    if tuned is None:
+        return ""
+    head = ["Row", "Chosen", "Validation score, %", "Of settings tried"]
+    note = (
+        "Every row tried as many settings as any other, with seeds that no reported run has. The mean validation score "
+        "chose; test scores of these runs were not read."
+    )
+    rows: list[page.Line] = [list(line) for line in tuning_lines(tuned)]
+    tried: list[page.Line] = [
+        [
+            one["row"],
+            settings_text(one["settings"]),
+            "–" if one["valid"] is None else f"{100 * one['valid']:.2f}",
+            "chosen" if one["chosen"] else "",
+        ]
+        for one in as_records(tuned)
+    ]
+    every = page.table(["Row", "Setting", "Validation score, %", ""], tried, left=2)
+    return (
+        f"<h2>Tuning</h2>{page.table(head, rows, note, left=2)}<details><summary>All trials</summary>{every}</details>"
+    )
+
+
 def _repeat(findings: Findings) -> str:
     """Where it ran, and how to run it again."""
     facts = findings.facts
     named = {"torch": "PyTorch ", "python": "Python "}
     where = [" · ".join(f"{named.get(k, '')}{v}" for k, v in one.items() if v) for one in facts["hardware"]]
-    rows = [[name, str(facts[name])] for name in ("epochs", "nodes", "isthmus", "commit") if facts.get(name)]
+    rows = [[name, str(facts[name])] for name in ("epochs", "steps", "nodes", "isthmus", "commit") if facts.get(name)]
     rows += [["hardware", place] for place in where]
     errors = "".join(_error(line) for line in findings.lines if line.error)
     command = f"<pre>{escape(facts['command'])}</pre>"

@@ -32,6 +32,8 @@ class Wish:
     out: str | None = None
     sets: tuple[str, ...] = ()
     overwrite: bool = False
+    tune: bool = True
+    tuning_seeds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,20 @@ class Plan:
 
     def settle(self, overwrite: bool) -> None:
         """Refuse (or remove, when told to) runs of another configuration: a table of both would mean nothing."""
-        for job in self.jobs:
-            conflict = job.conflict()
-            if conflict and not overwrite:
-                raise IsthmusError(
-                    f"'{job.path}' holds a run of another configuration: {conflict}. "
-                    "Choose another --out, or replace such runs with --overwrite."
-                )
-            if conflict:
-                shutil.rmtree(job.path)
+        settle(self.jobs, overwrite)
+
+
+def settle(jobs: Sequence[Job], overwrite: bool) -> None:
+    """The same for some runs."""
+    for job in jobs:
+        conflict = job.conflict()
+        if conflict and not overwrite:
+            raise IsthmusError(
+                f"'{job.path}' holds a run of another configuration: {conflict}. "
+                "Choose another --out, or replace such runs with --overwrite."
+            )
+        if conflict:
+            shutil.rmtree(job.path)
 
 
 def make_plan(study: Study, wish: Wish) -> Plan:
@@ -107,13 +114,17 @@ def make_plan(study: Study, wish: Wish) -> Plan:
     if wish.jobs < 1:
         raise IsthmusError(f"--jobs is {wish.jobs}; it must be at least 1.")
     silos = wish.silos if wish.silos is not None else parse_set(wish.sets).get("data", {}).get("silos")
-    out = Path(wish.out or _default_out(study, silos, wish.quick))
-    study = variant(study, silos, wish.quick)
+    out = Path(wish.out or _default_out(study, silos, wish))
+    return plan_rows(variant(study, silos, wish.quick), wish, out)
+
+
+def plan_rows(study: Study, wish: Wish, out: Path) -> Plan:
+    """The runs of every row of a study that is what was asked for, in their folders."""
     seeds = wish.seeds or study.seeds
     jobs = tuple(
         Job(row, config, out / row.slug / f"seed-{config.seed}")
         for row in study.rows
-        for config in _configs(study, row, wish, seeds)
+        for config in configs(study, row, wish, seeds)
     )
     chosen = _choose(study, wish.rows)
     return Plan(study, out, jobs, tuple(job for job in jobs if job.row in chosen), seeds)
@@ -128,12 +139,13 @@ def variant(study: Study, silos: int | None, quick: bool) -> Study:
     return study if silos is None else study.with_silos(silos)
 
 
-def _default_out(study: Study, silos: int | None, quick: bool) -> str:
+def _default_out(study: Study, silos: int | None, wish: Wish) -> str:
     other = f"-k{silos}" if silos is not None and silos != study.silos else ""
-    return f"runs/reproduce/{study.name}{other}{'-quick' if quick else ''}"
+    untuned = "" if wish.tune or study.tuning is None else "-untuned"
+    return f"runs/reproduce/{study.name}{other}{untuned}{'-quick' if wish.quick else ''}"
 
 
-def _configs(study: Study, row: Row, wish: Wish, seeds: int) -> list[RunConfig]:
+def configs(study: Study, row: Row, wish: Wish, seeds: int, first: int = 0) -> list[RunConfig]:
     """The row's configuration for each seed: the study's recipe, then the row, then options, then ``--set``."""
     recipe: dict[str, Any] = deepcopy(dict(study.base))
     asked: dict[str, Any] = {}
@@ -144,7 +156,7 @@ def _configs(study: Study, row: Row, wish: Wish, seeds: int) -> list[RunConfig]:
     for layer in (row.overrides, asked, parse_set(wish.sets)):
         merge_into(recipe, deepcopy(dict(layer)))
     config = resolve(recipe)
-    return [replace(config, seed=config.seed + number) for number in range(seeds)]
+    return [replace(config, seed=config.seed + first + number) for number in range(seeds)]
 
 
 def _choose(study: Study, names: Sequence[str]) -> tuple[Row, ...]:

@@ -64,7 +64,7 @@ class Bars(Show):
     def started(self, job: Job) -> None:
         """Add a bar."""
         super().started(job)
-        task = self.progress.add_task(job.label, total=job.config.train.epochs, state="")
+        task = self.progress.add_task(job.label, total=_length(job)[1], state="")
         self.tasks[job.path] = job, task
 
     def ended(self, job: Job, error: str) -> None:
@@ -74,26 +74,33 @@ class Bars(Show):
         self.progress.update(self.whole, completed=self.done, state=f"{self.done}/{self.total}")
 
     def look(self) -> None:
-        """Move the bars to the epochs that the runs have logged."""
+        """Move the bars to the epochs (or steps) that the runs have logged."""
         if time.monotonic() - self.looked < _EVERY:
             return
         self.looked = time.monotonic()
         for job, task in self.tasks.values():
-            epoch = last_epoch(job.path / "metrics.jsonl")
-            self.progress.update(task, completed=epoch, state=f"epoch {epoch}/{job.config.train.epochs}")
+            unit, total = _length(job)
+            done = last_logged(job.path / "metrics.jsonl", unit)
+            self.progress.update(task, completed=done, state=f"{unit} {done}/{total}")
 
     def close(self) -> None:
         """Give the terminal back."""
         self.progress.stop()
 
 
-def last_epoch(log: Path) -> int:
-    """The epoch of the last whole line of ``metrics.jsonl``; 0 where there is none."""
+def _length(job: Job) -> tuple[str, int]:
+    """How long a run is, and in which unit."""
+    train = job.config.train
+    return ("step", train.steps) if train.steps else ("epoch", train.epochs)
+
+
+def last_logged(log: Path, unit: str) -> int:
+    """The epoch or step of the last whole line of ``metrics.jsonl``; 0 where there is none."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, file.seek(0, 2) - _TAIL))
             lines = file.read().splitlines()
-        return int(json.loads(lines[-1])["epoch"])
+        return int(json.loads(lines[-1])[unit])
     except (OSError, ValueError, KeyError, IndexError):
         return 0
 

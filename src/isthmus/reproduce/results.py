@@ -13,6 +13,7 @@ from typing import Any
 
 from isthmus.reproduce.plan import FINISHED, Job, Plan
 from isthmus.reproduce.study import Column, Metrics, Row, Study, Value
+from isthmus.reproduce.tuning import Tuned, as_records
 from isthmus.run.folder import RunFolder
 
 FIELDS = ("row", "column", "paper", "paper_std", "ours", "ours_std", "difference", "seeds", "pooled")
@@ -45,11 +46,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Findings:
-    """A study with its lines; ``facts`` say what ran, how and where."""
+    """A study with its lines; ``facts`` say what ran, how and where, ``tuned`` what rows chose before."""
 
     study: Study
     lines: tuple[Line, ...]
     facts: Mapping[str, Any]
+    tuned: Tuned | None = None
 
     @property
     def complete(self) -> bool:
@@ -61,31 +63,33 @@ class Findings:
         return line.cells[self.study.headline.label]
 
     def order(self) -> tuple[int, list[tuple[str, str]]]:
-        """How many pairs of rows are no ties in the paper, and which of them stand the other way round here."""
+        """How many pairs of rows are no ties in the paper, and which of them stand otherwise here (or are equal)."""
         pairs, swapped = 0, []
         judged = [(line.row.label, cell.paper.mean, cell.ours.mean) for line in self.lines
                   if (cell := self.headline(line)).paper is not None and cell.ours is not None]  # fmt: skip
         for (a, paper_a, ours_a), (b, paper_b, ours_b) in combinations(judged, 2):
             if abs(paper_a - paper_b) >= self.study.close:
                 pairs += 1
-                if (paper_a > paper_b) != (ours_a > ours_b):
+                if (paper_a - paper_b) * (ours_a - ours_b) <= 0:
                     swapped.append((a, b))
         return pairs, swapped
 
 
-def collect(plan: Plan, errors: Mapping[str, str], facts: Mapping[str, Any]) -> Findings:
+def collect(plan: Plan, errors: Mapping[str, str], facts: Mapping[str, Any], tuned: Tuned | None = None) -> Findings:
     """Read every finished run of a plan; ``errors`` by label of the run."""
     lines = []
     for row in plan.study.rows:
         jobs = plan.of(row)
         done = [job for job in jobs if job.state == FINISHED]
         found = [RunFolder(job.path).metrics for job in done]
-        error = "\n".join(errors[job.label] for job in jobs if job.label in errors)
+        trials = [job.label for trial in (tuned.of(row) if tuned else ()) for job in trial.jobs]
+        labels = [*trials, f"{row.label}, tuning", *(job.label for job in jobs)]
+        error = "\n".join(errors[label] for label in labels if label in errors)
         cells = {column.label: _cell(row, column, found) for column in plan.study.columns}
         times = [float(metrics["seconds"]) for metrics in found if metrics.get("seconds") is not None]
         seeds = tuple(job.config.seed for job in done)
         lines.append(Line(row, cells, seeds, fmean(times) if times else None, error))
-    return Findings(plan.study, tuple(lines), {**facts, **_where(plan.jobs)})
+    return Findings(plan.study, tuple(lines), {**facts, **_where(plan.jobs)}, tuned)
 
 
 def _cell(row: Row, column: Column, found: Sequence[Metrics]) -> Cell:
@@ -146,4 +150,6 @@ def as_json(findings: Findings) -> str:
     }
     order = {"pairs": pairs, "swapped": [list(pair) for pair in swapped], "ties_within": study.close}
     whole = {**head, "complete": findings.complete, "notes": list(study.notes), "order": order, "rows": rows}
+    if findings.tuned is not None:
+        whole["tuning"] = as_records(findings.tuned)
     return json.dumps(whole, indent=2) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -13,6 +14,8 @@ from isthmus.run.config import RunConfig
 
 Metrics = Mapping[str, Any]  # the content of a run's metrics.json
 Reader = Callable[[Metrics], float | None]
+Settings = Mapping[str, Any]  # dotted keys and values, such as {"train.lr": 0.01}
+Grid = Mapping[str, Sequence[Any]]  # the values that a dotted key may take
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,15 @@ def mean_of(label: str, columns: Sequence[Column]) -> Column:
 class Row:
     """A row of the table: its label in the paper, what it changes in the study's recipe, and the paper's values.
 
-    A row of ours has no values. ``compute`` returns metrics where nothing needs to be trained.
+    A row of ours has no values. ``compute`` returns metrics where nothing needs to be trained. ``tune`` is what the row
+    may choose from where the study is tuned, beside what all rows may.
     """
 
     label: str
     overrides: Mapping[str, Any]
     paper: Mapping[str, Value] = field(default_factory=dict)
     compute: Callable[[RunConfig], dict[str, Any]] | None = None
+    tune: Grid = field(default_factory=dict)
 
     @property
     def slug(self) -> str:
@@ -82,12 +87,25 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """What every row chooses from by its validation score: all settings of ``grid``, times the row's own.
+
+    Every row has as many to choose from as any other, and tries each ``seeds`` times. ``changes`` hold for these trials
+    only: they may be shorter than the runs that are reported, as long as all of them are.
+    """
+
+    grid: Grid
+    seeds: int = 1
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Study:
     """A table to reproduce; the last column is the one that rows are judged by.
 
     ``measure`` says what the numbers are. ``base`` is the recipe that all rows share. ``silos`` is the number that the
     paper's values hold for; None where each row has its own. ``close``: rows nearer than this in the paper are ties.
-    ``quick`` is the same study on a small scale.
+    ``tuning`` is the stage before, where rows choose settings. ``quick`` is the same study on a small scale.
     """
 
     name: str
@@ -102,11 +120,21 @@ class Study:
     seeds: int = 2
     close: float = 0.5
     notes: tuple[str, ...] = ()
+    tuning: Tuning | None = None
     quick: Study | None = None
 
     def __post_init__(self) -> None:
         for what in ([row.slug for row in self.rows], [column.label for column in self.columns]):
             assert what and len(set(what)) == len(what), f"{self.name}: {what}"
+        budgets = {row.label: len(self.candidates(row)) for row in self.rows if row.compute is None}
+        assert len(set(budgets.values())) <= 1, f"{self.name}: rows try different numbers of settings, {budgets}"
+
+    def candidates(self, row: Row) -> list[dict[str, Any]]:
+        """The settings that a row chooses from; none where the study is not tuned, or nothing is trained."""
+        if self.tuning is None or row.compute is not None:
+            return []
+        grid = {**self.tuning.grid, **row.tune}
+        return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
     @property
     def headline(self) -> Column:

@@ -17,9 +17,10 @@ def read_table(name: str) -> list[Line]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def values(line: Line, columns: Sequence[str]) -> dict[str, Value]:
-    """The numbers of a line by column; the deviation of ``C2`` stands in ``C2_std``."""
-    return {
-        name: Value(float(line[name]), float(line[f"{name}_std"]) if line.get(f"{name}_std") else None)
-        for name in columns
-    }
+def values(line: Line, columns: Sequence[str], scale: float = 1.0) -> dict[str, Value]:
+    """The numbers of a line by column, times ``scale``; the deviation of ``C2`` stands in ``C2_std``."""
+
+    def number(name: str) -> float | None:
+        return round(scale * float(line[name]), 6) if line.get(name) else None
+
+    return {name: Value(mean, number(f"{name}_std")) for name in columns if (mean := number(name)) is not None}

@@ -7,6 +7,8 @@ from rich.text import Text
 
 from isthmus.reproduce.results import Findings
 from isthmus.reproduce.study import Value
+from isthmus.reproduce.tuning import Tuned, settings_text
+from isthmus.run.text import count_text
 
 _COLOURS = {"bad": "red", "good": "green", "": ""}
 _FAR = 3.0  # points from the paper's value that a reader should see
@@ -27,6 +29,37 @@ def difference_text(value: float | None) -> str:
 def tone(value: float | None) -> str:
     """``bad`` for a value far below the paper's, ``good`` for one far above."""
     return "" if value is None or abs(value) <= _FAR else "good" if value > 0 else "bad"
+
+
+def study_tables(findings: Findings) -> list[Table]:
+    """The study's table and, where rows were tuned, what they chose."""
+    return [study_table(findings)] + ([tuning_table(findings.tuned)] if findings.tuned else [])
+
+
+def tuning_table(tuned: Tuned) -> Table:
+    """Row | chosen | its validation score | those of all settings tried."""
+    title = f"Chosen by validation score, {count_text(tuned.seeds, 'seed')} for each setting tried"
+    table = Table(title=Text(title), title_justify="left")
+    for name in ("row", "chosen", "valid", "of"):
+        table.add_column(name, overflow="fold", justify="right" if name == "valid" else "left")
+    for cells in tuning_lines(tuned):
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def tuning_lines(tuned: Tuned) -> list[list[str]]:
+    """For each row what it chose, that setting's validation score in per cent, and the range of all that it tried."""
+    lines = []
+    for label in dict.fromkeys(trial.row.label for trial in tuned.trials):
+        trials = [trial for trial in tuned.trials if trial.row.label == label]
+        scores = [100 * score for trial in trials if (score := trial.score) is not None]
+        chosen = tuned.chosen(trials[0].row)
+        span = f", {min(scores):.2f} to {max(scores):.2f}" if scores else ""
+        of = f"{len(scores)} of {len(trials)} tried{span}" if len(scores) < len(trials) else f"{len(trials)}{span}"
+        lines.append(
+            [label, settings_text(chosen.settings) if chosen else "–", f"{max(scores):.2f}" if chosen else "–", of]
+        )
+    return lines
 
 
 def study_table(findings: Findings) -> Table:

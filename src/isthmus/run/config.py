@@ -106,7 +106,7 @@ class RunConfig:
         recipe["system"] = {"hosts": self.system.hosts}
         for free in ("epochs", "checkpoint_every"):
             recipe["train"].pop(free)
-        return _flat(recipe)
+        return flat(recipe)
 
     def digest(self) -> str:
         """A short hash of all that affects results; a checkpoint belongs to one digest."""
@@ -120,12 +120,12 @@ class RunConfig:
         return "; ".join(words[:3] + (["..."] if len(words) > 3 else []))
 
 
-def _flat(table: Mapping[str, Any], head: str = "") -> dict[str, Any]:
+def flat(table: Mapping[str, Any], head: str = "") -> dict[str, Any]:
     """A nested table as one with dotted keys."""
-    flat: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
     for key, value in table.items():
-        flat |= _flat(value, f"{head}{key}.") if isinstance(value, Mapping) else {f"{head}{key}": value}
-    return flat
+        dotted |= flat(value, f"{head}{key}.") if isinstance(value, Mapping) else {f"{head}{key}": value}
+    return dotted
 
 
 def resolve(recipe: Mapping[str, Any]) -> RunConfig:

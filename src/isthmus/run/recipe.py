@@ -48,12 +48,16 @@ def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
         key, sign, text = pair.partition("=")
         if not sign or not key:
             raise IsthmusError(f"--set takes key=value, like --set train.lr=0.01; got '{pair}'.")
-        merge_into(out, _nest(key.split("."), _value(text)))
+        merge_into(out, nest(key, _value(text)))
     return out
 
 
-def _nest(path: Sequence[str], value: Any) -> dict[str, Any]:
-    return {path[0]: _nest(path[1:], value) if len(path) > 1 else value}
+def nest(key: str, value: Any) -> dict[str, Any]:
+    """``train.lr`` and 0.1 as a nested dictionary."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    nested: dict[str, Any] = value
+    return nested
 
 
 def _value(text: str) -> Any:

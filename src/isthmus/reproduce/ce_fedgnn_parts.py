@@ -1,0 +1,121 @@
+"""Guo et al. 2026: what CE-FedGNN's parts are worth, how long a round may be, and what noise costs.
+
+Each on Cora, which takes minutes, and on simulated transactions, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from isthmus import methods
+from isthmus.reproduce import ce_fedgnn, ce_fedgnn_aml
+from isthmus.reproduce.ce_fedgnn import PAPER, ROUNDS, merged, on_blocks
+from isthmus.reproduce.study import Column, Row, Study, Tuning, Value
+from isthmus.reproduce.tables import read_table, values
+
+INTERVALS = (32, 64, 128, 256, 512, 1024)
+SIGMAS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0)
+CLIP = 5.0
+FEDAVG: dict[str, Any] = {"method": "fedavg", "sync": ROUNDS}
+FULL: dict[str, Any] = {"method": "ce-fedgnn", "sync": ROUNDS}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "w/o global embedding": FEDAVG,
+    "stale global embedding": merged(FULL, {"exchange": {"gamma": 1.0}}),
+    "w/o gradient moving average": merged(FULL, {"sync": {"beta": 1.0}}),
+    "CE-FedGNN (full)": FULL,
+}
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What these studies stand on: ``end`` of their names, data and training, and how the small form is made."""
+
+    end: str
+    title: str
+    base: Mapping[str, Any]
+    columns: tuple[Column, ...]
+    measure: str
+    silos: int
+    tuning: Tuning
+    notes: tuple[str, ...]
+    small: Callable[[Study], Study]
+
+    def study(self, name: str, title: str, source: str, rows: tuple[Row, ...], *notes: str) -> Study:
+        """A study of these rows here."""
+        return self.small(
+            Study(
+                name=f"ce-fedgnn-{name}{self.end}",
+                title=f"CE-FedGNN on {self.title}: {title}",
+                summary=f"CE-FedGNN on {self.title}: {title} ({source})",
+                source=f"{PAPER}, {source}",
+                measure=self.measure,
+                columns=self.columns,
+                rows=rows,
+                base=self.base,
+                silos=self.silos,
+                seeds=3,
+                close=2.0,
+                notes=(*notes, *self.notes),
+            )
+        )
+
+
+CORA = Ground(
+    end="",
+    title="Cora",
+    base=ce_fedgnn.recipe("cora"),
+    columns=ce_fedgnn.COLUMNS,
+    measure=ce_fedgnn.MEASURE,
+    silos=ce_fedgnn.SILOS,
+    tuning=ce_fedgnn.TUNING,
+    notes=(*ce_fedgnn.NOTES[:2], "The paper has this for transactions only: there is nothing to compare with."),
+    small=on_blocks,
+)
+BANKS = Ground(
+    end="-aml",
+    title="simulated transactions",
+    base=merged(ce_fedgnn_aml.BASE, ce_fedgnn_aml.MODELS["PNA"]),
+    columns=ce_fedgnn_aml.COLUMNS,
+    measure=ce_fedgnn_aml.MEASURE,
+    silos=ce_fedgnn_aml.SILOS,
+    tuning=ce_fedgnn_aml.TUNING,
+    notes=ce_fedgnn_aml.NOTES,
+    small=ce_fedgnn_aml.with_small,
+)
+
+
+def ablation(ground: Ground) -> Study:
+    """CE-FedGNN without one of its parts; each variant chooses its learning rate."""
+    paper: dict[str, dict[str, Value]] = {}
+    if ground is BANKS:
+        column = ce_fedgnn_aml.HI_SMALL
+        lines = read_table("ce_fedgnn_ablation_f1")
+        paper = {line["variant"]: {ce_fedgnn_aml.F1: values(line, [column], 100.0)[column]} for line in lines}
+    rows = tuple(Row(label, overrides, paper.get(label, {})) for label, overrides in VARIANTS.items())
+    study = ground.study("ablation", "what its parts are worth", "Table 5", rows)
+    return replace(study, tuning=ground.tuning)
+
+
+def intervals(ground: Ground) -> Study:
+    """CE-FedGNN with longer and longer rounds."""
+    rows = tuple(Row(f"K = {k}", merged(FULL, {"sync": {"local_steps": k}})) for k in INTERVALS)
+    note = "The paper shows this as a figure, after 30,000 steps: 30 rounds of 1,024 steps, where this is two."
+    return ground.study("k", "score against steps between exchanges", "Figure 2", (*rows, Row("FedAvg", FEDAVG)), note)
+
+
+def noise(ground: Ground) -> Study:
+    """CE-FedGNN with more and more noise on what it releases."""
+    rows = tuple(Row(f"sigma = {s:g}", merged(FULL, {"protect": {"sigma": s, "clip": CLIP}})) for s in SIGMAS)
+    note = "Noise on embeddings only; the paper adds a little (0.001) to models and gradients as well."
+    return ground.study("noise", "score against noise", "Figure 2", (*rows, Row("FedAvg", FEDAVG)), note)
+
+
+def has_noise() -> bool:
+    """Whether CE-FedGNN can add noise to what it releases."""
+    return "sigma" in methods.part_options(methods.get("ce-fedgnn").protect)
+
+
+MAKERS = (ablation, intervals, *((noise,) if has_noise() else ()))
+STUDIES = tuple(make(ground) for make in MAKERS for ground in (CORA, BANKS))

@@ -1,0 +1,165 @@
+"""The first stage of a tuned study: every row tries as many settings as any other, and validation chooses.
+
+Trials are ordinary runs with seeds of their own. Of what they leave behind only the validation score is read, the mean
+that also selected the epoch within the run.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from isthmus.errors import IsthmusError
+from isthmus.reproduce.plan import FINISHED, Job, Plan, Wish, configs
+from isthmus.reproduce.study import Row, Settings, Study
+from isthmus.run.config import flat
+from isthmus.run.folder import RunFolder
+from isthmus.run.recipe import merge_into, nest, parse_set
+
+FOLDER = "tuning"
+FIRST_SEED = 1000  # far above the seeds of reported runs
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting that a row tries, and its runs."""
+
+    row: Row
+    settings: Settings
+    jobs: tuple[Job, ...]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its runs have ended."""
+        return all(job.state == FINISHED for job in self.jobs)
+
+    @property
+    def score(self) -> float | None:
+        """The mean validation score of its runs; None before they have ended, and where a run has no score."""
+        if not self.finished:
+            return None
+        found = [RunFolder(job.path).metrics for job in self.jobs]
+        scores = [metrics["valid"].get(metrics["metric"]) for metrics in found]
+        return None if None in scores else fmean(scores)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """All trials of a study; ``seeds`` is how often each was run."""
+
+    trials: tuple[Trial, ...]
+    seeds: int
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All runs of all trials."""
+        return [job for trial in self.trials for job in trial.jobs]
+
+    def of(self, row: Row) -> list[Trial]:
+        """The trials of a row, in the order of its grid."""
+        return [trial for trial in self.trials if trial.row.slug == row.slug]
+
+    def chosen(self, row: Row) -> Trial | None:
+        """The trial with the best validation score, of equals the first; None until all have ended."""
+        trials = self.of(row)
+        scores = {number: score for number, trial in enumerate(trials) if (score := trial.score) is not None}
+        if not scores or not all(trial.finished for trial in trials):
+            return None
+        return trials[max(scores, key=lambda number: scores[number])]
+
+    def settle_on(self, study: Study) -> Study:
+        """The study with what was chosen for each row; a row that has not chosen yet stands as it is."""
+        rows = tuple(_with(row, found.settings) if (found := self.chosen(row)) else row for row in study.rows)
+        return replace(study, rows=rows)
+
+    def undecided(self, rows: Sequence[Row]) -> dict[str, str]:
+        """Why a row cannot run although all its trials have ended, by label."""
+        return {
+            f"{row.label}, tuning": "No trial has a validation score: all have diverged, or nothing is validated."
+            for row in rows
+            if row.compute is None and all(trial.finished for trial in self.of(row)) and self.chosen(row) is None
+        }
+
+
+def _with(row: Row, settings: Settings) -> Row:
+    overrides: dict[str, Any] = {}
+    for layer in (row.overrides, *(nest(key, value) for key, value in settings.items())):
+        merge_into(overrides, layer)
+    return replace(row, overrides=overrides)
+
+
+def make_trials(study: Study, wish: Wish, out: Path) -> Tuned:
+    """Every setting that every row tries; whatever is wrong with one is found before anything runs."""
+    tuning = study.tuning
+    assert tuning is not None
+    _refuse_fixed(study, wish)
+    study = replace(study, base=merge_into(deepcopy(dict(study.base)), tuning.changes))
+    seeds = wish.tuning_seeds if wish.tuning_seeds is not None else tuning.seeds
+    if seeds < 1:
+        raise IsthmusError(f"--tuning-seeds is {seeds}; it must be at least 1.")
+    trials = []
+    for row in (row for row in study.rows if row.compute is None):
+        for settings in study.candidates(row):
+            tried = replace(_with(row, settings), label=f"{row.label}, {settings_text(settings)}")
+            place = out / FOLDER / row.slug / settings_text(settings).replace(" ", "")
+            made = configs(study, tried, wish, seeds, FIRST_SEED)
+            jobs = tuple(Job(tried, config, place / f"seed-{config.seed}") for config in made)
+            trials.append(Trial(row, settings, jobs))
+    return Tuned(tuple(trials), seeds)
+
+
+def _refuse_fixed(study: Study, wish: Wish) -> None:
+    """What --set fixes cannot be tuned as well."""
+    fixed = set(flat(parse_set(wish.sets)))
+    for row in study.rows:
+        for key in fixed & {key for settings in study.candidates(row) for key in settings}:
+            raise IsthmusError(f"--set {key}, but '{study.name}' tunes it for {row.label}; add --no-tune to fix it.")
+
+
+def waiting(tuned: Tuned, plan: Plan) -> list[Job]:
+    """The runs of trials that the wanted rows still lack."""
+    wanted = {job.row.slug for job in plan.wanted}
+    return [job for trial in tuned.trials if trial.row.slug in wanted for job in trial.jobs if job.state != FINISHED]
+
+
+def settings_text(settings: Settings) -> str:
+    """``train.lr=0.01, exchange.gamma=0.5``."""
+    return ", ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def as_records(tuned: Tuned) -> list[dict[str, Any]]:
+    """What was tried, how it did on validation, and what was chosen."""
+    chosen = {trial.row.slug: tuned.chosen(trial.row) for trial in tuned.trials}
+    return [
+        {
+            "row": trial.row.label,
+            "settings": dict(trial.settings),
+            "seeds": [job.config.seed for job in trial.jobs],
+            "valid": trial.score,
+            "chosen": trial is chosen[trial.row.slug],
+        }
+        for trial in tuned.trials
+    ]
+
+
+def files(tuned: Tuned) -> dict[str, bytes]:
+    """``tuning.json`` and ``tuning.csv``."""
+    records = as_records(tuned)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("row", "settings", "seeds", "valid", "chosen"))
+    for record in records:
+        writer.writerow((record["row"], settings_text(record["settings"]), len(record["seeds"]), *_last(record)))
+    return {"tuning.json": (json.dumps(records, indent=2) + "\n").encode(), "tuning.csv": out.getvalue().encode()}
+
+
+def _last(record: Mapping[str, Any]) -> tuple[str, str]:
+    valid = "" if record["valid"] is None else f"{record['valid']:.6f}"
+    return valid, "yes" if record["chosen"] else ""
