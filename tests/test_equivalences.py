@@ -6,8 +6,10 @@ import json
 import pytest
 import torch
 
+from isthmus.errors import IsthmusError
 from isthmus.methods import names
 from isthmus.nn.sets import reset_apart
+from isthmus.objective.base import Objective
 from tests.small import assert_same, losses, parameters, run_method, small_graph
 
 THREE = torch.arange(24) % 3
@@ -175,3 +177,17 @@ def test_own_starts_do_not_depend_on_who_else_is_on_the_host() -> None:
     reset_apart(again, 3, (0, 2, 1), lambda name: False)
     for one, other in zip(whole.parameters(), again.parameters(), strict=True):
         assert torch.equal(one[[0, 2, 1]], other)
+
+
+def test_the_rare_class_counts_as_often_as_asked_for() -> None:
+    """Two classes, twice the weight: the same as listing each seed of the rare class twice, up to the mean's size."""
+    logits = torch.tensor([[2.0, 0.0], [0.5, 1.0], [0.0, 3.0]], dtype=torch.float64)
+    y, rare = torch.tensor([0, 1, 0]), torch.tensor(1)
+    plain = Objective().seed_losses(logits, y, None, rare)
+    heavy = Objective(minority_weight=2.0).seed_losses(logits, y, None, rare)
+    torch.testing.assert_close(heavy, plain * torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64))
+    graph = small_graph(24, 120)
+    runs = [run_method("fedavg", graph, THREE, 3, options={"objective": {"minority_weight": w}}) for w in (1.0, 3.0)]
+    assert losses(runs[0]) != losses(runs[1])
+    with pytest.raises(IsthmusError, match="positive number"):
+        Objective(minority_weight=0.0)

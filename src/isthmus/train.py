@@ -70,7 +70,8 @@ def step(run: Run, seeds: Seeds) -> None:
     """One optimiser step on the given seeds."""
     batch = run.make_batch(seeds, run.step)
     run.step += 1
-    losses = run.objective.seed_losses(forward(run, batch, training=True), batch.y, run.weights_of(batch))
+    logits = forward(run, batch, training=True)
+    losses = run.objective.seed_losses(logits, batch.y, run.weights_of(batch), run.minority)
     losses = losses if seeds.share is None else losses * seeds.share
     per_silo = torch.stack([losses[a:b].sum() for a, b in zip(seeds.ptr, seeds.ptr[1:], strict=False)])
     counts = seeds.amounts().to(per_silo)

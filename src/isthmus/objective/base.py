@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,23 @@ if TYPE_CHECKING:
 
 @dataclass
 class Objective:
-    """The task loss alone: cross-entropy for classes, weighted binary cross-entropy averaged over tasks."""
+    """The task loss alone: cross-entropy for classes, weighted binary cross-entropy averaged over tasks.
 
+    ``minority_weight``: of classes, how many times a seed of the class that is rarest among training seeds counts.
+    """
+
+    minority_weight: float = 1.0
     state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # checkpointed
 
-    def seed_losses(self, logits: Tensor, y: Tensor, positive_weight: Tensor | None) -> Tensor:
+    def __post_init__(self) -> None:
+        if not 0 < self.minority_weight < math.inf:
+            raise IsthmusError(f"objective.minority_weight is {self.minority_weight}; it must be a positive number.")
+
+    def seed_losses(self, logits: Tensor, y: Tensor, positive_weight: Tensor | None, minority: Tensor) -> Tensor:
         """The loss of each seed: [s]. Unknown labels of a task (-1) do not count."""
         if y.dim() == 1:
-            return F.cross_entropy(logits, y.long(), reduction="none")
+            each = F.cross_entropy(logits, y.long(), reduction="none")
+            return torch.where(y == minority.to(y.device), self.minority_weight * each, each)
         known = (y >= 0).to(logits.dtype)
         target = y.clamp(min=0).to(logits.dtype)
         each = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
@@ -47,6 +57,7 @@ class Proximal(Objective):
     mu: float = 0.01
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.mu < 0:
             raise IsthmusError(f"objective.mu is {self.mu}; it must be 0 or more.")
 
