@@ -58,6 +58,7 @@ def run_method(
     seed: int = 3,
     wire: Wire | None = None,
     model_options: dict[str, object] | None = None,
+    device: str = "cpu",
     **training: object,
 ) -> Result:
     """Train for a few steps, dropout on, with every silo of the wire's host."""
@@ -69,7 +70,7 @@ def run_method(
     federation = open_federation(wire, [parts[i] for i in wire.mine], seed)
     config = replace(MODELS[model], hidden=8, dropout=0.4, **{"layers": 2, **(model_options or {})})  # type: ignore[arg-type]
     settings = TrainConfig(**{"epochs": 3, "lr": 0.05, **training})  # type: ignore[arg-type]
-    return train(Run(federation, method, config, settings, seed, dtype=dtype))
+    return train(Run(federation, method, config, settings, seed, device, dtype))
 
 
 def losses(result: Result) -> list[float]:

@@ -13,6 +13,7 @@ from isthmus.settings import TrainConfig
 from isthmus.state import Run
 from isthmus.train import Result, train
 from isthmus.wire.base import LocalWire
+from tests.small import losses, run_method, small_graph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")
 
@@ -43,3 +44,16 @@ def test_every_model_agrees_with_the_cpu(model: str) -> None:
     cpu, gpu = (run_on(device, "fedavg", model, batch=16, fanout=(3,), epochs=1) for device in ("cpu", "cuda"))
     for a, b in zip(cpu.history, gpu.history, strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-7)
+
+
+@pytest.mark.parametrize("model", ["gin", "pna"])
+def test_edge_updates_agree_with_the_cpu(model: str) -> None:
+    graph, options = small_graph(30, 140, edge_task=True), {"edge_updates": True, "directed": True, "ports": 4}
+    cpu, gpu = (
+        run_method(
+            "fedavg", graph, torch.arange(30) % 3, 3, model, model_options={**options, "layers": 3}, device=device,
+            batch=4, fanout=(2,), steps=5,
+        )
+        for device in ("cpu", "cuda")
+    )  # fmt: skip
+    assert losses(gpu) == pytest.approx(losses(cpu), rel=1e-7)

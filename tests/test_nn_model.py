@@ -37,9 +37,10 @@ def inputs(block: Block, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 def logits(model: GNN, x: Tensor | SparseRows, ego: Tensor, block: Block, this_pass: Pass = TRAIN) -> Tensor:
     """What the training loop does, on one block for all layers."""
-    h = model.embed(x, block.sources, ego)
+    h, edge = model.embed(x, block.sources, ego), None
     for place in range(model.config.layers):
-        h = model.finish(place, model.convolve(place, h, block), block.targets, this_pass)
+        edge = model.edges(place, h, block, edge)
+        h = model.finish(place, model.convolve(place, h, block, edge), block.targets, this_pass)
     return model.readout(h, block.targets)
 
 
@@ -70,11 +71,13 @@ def test_without_a_head_the_last_layer_gives_the_logits(name: str, embed: bool) 
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("name", ["pna", "gat", "sage"])
-def test_silos_with_sets_of_their_own_equal_separate_models(name: str, norm: str) -> None:
-    rich = name == "pna"
+@pytest.mark.parametrize(
+    ("name", "updates"), [("pna", False), ("gat", False), ("sage", False), ("pna", True), ("gat", True)]
+)
+def test_silos_with_sets_of_their_own_equal_separate_models(name: str, norm: str, updates: bool) -> None:
+    rich, ports = name == "pna", 0 if name == "sage" else 4
     config = ModelConfig(
-        name, hidden=8, dropout=0.3, norm=norm, directed=rich, ports=4 if name != "sage" else 0, ego=rich
+        name, layers=3, hidden=8, dropout=0.3, norm=norm, directed=rich, ports=ports, ego=rich, edge_updates=updates
     )
     blocks = [both_ways(6, 11, 1), both_ways(4, 5, 2), both_ways(8, 20, 3)]
     data = [inputs(block, i) for i, block in enumerate(blocks)]
@@ -120,12 +123,13 @@ def test_agreeing_silos_are_one_graph(name: str) -> None:
 
 
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("name", LAYERS)
-def test_no_parameter_is_cancelled_by_the_batch_norm_after_it(name: str, directed: bool) -> None:
+@pytest.mark.parametrize(("name", "updates"), [*((name, False) for name in LAYERS), ("gin", True), ("pna", True)])
+def test_no_parameter_is_cancelled_by_the_batch_norm_after_it(name: str, updates: bool, directed: bool) -> None:
     """A gradient that is 0 but for rounding would be blown up by Adam to full steps."""
     block = both_ways(30, 200, alone=0)
     assert int(block.count.min()) > 0  # one isolated node would already tell a constant from nothing
-    model = build(ModelConfig(name, layers=3, hidden=8, dropout=0.0, norm="batch", directed=directed))
+    config = ModelConfig(name, layers=3, hidden=8, dropout=0.0, norm="batch", directed=directed, edge_updates=updates)
+    model = build(config)
     logits(model, *inputs(block), block).pow(3).sum().backward()
     for key, p in model.named_parameters():
         assert float(p.grad.abs().max()) > 1e-6, key
@@ -209,7 +213,9 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"dropout": 1.0}, r"\[0, 1\)"),
     ({"dropout": -0.1}, r"\[0, 1\)"),
     ({"ego": True, "embed": False}, "embed=true"),
-    ({"ports": 4}, "one of: gin, gat, pna"),
+    ({"ports": 4}, "ports=4, but sage does not read edges. Use ports=0 or one of: gin, gat, pna"),
+    ({"edge_updates": True}, "edge_updates=true, but sage does not read edges.*one of: gin, gat, pna"),
+    ({"name": "gin", "layers": 1, "edge_updates": True}, "nobody reads edges; use layers > 1"),
     ({"name": "pna", "options": {"tower": 2}}, "Unknown option of pna 'tower'. Did you mean 'towers'"),
     ({"options": {"aggregate": "min"}}, "Choose from: max, mean"),
     ({"ego": True}, "batch size"),
@@ -227,6 +233,8 @@ def test_inputs_that_cannot_be() -> None:
     x, _ = inputs(block)
     with pytest.raises(IsthmusError, match="head=true"):
         GNN(ModelConfig(head=False), edge_schema)
+    with pytest.raises(IsthmusError, match="neither features nor ports to start from"):
+        GNN(ModelConfig("pna", edge_updates=True), replace(SCHEMA, edge_features=0))
     with pytest.raises(IsthmusError, match="no edge head"):
         build(ModelConfig()).readout_edges(x, x, None, block.targets)
     model = build(replace(MODELS["multi-pna"], hidden=8))
@@ -236,9 +244,12 @@ def test_inputs_that_cannot_be() -> None:
         model.embed(x, block.sources, torch.full((9,), 4))
     h = torch.randn(9, 8, dtype=torch.float64)
     with pytest.raises(IsthmusError, match="Block.reverse"):
-        model.convolve(0, h, block)
-    with pytest.raises(IsthmusError, match="exchange rows"):
-        model.convolve(0, h, block, beyond={})
+        model.edges(0, h, block)
+    with pytest.raises(IsthmusError, match="two aggregates at each node; exchange rows"):
+        model.convolve(0, h, block, None, beyond={})
+    updated = build(ModelConfig("pna", hidden=8, edge_updates=True))
+    with pytest.raises(IsthmusError, match="both ends of an edge; exchange rows"):
+        updated.convolve(0, h, block, updated.edges(0, h, block), beyond={})
     with pytest.raises(IsthmusError, match="outgoing"):
         model.set_degree(torch.ones(1))
     with pytest.raises(IsthmusError, match="port numbers"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Tensor
 
-from isthmus.graph.features import take
+from isthmus.graph.features import Features, take
+from isthmus.nn.edges import Edges
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
 
@@ -15,25 +17,59 @@ if TYPE_CHECKING:
     from isthmus.state import Run
 
 
+class _Step(NamedTuple):
+    """One layer's rows."""
+
+    read: Features  # with what came from beyond the boundary
+    made: Tensor
+
+
 def layers(run: Run, batch: Batch, this: Pass) -> Iterator[Tensor]:
     """The target rows of each layer, first to last."""
+    return (step.made for step in _steps(run, batch, this))
+
+
+def _steps(run: Run, batch: Batch, this: Pass) -> Iterator[_Step]:
+    """The layers one after the other."""
     h = run.model.embed(batch.x, batch.x_rows, batch.ego)
     h = h if batch.feature_row is None else take(h, batch.feature_row)
+    edge: Edges | None = None
     for layer, block in enumerate(batch.blocks):
         beyond = run.exchange.beyond(layer, h, batch, run, this)
-        pre = run.model.convolve(layer, beyond.rows, block, beyond.partial)
+        edge = run.model.edges(layer, beyond.rows, block, edge)
+        pre = run.model.convolve(layer, beyond.rows, block, edge, beyond.partial)
         pre = run.exchange.settle(layer, pre, batch, run, this)
         h = run.model.finish(layer, pre, block.targets, this)
-        yield h
+        yield _Step(beyond.rows, h)
 
 
 def forward(run: Run, batch: Batch, training: bool) -> Tensor:
     """Logits of the batch's seeds."""
     this = Pass(training, run.seed, batch.step, run.total_moments)
+    if run.schema.target == "edge":
+        return _score_edges(run, batch, this)
     *_, h = layers(run, batch, this)
-    if run.schema.target == "node":
-        return run.model.readout(h[batch.ends[0]], batch.seed_rows)
-    both = run.exchange.beyond(len(batch.blocks), h, batch, run, this).rows  # the two ends of an edge meet
-    assert isinstance(both, Tensor)
-    source, target = (run.exchange.meet(both[end], batch) for end in batch.ends)
-    return run.model.readout_edges(source, target, batch.seed_attr, batch.seed_rows)
+    return run.model.readout(h[batch.ends[0]], batch.seed_rows)
+
+
+def _score_edges(run: Run, batch: Batch, this: Pass) -> Tensor:
+    """Logits of seed edges: both ends meet in the head, with edge updates already after every layer."""
+    met: list[tuple[Tensor, Tensor]] = []
+    for layer, step in enumerate(_steps(run, batch, this)):
+        if layer and run.model.edge_updates is not None:
+            met.append(_ends(layer, step.read, run, batch))
+    last = len(batch.blocks)
+    met.append(_ends(last, run.exchange.beyond(last, step.made, batch, run, this).rows, run, batch))
+    assert batch.seed_edges is not None
+    edge = run.model.seed_edges(batch.seed_edges, met)
+    return run.model.readout_edges(*met[-1], edge, batch.seed_rows)
+
+
+def _ends(layer: int, rows: Features, run: Run, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The rows of both ends of the seed edges, among those that a layer reads."""
+    assert isinstance(rows, Tensor)
+    read, ends = batch.layout.read, batch.ends
+    if read[layer] is not read[-1]:
+        ends = tuple(torch.searchsorted(read[layer], read[-1][end]) for end in ends)
+    source, target = (run.exchange.meet(rows[end], batch) for end in ends)
+    return source, target

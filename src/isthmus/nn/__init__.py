@@ -3,7 +3,8 @@
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.dense import Dense
 from isthmus.nn.directed import Directed
-from isthmus.nn.edges import EdgeEncoder, Edges, Encoding
+from isthmus.nn.edge_updates import EdgeUpdate, EdgeUpdates
+from isthmus.nn.edges import EdgeEncoder, Edges, Embedded, Encoding
 from isthmus.nn.gat import GAT
 from isthmus.nn.gcn import GCN
 from isthmus.nn.gin import GIN
@@ -18,7 +19,8 @@ from isthmus.nn.sets import Stackable, per_row, reset, row_sums, stack_sets
 
 __all__ = [
     "GAT", "GCN", "GIN", "GNN", "LAYERS", "MAX", "MEAN", "MODELS", "MOMENTS", "NORMS", "PNA", "SAGE",
-    "SUM", "Aggregate", "BatchNorm", "Block", "Dense", "Directed", "EdgeEncoder", "Edges", "Encoding",
-    "Layer", "LayerNorm", "Linear", "Message", "ModelConfig", "Monoid", "Pass", "Rows", "Stackable",
-    "State", "dropout", "per_row", "product", "register", "reset", "row_sums", "stack_sets",
+    "SUM", "Aggregate", "BatchNorm", "Block", "Dense", "Directed", "EdgeEncoder", "EdgeUpdate",
+    "EdgeUpdates", "Edges", "Embedded", "Encoding", "Layer", "LayerNorm", "Linear", "Message", "ModelConfig",
+    "Monoid", "Pass", "Rows", "Stackable", "State", "dropout", "per_row", "product", "register", "reset",
+    "row_sums", "stack_sets",
 ]  # fmt: skip

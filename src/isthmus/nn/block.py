@@ -107,6 +107,7 @@ class Block:
     src_degree: Tensor | None = None  # [sources]
     dst_degree: Tensor | None = None  # [targets]
     reverse: Block | None = None  # the same layer over outgoing edges, for directed models
+    kept: Tensor | None = None  # [edges of the layer before] bool: those that are here, in the same order (None: all)
     cache: dict[str, Any] = field(default_factory=dict, repr=False)  # whatever follows from the edges alone
 
     def of_targets(self, h: Tensor) -> Tensor:
@@ -133,3 +134,11 @@ class Block:
     def count(self) -> Tensor:
         """Sampled edges of each target, as whole numbers."""
         return self.dst_ptr.diff()
+
+
+def side_by_side(rows: Rows, attr: Tensor | None, ports: Tensor) -> Block:
+    """Edges in any order, each with a source row and a target row of its own: ``rows`` are the edges."""
+    each = torch.arange(len(rows), device=rows.keys.device)
+    block = Block(each, each, rows, rows, attr=attr, ports=ports)
+    block.edges = rows
+    return block

@@ -75,6 +75,7 @@ def _under_each_other(first: Block, second: Block) -> Block:
         ports=under("ports"),
         src_degree=under("src_degree"),
         dst_degree=under("dst_degree"),
+        kept=under("kept"),
     )
     made.edges = _twice(first.edges, second.edges)
     return made

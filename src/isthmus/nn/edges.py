@@ -33,22 +33,46 @@ class Encoding:
             parts += [select(table, at) for at in self.at.unbind(1)]
         return torch.cat(parts, 1)
 
-    def mapped(self, weight: Tensor, rows: Rows) -> tuple[Tensor | None, Lookup | None]:
-        """The encodings times weight [sets, width, outputs]: a part for each edge and a part to look up."""
+    def mapped(self, weight: Tensor, rows: Rows, bias: Tensor | None = None) -> tuple[Tensor | None, Lookup | None]:
+        """The encodings times weight [sets, width, outputs], plus bias: a part for each edge and a part to look up."""
         begin = 0 if self.attr is None else self.attr.shape[1]
-        values = None if self.attr is None else product(self.attr, weight[:, :begin], None, rows)
+        values = None if self.attr is None else product(self.attr, weight[:, :begin], bias, rows)
         if self.table is None or self.at is None:
             return values, None
         sized = weight[:, begin:].unflatten(1, (self.table.shape[1], self.table.shape[3]))
-        return values, Lookup((self.table @ sized).flatten(0, 2), self.at)
+        table = self.table @ sized
+        if values is None and bias is not None:  # an edge looks up one entry of each part
+            table = table + bias[:, None, None] / table.shape[1]
+        return values, Lookup(table.flatten(0, 2), self.at)
 
 
-Edges = Tensor | Encoding  # encodings of edges: [E, width], or with tables not yet looked up
+@dataclass(frozen=True)
+class Embedded:
+    """W e + b of encodings e, not yet multiplied: a layer that maps it maps the encodings, in one product."""
+
+    of: Encoding
+    weight: Tensor  # [sets, width, hidden]
+    bias: Tensor  # [sets, hidden]
+    rows: Rows
+
+    def dense(self) -> Tensor:
+        """[E, hidden]."""
+        values, lookup = self.of.mapped(self.weight, self.rows, self.bias)
+        parts = [] if values is None else [values]
+        parts += [] if lookup is None else [lookup.each()]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def mapped(self, weight: Tensor, rows: Rows) -> tuple[Tensor | None, Lookup | None]:
+        """The embeddings times weight [sets, hidden, outputs], as of encodings."""
+        return self.of.mapped(self.weight @ weight, rows, (self.bias[:, None] @ weight).squeeze(1))
+
+
+Edges = Tensor | Encoding | Embedded  # what a layer reads of edges: [E, width], or not yet looked up and multiplied
 
 
 def mapped(edge: Edges, weight: Tensor, rows: Rows) -> tuple[Tensor | None, Lookup | None]:
-    """Encodings times weight, in either form."""
-    return edge.mapped(weight, rows) if isinstance(edge, Encoding) else (product(edge, weight, None, rows), None)
+    """What is read of edges times weight, in every form."""
+    return (product(edge, weight, None, rows), None) if isinstance(edge, Tensor) else edge.mapped(weight, rows)
 
 
 class EdgeEncoder(Stackable):

@@ -9,7 +9,7 @@ from torch import Tensor
 from isthmus.errors import IsthmusError
 from isthmus.graph.features import Features, SparseRows
 from isthmus.nn.block import Block
-from isthmus.nn.edges import Edges, Encoding
+from isthmus.nn.edges import Edges
 from isthmus.nn.linear import Linear, product
 from isthmus.nn.monoid import Aggregate, Message, Monoid, State
 from isthmus.nn.sets import Stackable
@@ -79,7 +79,7 @@ class Layer(Stackable):
     def encoded(self, edge: Edges | None) -> Tensor:
         """The edge encodings [E, edge], which a layer built with ``edge`` > 0 cannot do without."""
         edge = self.present(edge)
-        return edge.dense() if isinstance(edge, Encoding) else edge
+        return edge if isinstance(edge, Tensor) else edge.dense()
 
     def present(self, edge: Edges | None) -> Edges:
         """The edge encodings as they came."""

@@ -87,6 +87,15 @@ def select(table: Tensor, at: Tensor) -> Tensor:
     return linear_map(table, lambda x: x.index_select(0, at), back)
 
 
+def some_rows(x: Tensor, at: Tensor) -> Tensor:
+    """y_i = x[at_i], where no row is taken twice."""
+
+    def back(g: Tensor) -> Tensor:
+        return g.new_zeros(len(x), g.shape[1]).index_copy_(0, at, g)
+
+    return linear_map(x, lambda rows: rows.index_select(0, at), back)
+
+
 def _to_targets(x: Tensor, block: Block) -> Tensor:
     if x.is_cuda:
         return _segments(x, block.dst_ptr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,8 @@ from isthmus.graph.graph import Schema
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.dense import Dense
 from isthmus.nn.directed import Directed, both_sides
-from isthmus.nn.edges import EdgeEncoder, Encoding
+from isthmus.nn.edge_updates import EdgeUpdates
+from isthmus.nn.edges import EdgeEncoder, Edges, Encoding
 from isthmus.nn.ego import Ego
 from isthmus.nn.gat import GAT
 from isthmus.nn.gcn import GCN
@@ -48,6 +49,7 @@ class ModelConfig:
     directed: bool = False  # a second set of layers over outgoing edges
     ports: int = 0  # rows of the port tables; 0: no ports
     ego: bool = False  # mark the seeds of a batch
+    edge_updates: bool = False  # embeddings of edges, updated from both ends after every layer
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self) -> ModelConfig:
@@ -66,11 +68,13 @@ class ModelConfig:
         if self.ego and not self.embed:
             raise IsthmusError("ego=true needs embed=true: slots are added to the embedded features.")
         layer = LAYERS[self.name]
-        if self.ports and not layer.uses_edges:
-            readers = ", ".join(name for name, each in LAYERS.items() if each.uses_edges)
-            raise IsthmusError(
-                f"ports={self.ports}, but {self.name} does not read edges. Use ports=0 or one of: {readers}."
-            )
+        for switch, off in (("ports", "0"), ("edge_updates", "false")):
+            if getattr(self, switch) and not layer.uses_edges:
+                given = str(getattr(self, switch)).lower()
+                readers = ", ".join(name for name, each in LAYERS.items() if each.uses_edges)
+                raise IsthmusError(
+                    f"{switch}={given}, but {self.name} does not read edges. Use {switch}={off} or one of: {readers}."
+                )
         for option in self.options:
             if option not in options_of(layer):
                 raise unknown(f"option of {self.name}", option, options_of(layer))
@@ -116,10 +120,12 @@ class GNN(nn.Module):
         self.enter = Linear(schema.features, hidden, bias=not norm.centres) if config.embed else None
         self.ego = Ego(batch, hidden) if config.ego else None
         self.encoder = EdgeEncoder(schema.edge_features, config.ports) if layer.uses_edges else None
+        self.edge_updates = EdgeUpdates(self.encoder, config, schema) if config.edge_updates else None
         self.layers = nn.ModuleList(self._layer(layer, place) for place in range(config.layers))
         self.norms = nn.ModuleList(norm(hidden) for _ in range(config.layers - (not config.head)))
         self.head = Linear(hidden, labels) if config.head and schema.target == "node" else None
-        self.edge_head = _EdgeHead(schema, hidden) if schema.target == "edge" else None
+        width = hidden if config.edge_updates else schema.edge_features
+        self.edge_head = _EdgeHead(hidden, width, labels) if schema.target == "edge" else None
 
     def _layer(self, layer: type[Layer], place: int) -> nn.Module:
         config = self.config
@@ -129,7 +135,7 @@ class GNN(nn.Module):
         # A bias before a centring norm has gradient 0 but for rounding, which Adam would blow up to full
         # steps.
         bias = last or not NORMS[config.norm].centres
-        edge = self.encoder.width if self.encoder is not None else 0
+        edge = config.hidden if config.edge_updates else self.encoder.width if self.encoder is not None else 0
         options = {**(layer.final if last else {}), **config.options}
         if config.directed:
             return Directed(layer, inputs, outputs, edge, bias, **options)
@@ -156,16 +162,42 @@ class GNN(nn.Module):
         """Encodings of the edges; None where there are none or the layers do not read them."""
         return None if self.encoder is None else self.encoder(block)
 
-    def convolve(self, place: int, h: Features, block: Block, beyond: State | None = None) -> Tensor:
-        """One layer: source rows to target rows, before normalisation."""
+    def edges(self, place: int, h: Features, block: Block, before: Edges | None = None) -> Edges | None:
+        """What a layer reads of its edges, from the source rows and what the layer before read; None where nothing.
+
+        Encodings; with edge updates embeddings. A directed model reads every edge twice, once from each end.
+        """
+        block = both_sides(block) if self.config.directed else block
+        if self.edge_updates is None:
+            return self.encode(block)
+        # The first update takes the encodings of its own edges: most of those that the first layer reads end there.
+        before = self.encode(block) if place < 2 else before
+        assert before is not None
+        embedded: Edges = self.edge_updates(place, h, block, before)
+        return embedded
+
+    def seed_edges(self, block: Block, ends: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
+        """What the head reads of seed edges: their features; with edge updates the embeddings after the last layer.
+
+        ``ends`` are the rows of both ends after every layer. The head reads an edge along its direction only.
+        """
+        if self.edge_updates is None:
+            return block.attr
+        encoding = self.encode(block)
+        assert encoding is not None
+        return self.edge_updates.along(block, encoding, ends)
+
+    def convolve(
+        self, place: int, h: Features, block: Block, edge: Edges | None, beyond: State | None = None
+    ) -> Tensor:
+        """One layer: source rows to target rows, before normalisation; ``edge`` as ``edges`` gave it."""
         layer = self.layers[place]
-        if not isinstance(layer, Directed):
-            out: Tensor = layer(h, block, self.encode(block), beyond)
-            return out
-        if beyond is not None:
+        if beyond is not None and isinstance(layer, Directed):
             raise IsthmusError("A directed model has two aggregates at each node; exchange rows instead.")
-        both: Tensor = layer(h, block, self.encode(both_sides(block)))
-        return both
+        if beyond is not None and self.edge_updates is not None:
+            raise IsthmusError("Edge updates read the rows of both ends of an edge; exchange rows instead.")
+        out: Tensor = layer(h, block, edge) if isinstance(layer, Directed) else layer(h, block, edge, beyond)
+        return out
 
     def finish(self, place: int, pre: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
         """Normalisation, ReLU and dropout; nothing after a last layer that yields the logits."""
@@ -179,24 +211,24 @@ class GNN(nn.Module):
         """Logits of nodes: [n, labels]."""
         return h if self.head is None else self.head(h, rows)
 
-    def readout_edges(self, source: Tensor, target: Tensor, attr: Tensor | None, rows: Rows) -> Tensor:
-        """Logits of edges [n, labels] from both ends [n, hidden] and the edge features."""
+    def readout_edges(self, source: Tensor, target: Tensor, edge: Tensor | None, rows: Rows) -> Tensor:
+        """Logits of edges [n, labels] from both ends [n, hidden] and what ``seed_edges`` gave."""
         if self.edge_head is None:
             raise IsthmusError(f"Labels lie on {self.schema.target}s: this model has no edge head.")
-        out: Tensor = self.edge_head(source, target, attr, rows)
+        out: Tensor = self.edge_head(source, target, edge, rows)
         return out
 
 
 class _EdgeHead(nn.Module):
     """W_2 ReLU(W_1 [h_u, h_v, e_uv] + b_1) + b_2."""
 
-    def __init__(self, schema: Schema, hidden: int) -> None:
+    def __init__(self, hidden: int, edge: int, labels: int) -> None:
         super().__init__()
-        self.first = Linear(2 * hidden + schema.edge_features, hidden)
-        self.second = Linear(hidden, len(schema.labels))
+        self.first = Linear(2 * hidden + edge, hidden)
+        self.second = Linear(hidden, labels)
 
-    def forward(self, source: Tensor, target: Tensor, attr: Tensor | None, rows: Rows) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, edge: Tensor | None, rows: Rows) -> Tensor:
         """Logits of edges."""
-        ends = torch.cat([source, target] if attr is None else [source, target, attr], 1)
+        ends = torch.cat([source, target] if edge is None else [source, target, edge], 1)
         out: Tensor = self.second(self.first(ends, rows).relu(), rows)
         return out

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
-from isthmus.nn.block import Block, Rows
+from isthmus.nn.block import Block, Rows, side_by_side
 from isthmus.sample.neighbours import NO_SEED, Sample
 from isthmus.wire.route import Asked, Route
 
@@ -65,7 +65,7 @@ class Batch:
     blocks: list[Block]
     layout: Layout
     ends: tuple[Tensor, ...]  # where the seeds (one tensor), or both ends of seed edges, stand in the last rows
-    seed_attr: Tensor | None  # edge features of seed edges
+    seed_edges: Block | None  # the seeds as edges, where they are edges
     seed_rows: Rows
     y: Tensor
     ego: Tensor | None
@@ -80,11 +80,13 @@ class _Side:
     edge: Tensor  # [E] edge numbers
     near: Tensor  # [E] stack rows that they come from
     towards: Tensor  # [E] stack rows that they go to
+    kept: Tensor | None = None  # [edges it was chosen from] bool
 
     def within(self, hops: int, depth: Tensor) -> _Side:
         """Those towards rows at most so many hops from a seed."""
-        kept = (depth[self.towards] <= hops).nonzero().flatten()
-        return _Side(self.forward, self.edge[kept], self.near[kept], self.towards[kept])
+        kept = depth[self.towards] <= hops
+        at = kept.nonzero().flatten()
+        return _Side(self.forward, self.edge[at], self.near[at], self.towards[at], kept)
 
 
 class Batcher:
@@ -195,6 +197,7 @@ class Batcher:
             ports=ports if side.forward else ports.flip(1),
             src_degree=degree[s] if self.degrees else None,
             dst_degree=degree[t] if self.degrees else None,
+            kept=side.kept,
         )
 
     def _rows(self, at: Tensor) -> Rows:
@@ -214,8 +217,8 @@ class Batcher:
         assert labels is not None
         last = layout.held[-1] if node else layout.read[-1]
         roots = (seeds.index,) if node else tuple(self.stack.ends[:, seeds.index])
-        attr = None if node or self.stack.edge_attr is None else self.stack.edge_attr[seeds.index]
         keys = self.stack.keys if node else self.stack.edge_keys
+        seed_rows = Rows(seeds.ptr, keys[seeds.index])
         return Batch(
             step=step,
             x=inputs[0],
@@ -224,12 +227,16 @@ class Batcher:
             blocks=blocks,
             layout=layout,
             ends=tuple(torch.searchsorted(last, at) for at in roots),
-            seed_attr=attr,
-            seed_rows=Rows(seeds.ptr, keys[seeds.index]),
+            seed_edges=None if node else self._seed_edges(seeds, seed_rows),
+            seed_rows=seed_rows,
             y=labels[seeds.index],
             ego=None if slots is None else torch.where(slots == NO_SEED, -1, slots)[layout.held[0]],
             seeds=seeds,
         )
+
+    def _seed_edges(self, seeds: Seeds, rows: Rows) -> Block:
+        attr = self.stack.edge_attr
+        return side_by_side(rows, None if attr is None else attr[seeds.index], self.stack.ports[seeds.index])
 
     def slots(self, seeds: Seeds) -> Tensor | None:
         """The slot of each stack row in the batch (NO_SEED: none), where the model reads it; of several, the first."""
