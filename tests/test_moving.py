@@ -227,7 +227,8 @@ def test_both_silos_of_a_cross_edge_learn_from_it_by_half(training: dict) -> Non
     assert sorted(pool.keys[~inner].tolist()) == sorted(2 * pool.keys[~inner].unique().tolist())
     seeds = next(iter(both.epoch_seeds()))
     batch = both.make_batch(seeds, 0)
-    each = both.objective.seed_losses(forward(both, batch, training=False), batch.y, both.weights_of(batch), both.minority).detach()
+    logits = forward(both, batch, training=False)
+    each = both.objective.seed_losses(logits, batch.y, both.weights_of(batch), both.minority).detach()
     step(both, seeds)
     by_hand = [
         float((each * seeds.share)[a:b].sum() / seeds.share[a:b].sum()) for a, b in itertools.pairwise(seeds.ptr)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isthmus import methods
 from isthmus.reproduce import ce_fedgnn, ce_fedgnn_aml
 from isthmus.reproduce.ce_fedgnn import PAPER, ROUNDS, merged, on_blocks
 from isthmus.reproduce.study import Column, Row, Study, Tuning, Value
@@ -112,10 +111,5 @@ def noise(ground: Ground) -> Study:
     return ground.study("noise", "score against noise", "Figure 2", (*rows, Row("FedAvg", FEDAVG)), note)
 
 
-def has_noise() -> bool:
-    """Whether CE-FedGNN can add noise to what it releases."""
-    return "sigma" in methods.part_options(methods.get("ce-fedgnn").protect)
-
-
-MAKERS = (ablation, intervals, *((noise,) if has_noise() else ()))
+MAKERS = (ablation, intervals, noise)
 STUDIES = tuple(make(ground) for make in MAKERS for ground in (CORA, BANKS))
