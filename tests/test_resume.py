@@ -49,6 +49,7 @@ RUNS: dict[str, tuple[Any, ...]] = {
         "--set",
         "train.evaluate_every=2",
     ),
+    "sums of features": ("--method", "fedgcn", "--model", "gcn", "--set", "sync.local_steps=3"),
     "steps": ("--steps", 13, "--set", "train.batch=8"),
 }
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from isthmus.graph.features import take
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
 
@@ -17,9 +16,11 @@ if TYPE_CHECKING:
 
 def layers(run: Run, batch: Batch, this: Pass) -> Iterator[Tensor]:
     """The target rows of each layer, first to last."""
-    h = run.model.embed(batch.x, batch.x_rows, batch.ego)
-    h = h if batch.feature_row is None else take(h, batch.feature_row)
-    for layer, block in enumerate(batch.blocks):
+    ready, h = run.exchange.enter(batch, run, this)
+    if ready:
+        assert isinstance(h, Tensor)
+        yield h
+    for layer, block in list(enumerate(batch.blocks))[ready:]:
         beyond = run.exchange.beyond(layer, h, batch, run, this)
         pre = run.model.convolve(layer, beyond.rows, block, beyond.partial)
         pre = run.exchange.settle(layer, pre, batch, run, this)
