@@ -156,14 +156,16 @@ def test_batches_with_all_neighbours_are_the_whole_graph(hops: int, trim: bool) 
 
 
 def test_a_sampled_batch_does_not_depend_on_the_split_and_has_the_whole_first_layer() -> None:
-    one, three = open_run(joint(), owner=THREE * 0, training=SAMPLED), open_run(joint(), training=SAMPLED)
+    sampled = {"batch": 4, "fanout": (2, 9)}
+    one, three = (open_run(joint(), owner=owner, training=sampled) for owner in (THREE * 0, THREE))
     batch = first_batch(three)
     h = next(layers(three, batch, Pass(True, three.seed, batch.step)))
     rows = batch.layout.read[1]
     keys, key = three.stack.keys[three.stack.owned].sort().values, three.stack.keys[rows]
     whole = first_layer(open_run(joint()))[torch.searchsorted(keys, key)]
     torch.testing.assert_close(h.detach(), whole, rtol=1e-10, atol=1e-10)
-    assert 0 < len(batch.blocks[1].src) < int(three.stack.in_degree[batch.layout.held[2]].sum())
+    degree = three.stack.in_degree[batch.layout.held[2]]
+    assert torch.equal(batch.blocks[1].count, degree.clamp(max=2)) and int(degree.max()) > 2
     assert_same(train(one), train(three))
 
 

@@ -76,6 +76,8 @@ def hand_out_sums(wire: Wire, stack: Stack, boundary: Boundary, sums: Sums) -> S
     asked = wire.ask(boundary, source[~owned[source] & owned[target]].unique())
     served, halo = asked.lots(wire.silos)
     arrived = wire.move(Kind.AGGREGATES, sums.at(place[asked.served]).table(), served, halo)
-    rows = torch.cat([owned.nonzero().flatten(), asked.halo])
-    each = torch.arange(len(rows), device=rows.device)
-    return sums.under(arrived).added(each, rows, sums.one.new_ones(len(rows)), stack.rows)
+    nothing = arrived.new_zeros(1, arrived.shape[1])
+    line = torch.full_like(place, len(stack.x) + len(arrived))
+    line[owned] = place[owned]
+    line[asked.halo] = torch.arange(len(arrived), device=line.device) + len(stack.x)
+    return sums.under(torch.cat([arrived, nothing])).at(line)
