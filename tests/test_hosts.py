@@ -27,7 +27,8 @@ FIVE = torch.arange(30) % 5
 FIVE[FIVE == 3] = 0  # silo 3 owns nothing: a host with an empty silo takes part in every collective
 NOISE = {f"{what}{kind}": 0.5 for what in ("clip", "sigma") for kind in ("", "_adjoints", "_parameters", "_gradients")}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
-    *((method, "sage", {}) for method in names() if method != "centralised"),
+    *((method, "sage", {}) for method in names() if method not in ("centralised", "fedgcn")),
+    *(("fedgcn", "gcn", training) for training in ({}, {"batch": 4, "fanout": (2,)})),
     *((method, "sage", {"batch": 4, "fanout": (2,)}) for method in ("fedavg", "sync-sgd")),
     ("sync-sgd", "multi-pna", {"batch": 3, "fanout": (2,), "epochs": 2}),
     ("sync-sgd+fwd-bwd-le", "gcn", {"batch": 4, "fanout": (2,)}),

@@ -43,6 +43,19 @@ def test_disclosure_splits_parties_that_saw_different_things(tmp_path: Path) -> 
     assert titles == ["The server saw", "silo-0 saw", "silo-1 saw", "What did not cross"]
 
 
+def test_node_features_stay_at_home_unless_sums_of_them_crossed(tmp_path: Path) -> None:
+    for kind, stay in (("embeddings", True), ("aggregates", False)):
+        folder = make_run(tmp_path / kind, THREE, lines=ledger_of(list(THREE), [kind]))
+        crossed, not_crossed = in_short(read_flows(folder))
+        assert ("sums of raw node features" in crossed) != stay
+        assert not_crossed[0].startswith("node features" if stay else "edge features")
+        *seen, absent = disclosure(folder)
+        assert any(point.startswith("Node features") for point in absent.points) == stay
+        text = read(write_report(folder)).text
+        assert ("A sum over one neighbour is that neighbour's features, as they are" in text) != stay
+        assert ("did not cross: node features" in text.lower()) == stay
+
+
 def test_all_kinds_of_the_ledger_are_in_the_sheet(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", THREE, lines=ledger_of(list(THREE), [k.value for k in KINDS]))
     assert {seen.kind for part in disclosure(folder) for seen in part.seen} == {k.value for k in KINDS}

@@ -61,6 +61,7 @@ RUNS: dict[str, tuple[Any, ...]] = {
         "--set",
         "protect.sigma_parameters=0.01",
     ),
+    "sums of features": ("--method", "fedgcn", "--model", "gcn", "--set", "sync.local_steps=3"),
     "steps": ("--steps", 13, "--set", "train.batch=8"),
 }
 

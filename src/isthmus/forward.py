@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from isthmus.graph.features import Features, take
+from isthmus.graph.features import Features
 from isthmus.nn.edges import Edges
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
@@ -31,10 +31,12 @@ def layers(run: Run, batch: Batch, this: Pass) -> Iterator[Tensor]:
 
 def _steps(run: Run, batch: Batch, this: Pass) -> Iterator[_Step]:
     """The layers one after the other."""
-    h = run.model.embed(batch.x, batch.x_rows, batch.ego)
-    h = h if batch.feature_row is None else take(h, batch.feature_row)
     edge: Edges | None = None
-    for layer, block in enumerate(batch.blocks):
+    ready, h = run.exchange.enter(batch, run, this)
+    if ready:
+        assert isinstance(h, Tensor)
+        yield _Step(h, h)
+    for layer, block in list(enumerate(batch.blocks))[ready:]:
         beyond = run.exchange.beyond(layer, h, batch, run, this)
         edge = run.model.edges(layer, beyond.rows, block, edge)
         pre = run.model.convolve(layer, beyond.rows, block, edge, beyond.partial)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from isthmus.errors import IsthmusError, unknown
+from isthmus.exchange.aggregates import FeatureSums
 from isthmus.exchange.base import Exchange, Nothing
 from isthmus.exchange.layerwise import LayerWise
 from isthmus.exchange.moving import MovingAverage
@@ -131,6 +132,14 @@ def fedgnn_st() -> Method:
     summary = "boundary embeddings every 32 steps, read as they were computed"
     parts: dict[str, Any] = {"exchange": MovingAverage(gamma=1.0), "sync": GradientAverage(beta=1.0)}
     return Method("fedgnn-st", summary, _MOVING, **parts)
+
+
+@method
+def fedgcn() -> Method:
+    """Sums of neighbours' features over all silos, once, before FedAvg in rounds of 32 steps; the model must be gcn."""
+    summary = "FedAvg of a gcn, sums of neighbours' features exchanged once before training"
+    parts: dict[str, Any] = {"exchange": FeatureSums(), "sync": FedAvg(local_steps=32, weights="silos")}
+    return Method("fedgcn", summary, "Yao et al. 2023", **parts)
 
 
 for _base in (local, fedavg, sync_sgd):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus.errors import IsthmusError, unknown
 from isthmus.graph.agree import agree_far_degrees, agree_far_ports
-from isthmus.graph.features import Features
+from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
 from isthmus.nn.monoid import State
 from isthmus.nn.norm import Pass
@@ -55,6 +55,11 @@ class Exchange:
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Who expands which node; here each silo expands what it knows by itself."""
         return Sampler(stack, fanout, run.seed, directed)
+
+    def enter(self, batch: Batch, run: Run, this: Pass) -> tuple[int, Features]:
+        """How many layers are ready when a pass begins, and what the next one reads: here none, embedded features."""
+        h = run.model.embed(batch.x, batch.x_rows, batch.ego)
+        return 0, h if batch.feature_row is None else take(h, batch.feature_row)
 
     def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
         """Before layer ``layer`` reads its source rows (and after the last layer, before both ends of an edge meet)."""

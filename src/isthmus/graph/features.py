@@ -86,6 +86,19 @@ def values(x: Features) -> Tensor:
     return x.value if isinstance(x, SparseRows) else x
 
 
+def weighted_sums(x: Features, source: Tensor, target: Tensor, weight: Tensor, rows: int) -> Features:
+    """Row t of ``rows``: the sum of weight_e times row source_e over all e with target_e = t; sparse where x is."""
+    matrix = torch.sparse_coo_tensor(torch.stack((target, source)), weight, (rows, len(x))).coalesce()
+    if isinstance(x, Tensor):
+        total: Tensor = torch.sparse.mm(matrix, x)
+        return total
+    entries = torch.sparse_coo_tensor(torch.stack((x.row, x.index)), x.value, x.shape)
+    found = torch.sparse.mm(matrix, entries).coalesce()
+    row, index = found.indices()
+    ptr = torch.searchsorted(row, torch.arange(rows + 1, device=row.device))
+    return SparseRows(ptr, index, found.values(), x.width)
+
+
 def concat(parts: list[Features]) -> Features:
     """Rows of several parts under each other; all dense or all sparse."""
     if all(isinstance(part, Tensor) for part in parts):

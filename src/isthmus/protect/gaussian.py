@@ -21,9 +21,10 @@ SECRETS = ("", "seed", "random")
 class Gaussian(Protect):
     r"""x <- x min(1, clip / ||x||) + N(0, sigma^2 I), for each row or whole payload x that leaves.
 
-    ``clip`` and ``sigma`` are those of released rows of nodes, the others those of adjoints, of weights (W) and of
-    gradients (G). With clip = infinity and sigma = 0, the default, nothing is done and nothing is claimed. Noise is
-    drawn once for a released row: all receivers get the same. ``delta`` and ``neighbours`` are those of the accountant.
+    ``clip`` and ``sigma`` are those of released rows of nodes (embeddings, and sums of features), the others those of
+    adjoints, of weights (W) and of gradients (G). With clip = infinity and sigma = 0, the default, nothing is done and
+    nothing is claimed. Noise is drawn once for a released row: all receivers get the same. ``delta`` and
+    ``neighbours`` are those of the accountant.
     ``secrets``: noise comes from the ``seed`` (a simulation), or from ``random`` secrets of each silo; empty: the seed
     where all silos live in one process, else secrets.
     """
@@ -41,6 +42,7 @@ class Gaussian(Protect):
     secrets: str = ""
     _suffix: ClassVar[dict[Kind, str]] = {
         Kind.EMBEDDINGS: "",
+        Kind.AGGREGATES: "",
         Kind.ADJOINTS: "_adjoints",
         Kind.PARAMETERS: "_parameters",
         Kind.GRADIENTS: "_gradients",
@@ -48,7 +50,7 @@ class Gaussian(Protect):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for suffix in self._suffix.values():
+        for suffix in dict.fromkeys(self._suffix.values()):
             clip, sigma = getattr(self, f"clip{suffix}"), getattr(self, f"sigma{suffix}")
             if not clip > 0:
                 raise IsthmusError(f"protect.clip{suffix} is {clip}; it must be positive (inf: no clipping).")

@@ -9,7 +9,7 @@ from isthmus.protect.base import hides
 from isthmus.run.folder import RunFolder
 from isthmus.run.summary import Flow, is_merged, rank, read_flows
 from isthmus.run.text import bytes_text, list_names, party_order
-from isthmus.run.words import NEVER, WORDS
+from isthmus.run.words import WORDS, never
 from isthmus.wire.ledger import SERVER_NAME, Kind
 
 
@@ -116,16 +116,17 @@ def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
     kinds = {flow.kind for flow in flows}
     order = sorted(WORDS, key=lambda kind: -rank(kind))
     crossed = [WORDS[kind].name for kind in order if kind in kinds]
-    return crossed, [NEVER, *(WORDS[kind].name for kind in order if kind not in kinds)]
+    return crossed, [never(kinds), *(WORDS[kind].name for kind in order if kind not in kinds)]
 
 
 def _absent(flows: Sequence[Flow]) -> Paragraph:
     """Kinds without a line in the ledger, and what has no kind at all."""
     raw, *names = in_short(flows)[1]
-    rows = any(f.kind == Kind.EMBEDDINGS for f in flows)
+    kinds = {flow.kind for flow in flows}
     first = f"{raw.capitalize()} as they are: the wire has no kind of message for them"
-    first += ", but embeddings are computed from them." if rows else "."
-    points = (first, *(f"{name[0].upper()}{name[1:]}." for name in names))
+    first += ", but embeddings are computed from them" if Kind.EMBEDDINGS in kinds else ""
+    first += ", but sums of node features run along edges" if Kind.AGGREGATES in kinds else ""
+    points = (f"{first}.", *(f"{name[0].upper()}{name[1:]}." for name in names))
     return Paragraph("What did not cross", "The ledger holds no line for any of these.", points=points)
 
 

@@ -66,7 +66,7 @@ def write_releases(run: Run, folder: Path) -> None:
             fixed = {"kind": [kind.value] * len(at), "layer": [layer] * len(at)}
             here = {"silo": [silo[i] for i in at.tolist()], "node": [node[i] for i in at.tolist()]}
             parts.append(pa.table({**here, **fixed, "releases": counts[at].tolist()}))
-            if kind != Kind.ADJOINTS:
+            if kind == Kind.EMBEDDINGS:
                 rows[f"{kind.value}/{layer}"] = releases.get(LEFT, kind, layer).cpu()[at].contiguous()
     if parts:
         suffix = f"-host-{run.wire.host}" if run.wire.host else ""

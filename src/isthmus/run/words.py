@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from isthmus.wire.ledger import Kind
@@ -96,5 +97,19 @@ WORDS: dict[Kind, Words] = {
         "The prediction and the true label of every evaluated node or edge, one by one.",
         "These are individual records, labels included.",
     ),
+    Kind.AGGREGATES: Words(
+        "sums of raw node features",
+        "Sums of the raw features of nodes and their neighbours, weighted by degrees.",
+        "A sum over one neighbour is that neighbour's features, as they are: its weight is known or easily guessed. "
+        "From sums over a few, and from what a silo knows itself, single nodes' features can be worked out.",
+        peer="Sums of raw node features, weighted by degrees: what the sender's nodes add up to at one of this silo's "
+        "nodes and, where two hops are summed, the whole sum of a node of the sender over itself and all its "
+        "neighbours, also those in silos that share no edge with this one.",
+    ),
 }
-NEVER = "node features, edge features and edges inside a silo"  # the wire has no kind of message for them
+
+
+def never(kinds: Collection[str]) -> str:
+    """What the wire has no kind of message for, except that sums of node features are among what crossed."""
+    inside = "edge features and edges inside a silo"
+    return inside if Kind.AGGREGATES in kinds else f"node features, {inside}"

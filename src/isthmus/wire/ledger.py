@@ -31,6 +31,7 @@ class Kind(StrEnum):
     ADJOINTS = "adjoints"
     METRICS = "metrics"
     SCORES = "scores"
+    AGGREGATES = "aggregates"
 
 
 KINDS = tuple(Kind)

@@ -11,7 +11,7 @@ COUNTS, LEFT, PLAIN = "counts", "left", "plain"
 
 
 class Releases:
-    """By kind and layer: how often each row left (once, whoever received it), and the row as it left last.
+    """By kind and layer: how often each row left (once, whoever received it), and each embedding as it left last.
 
     Rows are numbered as in the stack, owned and halo rows of one silo after the other. ``plain`` are the rows that
     noise was added to. They stay with the host that released them, and are checkpointed as ``state``.
@@ -32,7 +32,7 @@ class Releases:
             self.state[f"{COUNTS}/{name}"] = torch.zeros(self.rows, dtype=torch.int32, device=row.device)
         counts = self.state[f"{COUNTS}/{name}"]
         counts.index_copy_(0, row, counts.index_select(0, row) + 1)  # one more, however often a row is listed
-        if kind != Kind.ADJOINTS:
+        if kind == Kind.EMBEDDINGS:
             self._keep(f"{LEFT}/{name}", row, left)
         if plain is not None:
             self._keep(f"{PLAIN}/{name}", row, plain)
