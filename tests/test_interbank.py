@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import chi2_contingency, ks_2samp, kstest
 
 from isthmus.data import load
 from isthmus.data.aml_file import COLUMNS
 from isthmus.data.interbank import CURRENCIES, Interbank, Traffic, simulate
 from isthmus.data.laundering import PATTERNS, launder
+from isthmus.data.simulated import simulated
 from isthmus.data.write_aml import ATTEMPTS, TRANSACTIONS, simulate_aml
 from isthmus.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, VALID
@@ -59,6 +61,14 @@ def test_what_is_written_is_what_is_loaded(folder: Path, traffic: Traffic) -> No
     day = traffic.minute // 1440
     assert np.array_equal(graph.edge_split, np.select([day < 8, day == 8], [TRAIN, VALID], TEST))
     assert graph.schema.edge_features == 4 + 2 * (len(CURRENCIES) + 1) + 7
+
+
+def test_the_graph_needs_no_file(folder: Path) -> None:
+    from_file, straight = load(str(folder / TRANSACTIONS)), simulated(WISH)
+    assert np.array_equal(from_file.ids, straight.ids) and from_file.schema == straight.schema
+    assert np.array_equal(from_file.columns["bank"], straight.columns["bank"])
+    for name in ("x", "edge_index", "edge_attr", "edge_time", "edge_y", "edge_split"):
+        assert torch.equal(getattr(from_file, name), getattr(straight, name)), name
 
 
 def test_the_header_is_the_public_one(folder: Path) -> None:

@@ -28,7 +28,11 @@ def aml(path: str = SMALL, folder: str | None = None, valid_from: float = 8.0, t
     validation and test begin: two day numbers (the first day of the file is 0), or two shares of all transactions in
     order of time.
     """
-    transfers = read_transfers(_place(path, folder))
+    return graph_of(read_transfers(_place(path, folder)), valid_from, test_from)
+
+
+def graph_of(transfers: Transfers, valid_from: float = 8.0, test_from: float = 9.0) -> Graph:
+    """Transactions as a graph, wherever they come from."""
     split = _split(transfers, valid_from, test_from)
     ids, banks, ends = _accounts(transfers)
     attributes, names = _attributes(transfers, split == TRAIN)
@@ -95,16 +99,15 @@ def _accounts(transfers: Transfers) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
     An account is the pair of bank and number, because banks number their accounts independently of each other.
     """
-    import pyarrow as pa
-
     bank, account = transfers.bank, transfers.account
     pairs = bank.code.astype(np.int64) * len(account.names) + account.code
-    coded = pa.array(pairs).dictionary_encode()  # in order of first appearance, senders first
-    known = coded.dictionary.to_numpy()
+    values, first, row = np.unique(pairs, return_index=True, return_inverse=True)
+    appearance = np.argsort(first)  # rows are numbered as accounts appear, senders first
+    known = values[appearance]
     banks = np.array(bank.names)[known // len(account.names)]
     numbers = np.array(account.names)[known % len(account.names)]
     ids = np.char.add(np.char.add(banks, ":"), numbers)
-    ends = coded.indices.to_numpy().astype(np.int64).reshape(2, -1)
+    ends = np.argsort(appearance)[row].reshape(2, -1)
     return ids, banks, ends
 
 

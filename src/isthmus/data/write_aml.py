@@ -18,12 +18,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from isthmus.data.aml_file import COLUMNS
-from isthmus.data.interbank import BITCOIN, CURRENCIES, FORMATS, Interbank, Traffic, simulate
+from isthmus.data.interbank import CURRENCIES, Interbank, Traffic, simulate
 from isthmus.data.laundering import PATTERNS
+from isthmus.data.simulated import FIRST_DAY, FORMAT_NAMES, account_names, bank_names
 from isthmus.errors import IsthmusError
 
 TRANSACTIONS, ATTEMPTS = "Interbank_Trans.csv", "Interbank_Patterns.txt"
-FIRST_DAY = np.datetime64("2022-09-01T00:00", "m")
 CHUNK = 250_000  # rows written at once
 
 Tell = Callable[[int, int], None]  # rows written, and rows in all
@@ -61,12 +61,10 @@ class _Words:
     """The texts that rows refer to by number."""
 
     def __init__(self, traffic: Traffic) -> None:
-        banks = int(traffic.bank.max()) + 1
-        width = max(3, len(str(banks)) + 1)  # public bank numbers begin with 0
-        self.bank = pa.array([f"{number:0{width}}" for number in range(1, banks + 1)])
-        self.account = pa.array([f"8{number:07X}0" for number in range(len(traffic.bank))])
+        self.bank = pa.array(bank_names(traffic))
+        self.account = pa.array(account_names(traffic))
         self.currency = pa.array(list(CURRENCIES))
-        self.format = pa.array([*FORMATS, list(CURRENCIES)[BITCOIN]])
+        self.format = pa.array(FORMAT_NAMES)
         minutes = np.arange(int(traffic.minute.max()) + 1)
         texts = np.datetime_as_string(FIRST_DAY + minutes).tolist()
         self.minute = pa.array([text.replace("-", "/").replace("T", " ") for text in texts])
