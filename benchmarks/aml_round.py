@@ -40,17 +40,17 @@ from isthmus.train import step
 from isthmus.wire.base import LocalWire
 
 _T = TypeVar("_T")
-K, SILOS, BANKS = 32, 4, 500
+SILOS, BANKS = 4, 500
 ACCOUNTS = 515_000 / 5_100_000  # for each transaction, as in HI-Small
 BATCH, FANOUT = 1024, (100, 100)
 HIDDEN = {"pna": 20, "gin": 66}  # those of the public models of this data
 PUBLISHED = {"pna": {"ce-fedgnn": 29.45, "fedavg": 28.78}, "gin": {"ce-fedgnn": 22.68, "fedavg": 18.79}}
-STEPS_OF_A_ROUND = {"sync": {"local_steps": K}}
+# The method of the catalogue, and what is changed in it besides the steps of a round.
 METHODS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
-    "ce-fedgnn": ("ce-fedgnn", STEPS_OF_A_ROUND),
-    "fedgnn-st": ("fedgnn-st", STEPS_OF_A_ROUND),
-    "fedavg": ("fedavg", STEPS_OF_A_ROUND),  # transfers between silos are left out, three of four
-    "fedavg-placeholder": ("fedavg", {**STEPS_OF_A_ROUND, "exchange": {"halo": "placeholder"}}),  # they are kept
+    "ce-fedgnn": ("ce-fedgnn", {}),
+    "fedgnn-st": ("fedgnn-st", {}),
+    "fedavg": ("fedavg", {}),  # transfers between silos are left out, three of four
+    "fedavg-placeholder": ("fedavg", {"exchange": {"halo": "placeholder"}}),  # they are kept
     "sync-sgd+fwd-bwd-le": ("sync-sgd+fwd-bwd-le", {}),
 }
 
@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--transactions", type=int, default=5_100_000)
     parser.add_argument("--model", choices=tuple(HIDDEN), default="pna")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--steps", type=int, default=32, help="of a round; the published seconds are those of 32")
     parser.add_argument("--threads", type=int, default=1, help="of the processor")
     parser.add_argument("--rounds", type=int, default=3, help="that are timed, after one that warms up")
     parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=list(METHODS), metavar="METHOD")
@@ -77,9 +78,9 @@ def main() -> None:
     print(f"{options.device}, {options.model}, {kernels.describe(torch.device(options.device))}")
     rows: dict[str, Job] = {}
     for name in options.methods:
-        run = open_run(federation, name, options.model, options.device)
+        run = open_run(federation, name, options)
         if options.profile:
-            each = rounds(run, options.device)
+            each = rounds(run, options)
             next(each)
             print("\n".join([name, *hot_spots(partial(next, each), 40)]))
             continue
@@ -88,7 +89,7 @@ def main() -> None:
     record(
         options.json,
         f"{options.threads} thread(s), {torch.cuda.get_device_name() if options.device == 'cuda' else 'no GPU'}",
-        transactions=options.transactions, model=options.model, device=options.device, steps_of_a_round=K,
+        transactions=options.transactions, model=options.model, device=options.device, steps_of_a_round=options.steps,
         seconds_before_training=stages, published_seconds=PUBLISHED[options.model], rows=rows,
     )  # fmt: skip
 
@@ -113,22 +114,25 @@ def timed(seconds: dict[str, float], name: str, work: Callable[[], _T]) -> _T:
     return result
 
 
-def open_run(federation: Federation, name: str, model: str, device: str) -> Run:
+def open_run(federation: Federation, name: str, options: argparse.Namespace) -> Run:
+    """A fresh run on the same silos, with an empty ledger and no peaks of memory."""
     forget_peak()
-    if device == "cuda":
+    if options.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     federation.wire.ledger.lines()
     federation.wire.ledger.pages.clear()
     base, changes = METHODS[name]
     method: Method = adjust(get(base), changes)
-    shape = replace(MODELS["multi-pna"], name=model, layers=2, hidden=HIDDEN[model])
+    if not method.sync.lockstep:
+        method = adjust(method, {"sync": {"local_steps": options.steps}})
+    shape = replace(MODELS["multi-pna"], name=options.model, layers=2, hidden=HIDDEN[options.model])
     batch = BATCH * SILOS if method.batches == "joint" else BATCH
     settings = TrainConfig(epochs=10**6, evaluate_every=10**6, batch=batch, fanout=FANOUT, lr=6e-4, messages="past")
-    return Run(federation, method, shape, settings, SEED, device)
+    return Run(federation, method, shape, settings, SEED, options.device)
 
 
-def rounds(run: Run, device: str) -> Iterator[float]:
+def rounds(run: Run, options: argparse.Namespace) -> Iterator[float]:
     """Train without validation, for as long as somebody asks; the seconds of each round."""
     began = time.perf_counter()
     while True:
@@ -140,8 +144,8 @@ def rounds(run: Run, device: str) -> Iterator[float]:
             if run.round_starts:
                 run.exchange.round_end(run)
                 run.sync.round_end(run)
-            if run.step % K == 0:
-                wait_for(device)
+            if run.step % options.steps == 0:
+                wait_for(options.device)
                 yield time.perf_counter() - began
                 began = time.perf_counter()
         run.epoch += 1
@@ -149,7 +153,7 @@ def rounds(run: Run, device: str) -> Iterator[float]:
 
 def measure(run: Run, options: argparse.Namespace) -> Job:
     """Seconds, bytes, memory and shares of one method."""
-    each = rounds(run, options.device)
+    each = rounds(run, options)
     first = next(each)
     before = run.wire.ledger.by_kind()
     seconds = [next(each) for _ in range(options.rounds)]
