@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from isthmus.errors import IsthmusError
 from isthmus.federation import open_federation
 from isthmus.graph.handshake import agree_schema, compare_edges, plan_halo
-from isthmus.graph.silo import Silo, merge, split_graph
+from isthmus.graph.silo import Silo, merge, parallel_rank, split_graph
 from isthmus.wire.base import LocalWire
 from tests.small import small_graph
 
@@ -137,6 +137,19 @@ def test_class_names_become_the_union_and_labels_follow() -> None:
     assert torch.equal(agreed[0].y, silos[0].y * 2)
     assert torch.equal(agreed[2].y, silos[2].y)
     assert bool((agreed[1].y == -1).all())
+
+
+@pytest.mark.parametrize("known", ["time and attributes", "time", "attributes", "neither"])
+def test_parallel_edges_are_numbered_by_time_attributes_and_place(known: str) -> None:
+    made = torch.Generator().manual_seed(0)
+    pair, when = (torch.randint(high, (200,), generator=made) for high in (40, 3))
+    look = torch.randint(2, (200, 3), generator=made).float()
+    time, attr = (when if "time" in known else None), (look if "attributes" in known else None)
+    shown = [() if attr is None else tuple(row) for row in look.tolist()]
+    times = [0] * 200 if time is None else when.tolist()
+    places = sorted(range(200), key=lambda e: (int(pair[e]), times[e], shown[e], e))
+    rank = [sum(int(pair[other] == pair[e]) for other in places[: places.index(e)]) for e in range(200)]
+    assert parallel_rank(pair, time, attr).tolist() == rank
 
 
 def test_both_ends_number_parallel_edges_alike_whatever_their_order() -> None:

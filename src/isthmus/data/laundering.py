@@ -26,6 +26,8 @@ class Pattern:
     """One type, with the range of widths and the longest duration (days) found in HI-Small_Patterns.txt.
 
     A leg has as many transactions as the attempt's width; the second one of gather-scatter has a width of its own.
+    ``stream`` numbers, from the places of transactions in their legs, the sums of money that they pass on: those of one
+    stream are about the same in dollars, as in the public file. None: every transaction is a sum of its own.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Pattern:
     members: Callable[[np.ndarray, np.ndarray], np.ndarray]
     legs: tuple[Leg, ...]
     own_width: bool = False
+    stream: Callable[[np.ndarray], np.ndarray] | None = None
 
     def leg_widths(self, widths: np.ndarray) -> list[np.ndarray]:
         """How many transactions each leg of each attempt has; ``widths`` is [attempts, 2]."""
@@ -43,6 +46,16 @@ class Pattern:
 
 def _hub(i: np.ndarray) -> np.ndarray:
     return np.zeros_like(i)
+
+
+def _one_sum(i: np.ndarray) -> np.ndarray:
+    """All transactions hand the same sum on."""
+    return np.zeros_like(i)
+
+
+def _one_sum_each(i: np.ndarray) -> np.ndarray:
+    """What comes in by the first leg goes out by the second, at the same place."""
+    return i
 
 
 # All types are about equally frequent in the public file: 40 to 54 of 370 attempts.
@@ -67,9 +80,20 @@ PATTERNS = (
         4.0,
         lambda w, v: w + 2,
         (lambda i, w, v: (_hub(i), i + 1), lambda i, w, v: (i + 1, w + 1)),
+        stream=_one_sum_each,
     ),
-    Pattern("CYCLE", ":  Max {} hops", (2, 12), 4.0, lambda w, v: w, (lambda i, w, v: (i, (i + 1) % w),)),
-    Pattern("RANDOM", ":  Max {} hops", (1, 11), 4.0, lambda w, v: w + 1, (lambda i, w, v: (i, i + 1),)),
+    Pattern(
+        "CYCLE",
+        ":  Max {} hops",
+        (2, 12),
+        4.0,
+        lambda w, v: w,
+        (lambda i, w, v: (i, (i + 1) % w),),
+        stream=_one_sum,
+    ),
+    Pattern(
+        "RANDOM", ":  Max {} hops", (1, 11), 4.0, lambda w, v: w + 1, (lambda i, w, v: (i, i + 1),), stream=_one_sum
+    ),
     Pattern("BIPARTITE", "", (1, 15), 2.0, lambda w, v: 2 * w, (lambda i, w, v: (i, w + i),)),
     Pattern(
         "STACK",
@@ -78,8 +102,11 @@ PATTERNS = (
         4.0,
         lambda w, v: 3 * w,
         (lambda i, w, v: (i, w + i), lambda i, w, v: (w + i, 2 * w + i)),
+        stream=_one_sum_each,
     ),
 )
+
+WIDEST = max(pattern.widths[1] for pattern in PATTERNS)
 
 
 @dataclass(frozen=True)
@@ -92,6 +119,7 @@ class Attempts:
     source: np.ndarray  # [transactions] account
     target: np.ndarray  # [transactions] account
     time: np.ndarray  # [transactions] days since the beginning
+    stream: np.ndarray  # [transactions] which of all sums of money each passes on
 
 
 def launder(rng: np.random.Generator, budget: int, days: int, draw: Draw) -> Attempts:
@@ -100,12 +128,12 @@ def launder(rng: np.random.Generator, budget: int, days: int, draw: Draw) -> Att
     ``draw`` picks accounts. An account takes part in an attempt once.
     """
     kind, widths = _choose(rng, budget)
-    attempt, payer, payee = _transactions(kind, widths)
+    attempt, payer, payee, stream = _transactions(kind, widths)
     count = _per_kind(kind, lambda pattern, at: pattern.members(widths[at, 0], widths[at, 1]))
     account = _distinct(draw, np.repeat(np.arange(len(kind)), count))
     first = (np.cumsum(count) - count)[attempt]
     time = _times(rng, kind, attempt, days)
-    return Attempts(kind, widths[:, 0], attempt, account[first + payer], account[first + payee], time)
+    return Attempts(kind, widths[:, 0], attempt, account[first + payer], account[first + payee], time, stream)
 
 
 def _per_kind(kind: np.ndarray, value: Callable[[Pattern, np.ndarray], np.ndarray]) -> np.ndarray:
@@ -129,19 +157,20 @@ def _choose(rng: np.random.Generator, budget: int) -> tuple[np.ndarray, np.ndarr
     return kind[fits], widths[fits]
 
 
-def _transactions(kind: np.ndarray, widths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Attempt, payer and payee (members) of every transaction, by attempt, leg and place."""
-    parts = [np.empty((5, 0), dtype=np.int64)]
+def _transactions(kind: np.ndarray, widths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Attempt, payer and payee (members) and stream of money of every transaction, by attempt, leg and place."""
+    parts = [np.empty((6, 0), dtype=np.int64)]
     for number, pattern in enumerate(PATTERNS):
         at = np.flatnonzero(kind == number)
         for leg, length in enumerate(pattern.leg_widths(widths[at])):
             place = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
             attempt = np.repeat(at, length)
             ends = pattern.legs[leg](place, *widths[attempt].T)
-            parts.append(np.stack([place, np.full_like(place, leg), attempt, *ends]))
+            sums = leg * WIDEST + place if pattern.stream is None else pattern.stream(place)
+            parts.append(np.stack([place, np.full_like(place, leg), attempt, *ends, attempt * 2 * WIDEST + sums]))
     every = np.concatenate(parts, axis=1)
-    attempt, payer, payee = every[2:, np.lexsort(every[:3])]
-    return attempt, payer, payee
+    attempt, payer, payee, stream = every[2:, np.lexsort(every[:3])]
+    return attempt, payer, payee, np.unique(stream, return_inverse=True)[1]
 
 
 def _distinct(draw: Draw, attempt: np.ndarray) -> np.ndarray:

@@ -85,15 +85,26 @@ def parallel_rank(pair: Tensor, time: Tensor | None, attr: Tensor | None) -> Ten
         return rank
     member = again.clone()
     member[:-1] |= again[1:]
-    edges = order[member].numpy()
-    columns = [] if attr is None else [attr[edges, j].numpy() for j in reversed(range(attr.shape[1]))]
-    columns += [] if time is None else [time[edges].numpy()]
-    edges = edges[np.lexsort((edges, *columns, pair[edges].numpy()))]
+    edges = _by_time_and_attributes(order[member].numpy(), pair, time, attr)
     group = pair[edges].numpy()
     first = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
     length = np.diff(np.append(first, len(group)))
     rank[edges] = torch.from_numpy(np.arange(len(group)) - np.repeat(first, length))
     return rank
+
+
+def _by_time_and_attributes(edges: np.ndarray, pair: Tensor, time: Tensor | None, attr: Tensor | None) -> np.ndarray:
+    """Edges in the order of (pair, time, attributes, place); attributes are read only where time leaves a tie."""
+    keys = [pair[edges].numpy()] if time is None else [time[edges].numpy(), pair[edges].numpy()]
+    order = np.lexsort((edges, *keys))
+    if attr is None or not attr.shape[1]:
+        return edges[order]
+    same = np.all([key[order][1:] == key[order][:-1] for key in keys], axis=0)
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    rows = order[tied]
+    columns = [attr[edges[rows], j].numpy() for j in reversed(range(attr.shape[1]))]
+    order[tied] = rows[np.lexsort((edges[rows], *columns, *(key[rows] for key in keys)))]
+    return edges[order]
 
 
 def split_graph(graph: Graph, owner: Tensor, silos: int, names: Sequence[str] | None = None) -> list[Silo]:

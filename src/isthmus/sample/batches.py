@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -89,6 +90,10 @@ class _Side:
         return _Side(self.forward, self.edge[at], self.near[at], self.towards[at], kept)
 
 
+def _ego(slots: Tensor) -> Tensor:
+    return torch.where(slots == NO_SEED, -1, slots)
+
+
 class Batcher:
     """Makes batches out of seeds, on the whole stack or on samples of it."""
 
@@ -159,8 +164,13 @@ class Batcher:
     def _feature_rows(self, at: Tensor) -> Tensor:
         """The rows of x that stack rows use; where halo rows come from their owners, x holds owned rows only."""
         if self.halo:
-            return (self.stack.owned.cumsum(0) - 1)[at]
+            return self._among_owned[at]
         return at if self.stack.feature_row is None else self.stack.feature_row[at]
+
+    @cached_property
+    def _among_owned(self) -> Tensor:
+        """How many owned rows lie before each: [rows]."""
+        return self.stack.owned.cumsum(0) - 1
 
     def _sides(self, sample: Sample | None) -> list[_Side]:
         """The edges of a sample (None: all), incoming and for directed models outgoing ones too."""
@@ -185,7 +195,7 @@ class Batcher:
         return made[0]
 
     def _edges(self, side: _Side, s: Tensor, t: Tensor, sources: Rows, targets: Rows, own: Tensor | None) -> Block:
-        ports = self.stack.ports[side.edge]
+        ports = self.stack.ports.index_select(0, side.edge)
         degree = self.stack.in_degree if side.forward else self.stack.out_degree
         return Block(
             src=torch.searchsorted(s, side.near),
@@ -193,7 +203,7 @@ class Batcher:
             sources=sources,
             targets=targets,
             own=own,
-            attr=None if self.stack.edge_attr is None else self.stack.edge_attr[side.edge],
+            attr=None if self.stack.edge_attr is None else self.stack.edge_attr.index_select(0, side.edge),
             ports=ports if side.forward else ports.flip(1),
             src_degree=degree[s] if self.degrees else None,
             dst_degree=degree[t] if self.degrees else None,
@@ -230,7 +240,7 @@ class Batcher:
             seed_edges=None if node else self._seed_edges(seeds, seed_rows),
             seed_rows=seed_rows,
             y=labels[seeds.index],
-            ego=None if slots is None else torch.where(slots == NO_SEED, -1, slots)[layout.held[0]],
+            ego=None if slots is None else _ego(slots[layout.held[0]]),
             seeds=seeds,
         )
 

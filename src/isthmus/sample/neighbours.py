@@ -70,16 +70,17 @@ class Sampler:
 def pick(adjacency: Adjacency, rows: Tensor, fanout: int, key: int, edge_keys: Tensor) -> Tensor:
     """Positions in the adjacency of at most ``fanout`` edges of each row (-1: all), without replacement."""
     degree = adjacency.degree[rows]
-    few = torch.ones_like(degree, dtype=torch.bool) if fanout < 0 else degree <= fanout
-    whole = spread(adjacency.ptr[rows[few]], degree[few])
-    many, size = rows[~few], degree[~few]
+    start = adjacency.ptr[rows]
+    many = (degree > fanout).nonzero().flatten() if fanout >= 0 else rows[:0]
     if not len(many):
-        return whole
+        return spread(start, degree)
+    few = (degree <= fanout).nonzero().flatten()
+    whole, many, size = spread(start[few], degree[few]), rows[many], degree[many]
     at = spread(adjacency.ptr[many], size)
     by_hash = torch.argsort(draw(key, edge_keys[adjacency.edge[at]]))
-    row = torch.repeat_interleave(torch.arange(len(many), device=rows.device), size)
+    row = torch.repeat_interleave(torch.arange(len(many), device=rows.device), size, output_size=len(at))
     order = by_hash[torch.argsort(row[by_hash], stable=True)]
-    rank = torch.arange(len(at), device=rows.device) - torch.repeat_interleave(size.cumsum(0) - size, size)
+    rank = torch.arange(len(at), device=rows.device) - (size.cumsum(0) - size)[row]
     return torch.cat([whole, at[order[rank < fanout]]])
 
 
@@ -87,4 +88,4 @@ def spread(start: Tensor, length: Tensor) -> Tensor:
     """The integers start[i] .. start[i] + length[i] - 1 for every i, one after the other."""
     first = length.cumsum(0) - length
     total = int(length.sum())
-    return torch.arange(total, device=start.device) + torch.repeat_interleave(start - first, length)
+    return torch.arange(total, device=start.device) + torch.repeat_interleave(start - first, length, output_size=total)
