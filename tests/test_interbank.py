@@ -71,14 +71,6 @@ def test_the_graph_needs_no_file(folder: Path) -> None:
         assert torch.equal(getattr(from_file, name), getattr(straight, name)), name
 
 
-def test_the_graph_needs_no_file(folder: Path) -> None:
-    from_file, straight = load(str(folder / TRANSACTIONS)), simulated(WISH)
-    assert np.array_equal(from_file.ids, straight.ids) and from_file.schema == straight.schema
-    assert np.array_equal(from_file.columns["bank"], straight.columns["bank"])
-    for name in ("x", "edge_index", "edge_attr", "edge_time", "edge_y", "edge_split"):
-        assert torch.equal(getattr(from_file, name), getattr(straight, name)), name
-
-
 def test_the_header_is_the_public_one(folder: Path) -> None:
     with open(folder / TRANSACTIONS) as file:
         header, line = file.readline(), file.readline()
