@@ -10,12 +10,13 @@ from torch import Tensor
 
 from isthmus import methods
 from isthmus.errors import IsthmusError
+from isthmus.evaluate import predict
 from isthmus.exchange.base import Beyond, Nothing
 from isthmus.exchange.layerwise import LayerWise
 from isthmus.exchange.moving import MovingAverage
 from isthmus.federation import open_federation
 from isthmus.forward import forward
-from isthmus.graph.graph import Graph
+from isthmus.graph.graph import TEST, Graph
 from isthmus.graph.silo import split_graph
 from isthmus.methods import Method
 from isthmus.nn.model import MODELS
@@ -304,3 +305,23 @@ def test_the_correction_needs_halves() -> None:
 def test_raw_features_are_never_released() -> None:
     with pytest.raises(IsthmusError, match=r"model\.embed=true"):
         run_method("ce-fedgnn", small_graph(30, 140), THREE, 3, model_options={"embed": False})
+
+
+@pytest.mark.parametrize("training", [{}, {"batch": 3}], ids=["full", "sampled"])
+def test_fresh_scores_are_those_of_the_whole_graph(training: dict[str, Any]) -> None:
+    """Each silo's test nodes get the logits that one party with all nodes, and the same parameters, would give them."""
+    graph, options = small_graph(30, 140), {"sync": {"local_steps": 2}}
+    training = {**training, "fanout": (-1,)}
+    ours = run_method("ce-fedgnn", graph, THREE, 3, "gcn", options=options, **training).run
+    stale = {**options, "exchange": {"score": "released"}}
+    other = run_method("ce-fedgnn", graph, THREE, 3, "gcn", options=stale, **training).run
+    whole = run_method("centralised", graph, THREE, 3, "gcn", **training).run
+    for name, tensor in whole.sets.everything().items():
+        tensor.copy_(ours.sets.everything()[name][:1])
+        other.sets.everything()[name].copy_(ours.sets.everything()[name])
+    expected, _, at = predict(whole, TEST)
+    by_key = dict(zip(whole.stack.keys[at].tolist(), expected, strict=True))
+    for run, same in ((ours, True), (other, False)):
+        logits, _, index = predict(run, TEST)
+        wanted = torch.stack([by_key[key] for key in run.stack.keys[index].tolist()])
+        assert torch.allclose(logits, wanted, rtol=1e-10, atol=1e-12) == same

@@ -177,13 +177,18 @@ def counted(result: Result, kind: Kind, layer: int) -> dict[int, int]:
     return found
 
 
-def test_twelve_nodes_with_known_release_counts() -> None:
-    """Six full steps in rounds of two: every boundary node leaves three times at each of two layers."""
+@pytest.mark.parametrize(("score", "times"), [("released", 3), ("fresh", 3 + 3 + 2)])
+def test_twelve_nodes_with_known_release_counts(score: str, times: int) -> None:
+    """Six full steps in rounds of two: every boundary node leaves three times at each of two layers.
+
+    Scored with fresh rows, it leaves three times more for validations, and twice at the end.
+    """
     graph = small_graph()
-    result = trained("ce-fedgnn", {"sigma": 0.5}, graph, epochs=6, options={"sync": {"local_steps": 2}})
+    options = {"sync": {"local_steps": 2}, "exchange": {"score": score}}
+    result = trained("ce-fedgnn", {"sigma": 0.5}, graph, epochs=6, options=options)
     at_boundary = boundary_nodes(graph)
     assert 0 < int(at_boundary.sum()) < 12
-    expected = {int(i): 3 * int(b) for i, b in zip(graph.ids, at_boundary, strict=True)}
+    expected = {int(i): times * int(b) for i, b in zip(graph.ids, at_boundary, strict=True)}
     assert counted(result, Kind.EMBEDDINGS, 0) == counted(result, Kind.EMBEDDINGS, 1) == expected
     assert result.run.wire.releases.layers(Kind.EMBEDDINGS) == [0, 1]
 
@@ -206,7 +211,8 @@ def _silos(method: str) -> Any:
 
 
 def test_the_book_keeps_rows_as_they_left_and_as_noise_found_them() -> None:
-    result = trained("ce-fedgnn", {"clip": 0.5, "sigma": 2.0}, epochs=3)
+    released = {"exchange": {"score": "released"}}
+    result = trained("ce-fedgnn", {"clip": 0.5, "sigma": 2.0}, epochs=3, options=released)
     releases = result.run.wire.releases
     left, plain = (releases.get(what, Kind.EMBEDDINGS, 0) for what in (LEFT, PLAIN))
     out = releases.get(COUNTS, Kind.EMBEDDINGS, 0) > 0

@@ -53,6 +53,7 @@ def _named(names: tuple[str, ...], row: Tensor) -> dict[str, float | None]:
 def predict(run: Run, split: int) -> tuple[Tensor, Tensor, Tensor]:
     """Logits, labels and stack index of every seed of a split on this host, grouped by silo."""
     pool = run.pools[split]
+    run.exchange.score_begin(run, SPLIT_NAMES[split])
     logits, labels, index = [], [], []
     drawn = draw_batches(pool, run.wire, run.batches, run.train.batch, run.seed, SPLIT_NAMES[split], 0)
     for number, seeds in enumerate(drawn):

@@ -76,6 +76,9 @@ class Exchange:
     def round_end(self, run: Run) -> None:
         """After a round of local training, before parameters are synchronised."""
 
+    def score_begin(self, run: Run, split: str) -> None:
+        """Before parameters are scored on a split."""
+
     def table_bytes(self, run: Run) -> list[int]:
         """What each of my silos keeps in tables between steps, in bytes."""
         return [0] * len(run.wire.mine)

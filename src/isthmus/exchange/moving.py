@@ -10,11 +10,12 @@ from torch import Tensor
 
 from isthmus.errors import IsthmusError, unknown
 from isthmus.exchange.base import Beyond, Exchange, agree_on_far_ends, need_embedding
+from isthmus.forward import layers
 from isthmus.graph.features import Features
 from isthmus.nn.block import Rows
 from isthmus.nn.norm import Pass
 from isthmus.protect.base import FORMATS
-from isthmus.sample.batches import Batch
+from isthmus.sample.batches import Batch, Seeds
 from isthmus.wire.ledger import Kind
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ class MovingAverage(Exchange):
     number format in which averages are kept (``float32``, ``bfloat16``; empty: that of the run). ``cross``: from a
     labelled cross edge ``both`` silos learn, each by half and through its own end, or the owner of its ``target``. By
     half, the head gets its full gradient from the two of them, but the layers below only half of it; with ``correct``
-    the gradient of an own end of a cross edge counts twice.
+    the gradient of an own end of a cross edge counts twice. ``score``: parameters are scored with halo rows that their
+    owners compute with them, a release of every boundary row (``fresh``), or with those of the last round
+    (``released``), which other parameters have made.
     """
 
     gamma: float = 0.5
@@ -43,6 +46,9 @@ class MovingAverage(Exchange):
     table: str = ""
     cross: str = "both"
     correct: bool = False
+    score: str = "fresh"
+    fresh: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)  # halo rows to score with, by layer
+    telling: bool = field(default=False, init=False, repr=False)  # while they are computed
     place: Tensor = field(init=False, repr=False)  # [stack rows] the line of an owned row in the tables
 
     def __post_init__(self) -> None:
@@ -53,6 +59,7 @@ class MovingAverage(Exchange):
             ("backward", ("straight", "plain")),
             ("table", FORMATS),
             ("cross", ("both", "target")),
+            ("score", ("fresh", "released")),
         ):
             if getattr(self, name) not in choices:
                 raise unknown(f"exchange.{name}", getattr(self, name), [choice for choice in choices if choice])
@@ -92,9 +99,12 @@ class MovingAverage(Exchange):
         held, read = batch.layout.held[layer], batch.layout.read[layer]
         if layer == 0 and this.training:  # the input embedding is no average: it is kept as it was last used
             self._keep(0, self.place[held], h.detach())
+        if self.telling:
+            self.fresh[layer] = self._told(layer, h, held, run)
         if not len(run.boundary.halo):
             return Beyond(h)
-        rows = self.state[f"halo-{layer}"][run.boundary.place[read].clamp(min=0)].to(h.dtype)
+        table = self.state[f"halo-{layer}"] if this.training else self.fresh.get(layer, self.state[f"halo-{layer}"])
+        rows = table[run.boundary.place[read].clamp(min=0)].to(h.dtype)
         return Beyond(rows.index_copy(0, torch.searchsorted(read, held), h))
 
     def settle(self, layer: int, pre: Tensor, batch: Batch, run: Run, this: Pass) -> Tensor:
@@ -134,6 +144,28 @@ class MovingAverage(Exchange):
             halo = self.state[f"halo-{layer}"]
             halo[run.boundary.place[offered.halo]] = rows.to(halo.dtype)
             changed.zero_()
+
+    @torch.no_grad()
+    def score_begin(self, run: Run, split: str) -> None:
+        """Let every silo compute all its rows, layer by layer; each layer's are released as the next one asks."""
+        self.fresh = {}
+        if self.score == "released":
+            return
+        none, mine = torch.zeros(0, dtype=torch.int64, device=run.device), len(run.wire.mine)
+        batch = run.ways[split][0].whole(Seeds(none, none, (0,) * (mine + 1), 0, torch.zeros(mine)), run.step)
+        this, self.telling = Pass(False, run.seed, run.step, run.total_moments), True
+        *_, h = layers(run, batch, this)
+        if run.schema.target == "edge":
+            self.beyond(len(batch.blocks), h, batch, run, this)
+        self.telling = False
+
+    def _told(self, layer: int, h: Tensor, held: Tensor, run: Run) -> Tensor:
+        """What owners tell of all halo rows, from the rows ``h`` that they ``held``."""
+        asked = run.wire.ask(run.boundary, run.boundary.halo)
+        leaving, arriving = asked.lots(run.wire.silos)
+        sent = h[torch.searchsorted(held, asked.served)]
+        rows = run.wire.move(Kind.EMBEDDINGS, sent, leaving, arriving, layer)
+        return torch.empty_like(rows).index_copy_(0, run.boundary.place[asked.halo], rows)
 
     def table_bytes(self, run: Run) -> list[int]:
         """Averages of a silo's own nodes and released rows of its halo, at every layer."""
