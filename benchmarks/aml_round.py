@@ -76,22 +76,26 @@ def main() -> None:
     stages: dict[str, float] = {}
     federation = prepare(options.transactions, stages)
     print(f"{options.device}, {options.model}, {kernels.describe(torch.device(options.device))}")
-    rows: dict[str, Job] = {}
-    for name in options.methods:
-        run = open_run(federation, name, options)
-        if options.profile:
-            each = rounds(run, options)
-            next(each)
-            print("\n".join([name, *hot_spots(partial(next, each), 40)]))
-            continue
-        rows[name] = measure(run, options)
-        show(name, rows[name], PUBLISHED[options.model].get(METHODS[name][0]))
+    rows = {name: one(federation, name, options) for name in options.methods}
     record(
         options.json,
         f"{options.threads} thread(s), {torch.cuda.get_device_name() if options.device == 'cuda' else 'no GPU'}",
         transactions=options.transactions, model=options.model, device=options.device, steps_of_a_round=options.steps,
         seconds_before_training=stages, published_seconds=PUBLISHED[options.model], rows=rows,
     )  # fmt: skip
+
+
+def one(federation: Federation, name: str, options: argparse.Namespace) -> Job:
+    """Measure one method, or profile it; its run is gone before the next one starts."""
+    run = open_run(federation, name, options)
+    if options.profile:
+        each = rounds(run, options)
+        next(each)
+        print("\n".join([name, *hot_spots(partial(next, each), 40)]))
+        return {}
+    row = measure(run, options)
+    show(name, row, PUBLISHED[options.model].get(METHODS[name][0]) if options.steps == 32 else None)
+    return row
 
 
 def prepare(transactions: int, stages: dict[str, float]) -> Federation:

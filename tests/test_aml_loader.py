@@ -101,7 +101,7 @@ def test_words_unknown_in_training_are_other(tmp_path: Path) -> None:
     lines = [row(1), row(2, currency="Yen"), row(9, currency="Doubloon"), row(10, way="Carrier Pigeon")]
     graph = read(tmp_path, lines)
     names = graph.schema.edge_feature_names
-    assert names[5:] == (
+    assert names[4:] == (
         "received:Euro", "received:Yen", "received:other", "paid:Euro", "paid:Yen", "paid:other",
         "format:ACH", "format:other",
     )  # fmt: skip
@@ -109,18 +109,13 @@ def test_words_unknown_in_training_are_other(tmp_path: Path) -> None:
         assert column(graph, f"{title}:other").tolist() == [0, 0, 1, 0]
         assert column(graph, f"{title}:Yen").tolist() == [0, 1, 0, 0]
     assert column(graph, "format:other").tolist() == [0, 0, 0, 1]
-    assert graph.edge_attr is not None and (graph.edge_attr[:, 5:].sum(1) == 3).all()  # one of each kind
+    assert graph.edge_attr is not None and (graph.edge_attr[:, 4:].sum(1) == 3).all()  # one of each kind
 
 
 def test_other_days_bring_other_words(tmp_path: Path) -> None:
     lines = [row(1), row(2, currency="Yen"), row(3), row(4)]
     known = [read(tmp_path, lines, valid_from=day, test_from=3).schema.edge_feature_names for day in (1, 2)]
     assert ["paid:Yen" in names for names in known] == [False, True]
-
-
-def test_time_is_scaled_by_training_transactions_alone(tmp_path: Path) -> None:
-    graph = read(tmp_path, [row(1), row(3), row(9), row(18)])
-    assert torch.allclose(column(graph, "time"), torch.tensor([-1.0, 1, 7, 16]))
 
 
 def test_hours_lie_on_a_circle(tmp_path: Path) -> None:
