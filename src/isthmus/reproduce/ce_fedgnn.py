@@ -72,7 +72,7 @@ NOTES = (
     "Every row tries two learning rates, features as they are or scaled to rows that sum to 1, and two values of "
     "weight decay (CE-FedGNN: of gamma), for 640 steps each. The paper keeps settings alike for all and tunes gamma; "
     "its FedAvg is below single clients on three graphs, a tuned one need not be.",
-    "FedGCN sums features over one hop. Over two (--set exchange.hops=2) it has all that two layers read, exactly; the "
+    "FedGCN sums features over one hop. Over two it has all that two layers read, exactly; the "
     "paper does not say how many hops it took.",
     "Centralised is one silo: its score is that of all test nodes together, not a mean over silos. The model has a "
     "linear map before and after the two layers, so that no raw features cross.",
