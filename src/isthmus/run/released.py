@@ -49,14 +49,16 @@ def _by_seed(protect: Gaussian, wire: Wire) -> bool:
     return protect.secrets == "seed" or (not protect.secrets and wire.hosts == 1)
 
 
-def write_releases(run: Run, folder: Path) -> None:
+def write_releases(run: Run, last: dict[str, Tensor], folder: Path) -> None:
     """``releases.parquet`` (how often each node left) and ``released.safetensors`` (as what it left last).
 
     Of this host's silos alone; both stay with the host. The rows of a kind and layer lie in the order of the lines.
+    Beside them, for an audit: the parameters that may have made them, the ``last`` ones and those ``selected``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    (folder / "audit.json").unlink(missing_ok=True)  # of an earlier end of this run
     releases, parts, rows = run.wire.releases, [], {}
     silo, node = _names(run)
     for kind in ROWS:
@@ -69,6 +71,8 @@ def write_releases(run: Run, folder: Path) -> None:
             if kind == Kind.EMBEDDINGS:
                 rows[f"{kind.value}/{layer}"] = releases.get(LEFT, kind, layer).cpu()[at].contiguous()
     if parts:
+        for name, held in (("last", last), ("selected", run.sets.everything())):
+            rows |= {f"{name}/{key}": held[key].cpu().contiguous() for key in run.sets.names()}
         suffix = f"-host-{run.wire.host}" if run.wire.host else ""
         pq.write_table(pa.concat_tables(parts), folder / f"releases{suffix}.parquet")
         write_atomic(folder / f"released{suffix}.safetensors", save(rows))
