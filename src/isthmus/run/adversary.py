@@ -28,7 +28,7 @@ def _lead(audit: Audit, folder: RunFolder) -> str:
     """Who attacks, with what, and how it ends."""
     seeds = members(folder)
     which = f" (of the first of {len(seeds)} seeds)" if len(seeds) > 1 else ""
-    found = "" if audit.error is None else f" It leaves {attack_text(audit.error)} of the error of a guess."
+    found = "" if audit.error is None else f" Their error is {attack_text(audit.error)} of a guess's."
     return (
         f"All silos but a node's owner infer its features from the row that its owner released{which}. They know the "
         "model, their own nodes and, for rows of deeper layers, everything but the features of the node itself."

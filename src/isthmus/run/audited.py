@@ -28,7 +28,7 @@ ATTACK_NOTE = (
 NOTE = (
     "Error: mean squared error of the inferred features. Guess: the same without the rows, from other silos' mean. "
     f"Neighbours: mean squared distance to the nearest {100 * NEAR:g} % of all nodes. Releases: how often a target's "
-    "row left, on average; the attack has the last one."
+    "row left, on average; the attack has the last one (who keeps all of them can average noise away)."
 )
 
 
