@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus.attack.attributes import Knowledge, Prior, infer, linear_estimate
+from isthmus.attack.attributes import RIDGE, Knowledge, Prior, infer, linear_estimate
 from isthmus.attack.context import Context, neighbourhoods
 from isthmus.attack.measure import Adversary, Released, near_distance
 from isthmus.protect.gaussian import clipped
@@ -185,7 +185,10 @@ def test_misfit_is_measured_on_other_silos_rows_and_the_prior_on_their_features(
     misfits = adversary.misfits(Released(0, node, torch.ones(len(node)), wrong))
     assert misfits[1] < 1e-8 < 0.1 < float(misfits[[0, 2]].min())
     others = adversary.context.features((adversary.owner != 1).nonzero().flatten())
-    assert torch.allclose(adversary.priors[1].mean, others.mean(0))
+    prior = adversary.priors[1]
+    assert torch.allclose(prior.mean, others.mean(0))
+    exact = others.T.cov(correction=0)
+    assert torch.allclose(prior.root @ prior.root.T, exact + RIDGE * exact.diagonal().mean() * torch.eye(5))
 
 
 def test_sample_is_the_same_nodes_at_every_layer() -> None:
@@ -212,3 +215,22 @@ def test_clipped_rows_are_computed_as_clipped() -> None:
     left = Released(0, node, torch.ones(len(node)), clipped(rows, short), short)
     assert float(adversary.misfits(left).max()) < 1e-8
     assert float(adversary.misfits(replace(left, clip=torch.inf)).min()) > 1e-3
+
+
+def inferred(adversary: Adversary, left: Released, added: float = 0.0, seed: int = 0) -> Tensor:
+    misfits = torch.full((3,), 1e-6, dtype=torch.float64)
+    return adversary.infer(left, misfits, added, seed, lambda done: None)
+
+
+def test_added_noise_is_drawn_and_clipping_is_undone() -> None:
+    run = exchanged("sage")
+    adversary = Adversary(Context(run))
+    node, rows = left_rows(run, 0)
+    left, true = Released(0, node, torch.ones(len(node)), rows), adversary.context.features(node)
+    assert torch.equal(inferred(adversary, left, seed=0), inferred(adversary, left, seed=1))
+    assert not torch.allclose(inferred(adversary, left, 1e-3, seed=0), inferred(adversary, left, 1e-3, seed=1))
+    short = float(rows.norm(dim=1).median())
+    half = replace(left, rows=clipped(rows, short), clip=short)
+    assert error(inferred(adversary, half), true) < 0.5 * error(
+        inferred(adversary, replace(half, clip=torch.inf)), true
+    )
