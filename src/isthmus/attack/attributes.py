@@ -23,7 +23,7 @@ RIDGE = 1e-3  # of the mean variance: no feature is quite as certain as the adve
 DOUBTS = (1.0, 0.3, 0.1, 0.0)  # noise that the search adds at first, in units of the rows
 _STEPS = 3
 _SHORTEST = 1e-3  # of a step
-_SETTLED = 1e-9  # of the objective: less is not worth another step
+_SETTLED = 1e-9  # of the objective, or of where it stands: less is not worth another step
 Rows = Callable[[Tensor], Tensor]  # features of the targets [t, f] -> their rows [t, w], each by its own features alone
 
 
@@ -150,7 +150,10 @@ def _steps(rows: Rows, released: Tensor, known: Knowledge, at: _Place, most: int
     for _ in range(most):
         gap = released - at.row
         line = gap + (at.slope @ (at.x - known.guess())[:, :, None]).squeeze(2)
-        there = _Place.of(rows, at.x + pace * (known.solve(at.slope, line) - at.x))
+        step = known.solve(at.slope, line) - at.x
+        if not bool((step.norm(dim=1) > _SETTLED * at.x.norm(dim=1)).any()):
+            break
+        there = _Place.of(rows, at.x + pace * step)
         better = known.objective(there.x, released - there.row) < known.objective(at.x, gap) * (1 - _SETTLED)
         pace = torch.where(better[:, None], (2 * pace).clamp(max=1), pace / 4)
         at = at.unless(better, there)

@@ -30,8 +30,9 @@ def _lead(audit: Audit, folder: RunFolder) -> str:
     which = f" (of the first of {len(seeds)} seeds)" if len(seeds) > 1 else ""
     found = "" if audit.error is None else f" Their error is {attack_text(audit.error)} of a guess's."
     return (
-        f"All silos but a node's owner infer its features from the row that its owner released{which}. They know the "
-        "model, their own nodes and, for rows of deeper layers, everything but the features of the node itself."
+        f"All silos but a node's owner, and the server, infer its features from the row that left last{which}. "
+        "They know all parameters that crossed, the other silos' nodes and, for rows of deeper layers, everything but "
+        "the features of the node itself."
         f"{found} That is what this attack achieves, not a bound on what others can."
     )
 

@@ -16,7 +16,7 @@ from isthmus.errors import IsthmusError
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.noise import Noise, secrets_from_seed
 from isthmus.run.audited import Audit, keep
-from isthmus.run.book import PARAMETERS, Book, Page, read_book
+from isthmus.run.book import Book, Page, read_book
 from isthmus.run.config import RunConfig, resolve
 from isthmus.run.folder import RunFolder
 from isthmus.run.host import load_silos, open_run
@@ -80,13 +80,13 @@ def audit(path: str, wish: Wish, watch: Callable[[int], tuple[Tell, Told]]) -> A
     run = _opened(resolve(folder.config))
     protect = run.wire.protect
     clip, sigma = protect.bounds(Kind.EMBEDDINGS) if isinstance(protect, Gaussian) else (math.inf, 0.0)
-    context = Context(run)
+    adversary = Adversary(Context(run))
     pages = {k: page for k, page in book.pages.items() if wish.deepest is None or k <= wish.deepest}
     left = [_located(run, layer, page, clip) for layer, page in pages.items() if len(page.rows)]
     tell, told = watch(len(wish.levels(sigma)) * sum(min(len(each.node), wish.targets) for each in left))
     findings = []
     for each in left:
-        for finding in _attack(context, book, each, wish, sigma, tell):
+        for finding in _attack(adversary, book, each, wish, sigma, tell):
             told(finding)
             findings.append(finding)
     return keep(folder, Audit(tuple(findings), clip, sigma, wish.seed))
@@ -122,9 +122,11 @@ def _located(run: Run, layer: int, page: Page, clip: float) -> Released:
     return Released(layer, node, page.releases, page.rows, clip)
 
 
-def _attack(context: Context, book: Book, left: Released, wish: Wish, sigma: float, tell: Tell) -> Iterator[Finding]:
+def _attack(
+    adversary: Adversary, book: Book, left: Released, wish: Wish, sigma: float, tell: Tell
+) -> Iterator[Finding]:
     """Every level of noise against the rows of one layer, with the parameters that fit them best."""
-    adversary = Adversary(context)
+    context = adversary.context
     chosen, misfits = _fitting(adversary, book, left)
     targets = left.sample(wish.targets, len(context.owner), wish.seed)
     true = context.features(targets.node)
@@ -149,10 +151,10 @@ def _attack(context: Context, book: Book, left: Released, wish: Wish, sigma: flo
 def _fitting(adversary: Adversary, book: Book, left: Released) -> tuple[str, Tensor]:
     """The parameters from which silos' own rows are computed best, and how far they then still lie apart."""
     found: dict[str, Tensor] = {}
-    for name in PARAMETERS:
+    for name in book.held:
         _load(adversary.context.run, book.held[name])
         found[name] = adversary.misfits(left)
-    best = min(PARAMETERS, key=lambda name: float(found[name].sum()))
+    best = min(found, key=lambda name: float(found[name].sum()))
     _load(adversary.context.run, book.held[best])
     return best, found[best]
 

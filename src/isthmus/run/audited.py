@@ -87,7 +87,7 @@ def attack_text(value: float | str | None) -> str:
     """An attack error for humans."""
     if value is None or isinstance(value, str):
         return value or "–"
-    return "< 0.1 %" if value < 0.001 else f"{100 * value:.1f} %"
+    return "–" if math.isnan(value) else "< 0.1 %" if value < 0.001 else f"{100 * value:.1f} %"
 
 
 def lines(audit: Audit) -> list[list[str]]:
@@ -97,7 +97,7 @@ def lines(audit: Audit) -> list[list[str]]:
             "input" if f.layer == 0 else f"layer {f.layer}",
             f"{f.sigma:g}, what if" if f.what_if else f"{f.sigma:g}",
             *(f"{value:.3g}" for value in (f.error, f.guess)),
-            attack_text(None if math.isnan(f.ratio) else f.ratio),
+            attack_text(f.ratio),
             f"{f.neighbours:.3g}",
             str(f.targets),
             f"{f.releases:.0f}",

@@ -15,7 +15,8 @@ from torch import Tensor
 from isthmus.errors import IsthmusError
 from isthmus.wire.ledger import Kind
 
-PARAMETERS = ("selected", "last")  # those that validation selected, and those that training ended with
+# Those that validation selected, those that training ended with, and those that each silo has sent last, if any.
+PARAMETERS = ("selected", "last", "sent")
 _T = TypeVar("_T")
 
 
@@ -44,8 +45,9 @@ def read_book(folder: Path, hosts: int) -> Book | None:
     layers = sorted({layer for pages, _ in parts for layer in pages})
     pages = {layer: _joined([pages[layer] for pages, _ in parts if layer in pages]) for layer in layers}
     held = {name: [_below(tensors, f"{name}/") for _, tensors in parts] for name in PARAMETERS}
-    if not all(any(part) for part in held.values()):
+    if not any(held["selected"]):
         raise IsthmusError(f"'{folder}' is a run of an older version, without the parameters to audit; run it again.")
+    held = {name: each for name, each in held.items() if any(each)}
     return Book(pages, held) if any(len(page.rows) for page in pages.values()) else None
 
 

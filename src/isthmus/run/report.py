@@ -8,7 +8,7 @@ from pathlib import Path
 
 from isthmus import methods
 from isthmus.run.adversary import adversary
-from isthmus.run.audited import NOTHING, attack_error, attack_text
+from isthmus.run.audited import attack_error, attack_text
 from isthmus.run.disclosure import disclosure, in_short
 from isthmus.run.folder import RunFolder, write_atomic
 from isthmus.run.losses import privacy
@@ -126,9 +126,7 @@ def _tiles(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow]) ->
         facts.append((f"ε = {epsilon_text(worst)}", "worst of all kinds" if flows else "nothing crossed"))
     attacked = attack_error(folder)
     if attacked is not None:
-        facts.append(
-            (attack_text(attacked), "attack error, as a share of a guess's" if attacked != NOTHING else "no row left")
-        )
+        facts.append((attack_text(attacked), "attack error, as a share of a guess's"))
     spent = f"of training{' per seed' if several else ''}"
     if fact(folder, "hosts", 1) > 1:
         spent += f", {duration(fact(folder, 'seconds_on_wire', None))} of it on the wire"
