@@ -127,6 +127,12 @@ def test_runs_without_released_rows_have_nothing_to_attack(tmp_path: Path) -> No
     assert "What an adversary can do" in page.text and "nothing to attack" in page.text
 
 
+def test_sums_of_features_are_not_called_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    succeed(*SMALL, "--model", "gcn", "--method", "fedgcn", "--out", folder)
+    refuse("audit", folder, says=["released sums of features", "Take the sums for disclosed"])
+
+
 def test_of_several_seeds_the_first_is_audited(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     succeed(*SMALL, *EXCHANGE, "--epochs", 1, "--seeds", 2, "--out", folder)

@@ -74,8 +74,7 @@ def audit(path: str, wish: Wish, watch: Callable[[int], tuple[Tell, Told]]) -> A
     folder = members(RunFolder.open(path))[0]
     book = read_book(folder.path, int(folder.metrics.get("hosts", 1)))
     if book is None:
-        if any(flow.kind == Kind.EMBEDDINGS and flow.rows for flow in read_flows(folder)):
-            raise IsthmusError(f"'{folder.path}' has released rows but kept no releases.parquet of them; run it again.")
+        _check_nothing_left(folder)
         return keep(folder, Audit())
     run = _opened(resolve(folder.config))
     protect = run.wire.protect
@@ -90,6 +89,18 @@ def audit(path: str, wish: Wish, watch: Callable[[int], tuple[Tell, Told]]) -> A
             told(finding)
             findings.append(finding)
     return keep(folder, Audit(tuple(findings), clip, sigma, wish.seed))
+
+
+def _check_nothing_left(folder: RunFolder) -> None:
+    """Refuse to say that there is nothing to attack where the ledger knows better."""
+    kinds = {flow.kind for flow in read_flows(folder) if flow.rows}
+    if Kind.EMBEDDINGS in kinds:
+        raise IsthmusError(f"'{folder.path}' has released rows but kept no releases.parquet of them; run it again.")
+    if Kind.AGGREGATES in kinds:
+        raise IsthmusError(
+            f"'{folder.path}' has released sums of features, which this attack does not read: it infers features from "
+            "embeddings. Take the sums for disclosed."
+        )
 
 
 def _opened(config: RunConfig) -> Run:
