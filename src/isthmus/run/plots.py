@@ -71,9 +71,9 @@ def attack_curve(levels: Sequence[float], layers: Mapping[str, Values], neighbou
     place = range(len(levels))
     for number, (name, shares) in enumerate(layers.items()):
         canvas.line(place, shares, SERIES[number % len(SERIES)], 1.6, label=name, marker="o", markersize=3.5)
-    for height, text in ((1.0, "guess"), (neighbours, "near neighbours")):
+    for height, text, x in ((1.0, "guess", 0.0), (neighbours, "near neighbours", 0.25)):  # side by side if close
         canvas.axes.axhline(height, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
-        where = {"xy": (0, height), "xycoords": ("axes fraction", "data"), "xytext": (3, -2)}
+        where = {"xy": (x, height), "xycoords": ("axes fraction", "data"), "xytext": (3, -2)}
         canvas.axes.annotate(text, **where, textcoords="offset points", va="top", color=INK, size=7.5)
     canvas.axes.set_xticks(place, [f"{level:g}" for level in levels])
     canvas.axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
