@@ -227,6 +227,34 @@ def report(
     _out.print(str(path), highlight=False, soft_wrap=True)
 
 
+@app.command()
+def audit(
+    run_folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    targets: Annotated[int, typer.Option(help="Nodes to attack at each layer.")] = 64,
+    sigma: Annotated[
+        str | None,
+        typer.Option(help="What if so much noise were added, like 0.1,0.3,1 (default: if the run has none)."),
+    ] = None,
+    deepest: Annotated[int | None, typer.Option(help="Leave out rows beyond this layer (default: none).")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of targets and added noise.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Attack the rows that a run released: how well features can be inferred from them."""
+    from isthmus.run.audit import Wish, audit, parse_sigmas
+    from isthmus.run.audited import NOTHING, audit_table, watched
+
+    with watched() as watch:
+        found = audit(run_folder, Wish(targets, seed, parse_sigmas(sigma), deepest), watch)
+    if as_json:
+        print(json.dumps(found.as_dict()))
+        return
+    if found.findings:
+        _out.print(audit_table(found))
+    else:
+        _out.print(f"No row has left a silo: {NOTHING}.", highlight=False)
+    _out.print(f"The report shows it after: isthmus report {run_folder}", highlight=False, soft_wrap=True)
+
+
 @app.command("simulate-aml")
 def simulate_aml(
     out: Annotated[str, typer.Option(help="Folder for the transactions and the list of laundering attempts.")],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from isthmus.evaluate import Scores, evaluate
 from isthmus.forward import forward
@@ -92,7 +93,10 @@ def step(run: Run, seeds: Seeds) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found: scores of the selected parameters, every line of its history, bytes by kind."""
+    """What a run found: scores of the selected parameters, every line of its history, bytes by kind.
+
+    ``last`` are the parameters that training ended with, before those that validation selected took their place.
+    """
 
     valid: Scores | None
     test: Scores
@@ -100,11 +104,13 @@ class Result:
     bytes: dict[str, int]
     best_epoch: list[int]
     run: Run = field(repr=False)
+    last: dict[str, Tensor] = field(repr=False)
 
 
 def finish(run: Run) -> Result:
     """Load what validation selected; only now the test split is read."""
+    last = {name: tensor.clone() for name, tensor in run.sets.everything().items()}
     run.best.restore(run)
     valid = evaluate(run, VALID, run.train.pooled) if int(run.pools[VALID].counts.sum()) else None
     test = evaluate(run, TEST, run.train.pooled)
-    return Result(valid, test, run.history, run.wire.ledger.by_kind(), run.best.epochs(run), run)
+    return Result(valid, test, run.history, run.wire.ledger.by_kind(), run.best.epochs(run), run, last)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from isthmus.errors import IsthmusError
 from isthmus.run import compare_plots
+from isthmus.run.audited import ATTACK_NOTE, attack_error, attack_text
 from isthmus.run.folder import RunFolder, write_atomic
 from isthmus.run.page import box, figure, page, table
 from isthmus.run.summary import (
@@ -53,6 +54,7 @@ class Row:
     bytes_per_step: float | None
     seconds: float | None
     epsilon: float
+    attack: float | str | None  # error of the audit's attack, a share of a guess's; words where no row left
     path: str
 
 
@@ -84,6 +86,7 @@ def _row(name: str, folder: RunFolder) -> Row:
         bytes_per_step=None if merged else total / steps_of(folder),
         seconds=None if seconds is None else float(seconds),
         epsilon=float("inf") if merged else max(epsilons(folder).values(), default=0.0),
+        attack=attack_error(folder),
         path=str(folder.path),
     )
 
@@ -104,6 +107,7 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
     one_metric, one_data = (len({getattr(row, key) for row in rows}) == 1 for key in ("metric", "data"))
     title = f"Test {metric_label(rows[0].metric)}" if one_metric else "Test"
     data: list[Column] = [] if one_data else [("Data", lambda row: row.data)]
+    attack: list[Column] = [("Attack error", lambda row: attack_text(row.attack))]
     metric: list[Column] = [] if one_metric else [("Metric", lambda row: metric_label(row.metric))]
     return [
         ("Run", lambda row: row.name),
@@ -115,6 +119,7 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         ("Per step", lambda row: "–" if row.bytes_per_step is None else bytes_text(row.bytes_per_step)),
         ("Time", lambda row: duration(row.seconds)),
         ("Worst ε", lambda row: epsilon_text(row.epsilon)),
+        *(attack if any(row.attack is not None for row in rows) else []),
     ]
 
 
@@ -155,6 +160,8 @@ def _overview(rows: Sequence[Row]) -> str:
         note += " Bytes and time are means over seeds; ± is the deviation over seeds."
     if any(row.merged for row in rows):
         note += " Merged: all data in one place, as an upper bound; nothing left that place."
+    if any(row.attack is not None for row in rows):
+        note += f" {ATTACK_NOTE}"
     left = sum(title in ("Run", "Data", "Metric") for title, _ in columns)
     lines = [[text(row) for _, text in columns] for row in rows]
     return box(cautions(rows)) + table([title for title, _ in columns], lines, note, left)

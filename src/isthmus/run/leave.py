@@ -38,7 +38,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     if note_secrets(run.wire):
         run.federation.note(note_secrets(run.wire))
     _write_models(run, folder)
-    write_releases(run, folder.path)
+    write_releases(run, result.last, folder.path)
     losses = row_losses(run)
     transport = _collect_ledgers(run)
     if not run.wire.serves:

@@ -65,6 +65,25 @@ def silo_bars(scores: Scores, alone: Scores | None, metric: str) -> Canvas:
 
 
 @drawing
+def attack_curve(levels: Sequence[float], layers: Mapping[str, Values], neighbours: float) -> Canvas:
+    """The error of the attack against noise, one line a layer, as a share of the guess's; where neighbours lie."""
+    canvas = Canvas(2.8, names=len(layers))
+    place = range(len(levels))
+    for number, (name, shares) in enumerate(layers.items()):
+        canvas.line(place, shares, SERIES[number % len(SERIES)], 1.6, label=name, marker="o", markersize=3.5)
+    for height, text, x in ((1.0, "guess", 0.0), (neighbours, "near neighbours", 0.25)):  # side by side if close
+        canvas.axes.axhline(height, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
+        where = {"xy": (x, height), "xycoords": ("axes fraction", "data"), "xytext": (3, -2)}
+        canvas.axes.annotate(text, **where, textcoords="offset points", va="top", color=INK, size=7.5)
+    canvas.axes.set_xticks(place, [f"{level:g}" for level in levels])
+    canvas.axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    canvas.axes.set_ylim(bottom=0)
+    canvas.axes.set(xlabel="noise σ", ylabel="attack error / guess")
+    canvas.legend()
+    return canvas
+
+
+@drawing
 def kind_bars(sizes: Mapping[str, int]) -> Canvas:
     """Bytes of each kind of message."""
     canvas = Canvas(0.6 + 0.24 * max(len(sizes), 1))

@@ -7,6 +7,8 @@ from html import escape
 from pathlib import Path
 
 from isthmus import methods
+from isthmus.run.adversary import adversary
+from isthmus.run.audited import attack_error, attack_text
 from isthmus.run.disclosure import disclosure, in_short
 from isthmus.run.folder import RunFolder, write_atomic
 from isthmus.run.losses import privacy
@@ -44,6 +46,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None) -> Path:
         training(folder),
         traffic(folder, flows),
         privacy(folder, flows),
+        adversary(folder),
         sheet(disclosure(folder), len(members(folder))),
         _settings(folder),
     ]
@@ -121,6 +124,9 @@ def _tiles(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow]) ->
         each = bytes_text(total / steps_of(folder))
         facts.append((bytes_text(total), f"crossed{several}, {each} per step"))
         facts.append((f"ε = {epsilon_text(worst)}", "worst of all kinds" if flows else "nothing crossed"))
+    attacked = attack_error(folder)
+    if attacked is not None:
+        facts.append((attack_text(attacked), "attack error, as a share of a guess's"))
     spent = f"of training{' per seed' if several else ''}"
     if fact(folder, "hosts", 1) > 1:
         spent += f", {duration(fact(folder, 'seconds_on_wire', None))} of it on the wire"

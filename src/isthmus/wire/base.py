@@ -149,6 +149,8 @@ class Wire(ABC):
 
     def _totalled(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
         sealed, event = self.protect.seal(kind, x.detach(), Origin.whole(torch.tensor(self.mine)), self.noise)
+        if kind == Kind.PARAMETERS:
+            self.releases.record_whole(kind, sealed)
         if weights is not None:
             sealed = sealed * weights.reshape(-1, *[1] * (sealed.dim() - 1))
         for i, silo in enumerate(self.mine):

@@ -37,6 +37,10 @@ class Releases:
         if plain is not None:
             self._keep(f"{PLAIN}/{name}", row, plain)
 
+    def record_whole(self, kind: Kind, payload: Tensor) -> None:
+        """Keep what each silo has sent of a kind (its parameters) as it left last: [silos, numbers]."""
+        self.state[f"{LEFT}/{kind.value}/0"] = payload.detach().clone()
+
     def _keep(self, name: str, row: Tensor, values: Tensor) -> None:
         if name not in self.state:
             self.state[name] = values.new_zeros(self.rows, *values.shape[1:])

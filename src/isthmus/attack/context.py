@@ -1,0 +1,122 @@
+"""The rows that an adversary computes for a node: the run's own model on the whole graph, without sampling."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.exchange.base import Exchange
+from isthmus.forward import layers
+from isthmus.graph.features import Features, SparseRows, take
+from isthmus.graph.silo import merge
+from isthmus.graph.stack import Adjacency, Stack, build_stack
+from isthmus.nn.norm import Pass
+from isthmus.sample.batches import Batch, Batcher, Seeds
+from isthmus.state import Run
+
+_COPIES = 200_000  # rows that are computed at once
+
+
+class Context:
+    """All silos' nodes and edges as one graph, whose rows are computed with the parameters that ``run`` holds.
+
+    Rows of a silo lie together, so that each is computed by its owner's parameters where silos have their own.
+    """
+
+    def __init__(self, run: Run) -> None:
+        silos = run.federation.silos
+        whole = build_stack([merge(silos)], "drop", run.dtype)
+        ptr = tuple(torch.tensor([0, *(silo.n for silo in silos)]).cumsum(0).tolist())
+        self.stack = replace(whole, silos=tuple(silo.number for silo in silos), ptr=ptr)
+        self.run = copy.copy(run)
+        self.run.exchange = Exchange()  # nothing is beyond the boundary of a whole graph
+        self.owner = torch.repeat_interleave(torch.tensor(ptr).diff())
+
+    def features(self, rows: Tensor) -> Tensor:
+        """The true features of some nodes: [t, f]."""
+        return _dense(take(self.stack.x, rows))
+
+    @torch.no_grad()
+    def rows(self, layer: int) -> Tensor:
+        """What enters layer ``layer`` (after the last: what leaves it), of every node: [n, w]."""
+        return self._compute(self._batch(self.stack), layer)
+
+    def around(self, targets: Tensor, layer: int) -> Callable[[Tensor], Tensor]:
+        """The same for some nodes as a function of their own features; all others' features are the true ones.
+
+        Every target has a copy of its neighbourhood to itself, so that targets do not see each other change.
+        """
+        stack, place = neighbourhoods(self.stack, targets, layer, self.run.model.config.directed)
+        batch = self._batch(stack)
+        true = _dense(stack.x)
+        return lambda x: self._compute(replace(batch, x=true.index_copy(0, place, x)), layer)[place]
+
+    def together(self, targets: Tensor, layer: int) -> Iterator[Tensor]:
+        """Numbers of targets, as many at a time as memory holds copies of their neighbourhoods."""
+        begin, size = 0, 0
+        for number, target in enumerate(targets):
+            rows = neighbourhoods(self.stack, target[None], layer, self.run.model.config.directed)[0].rows
+            if size and size + rows > _COPIES:
+                yield torch.arange(begin, number)
+                begin, size = number, 0
+            size += rows
+        yield torch.arange(begin, len(targets))
+
+    def _batch(self, stack: Stack) -> Batch:
+        like, none = self.run.batcher, torch.zeros(0, dtype=torch.int64)
+        silos = len(stack.ptr) - 1
+        batcher = Batcher(stack, like.layers, like.directed, like.target, like.ego, False, like.degrees)
+        return batcher.whole(Seeds(none, none, (0,) * (silos + 1), 0, torch.zeros(silos)), 0)
+
+    def _compute(self, batch: Batch, layer: int) -> Tensor:
+        if layer:
+            return next(islice(layers(self.run, batch, Pass(False, self.run.seed)), layer - 1, None))
+        first = self.run.model.embed(batch.x, batch.x_rows, batch.ego)
+        assert isinstance(first, Tensor)
+        return first
+
+
+def neighbourhoods(stack: Stack, targets: Tensor, hops: int, directed: bool) -> tuple[Stack, Tensor]:
+    """For each target a copy of all rows within so many hops, and of their edges; and where the targets then stand.
+
+    Degrees, ports and owners stay those of the whole graph.
+    """
+    copies = len(targets)
+    known = frontier = targets * copies + torch.arange(copies)  # row v in copy i is v * copies + i
+    edges = known[:0]
+    for _ in range(hops):
+        found = [_expand(side, frontier, copies) for side in (stack.incoming, stack.outgoing)[: 1 + directed]]
+        edges = torch.cat([edges, *(edge for edge, _ in found)]).unique()
+        reached = torch.cat([near for _, near in found]).unique()
+        frontier = reached[~torch.isin(reached, known)]
+        known = torch.cat([known, frontier])
+    known = known.sort().values
+    row, edge = known // copies, edges // copies
+    ends = torch.searchsorted(known, stack.ends[:, edge] * copies + edges % copies)
+    sides = [Adjacency.build(ends[to], ends[1 - to], None, len(row)) for to in (1, 0)]
+    laid: dict[str, Any] = {"ends": ends, "incoming": sides[0], "outgoing": sides[1], "x": take(stack.x, row)}
+    laid |= {name: getattr(stack, name)[row] for name in ("keys", "owned", "y", "split", "in_degree", "out_degree")}
+    names = ("edge_keys", "edge_attr", "edge_y", "edge_split", "ports")
+    laid |= {name: None if getattr(stack, name) is None else getattr(stack, name)[edge] for name in names}
+    cut = replace(stack, ptr=stack.segments(row), feature_row=None, **laid)
+    return cut, torch.searchsorted(known, targets * copies + torch.arange(copies))
+
+
+def _expand(side: Adjacency, rows: Tensor, copies: int) -> tuple[Tensor, Tensor]:
+    """The edges of rows and the rows at their other ends, each within its copy."""
+    row, number = rows // copies, rows % copies
+    count = side.degree[row]
+    number = number.repeat_interleave(count)
+    begin = (side.ptr[row] - (count.cumsum(0) - count)).repeat_interleave(count)
+    at = begin + torch.arange(len(begin))
+    return side.edge[at] * copies + number, side.near[at] * copies + number
+
+
+def _dense(x: Features) -> Tensor:
+    return x.dense() if isinstance(x, SparseRows) else x

@@ -1,0 +1,185 @@
+"""What ``isthmus audit`` does: attack the rows that a run has released, and measure how much they give away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from isthmus import kernels
+from isthmus.attack.context import Context
+from isthmus.attack.measure import Adversary, Finding, Released, Tell, near_distance
+from isthmus.errors import IsthmusError
+from isthmus.protect.gaussian import Gaussian
+from isthmus.protect.noise import Noise, secrets_from_seed
+from isthmus.run.audited import Audit, keep
+from isthmus.run.book import Book, Page, read_book
+from isthmus.run.config import RunConfig, resolve
+from isthmus.run.folder import RunFolder
+from isthmus.run.host import load_silos, open_run
+from isthmus.run.summary import members, read_flows
+from isthmus.state import Run
+from isthmus.wire.base import LocalWire
+from isthmus.wire.ledger import Kind
+
+WHAT_IF = (0.1, 0.3, 1.0, 3.0)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How to audit: ``sigmas`` are levels of noise to add to the rows (None: some, if the run itself added none)."""
+
+    targets: int = 64
+    seed: int = 0
+    sigmas: tuple[float, ...] | None = None
+    deepest: int | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be audited."""
+        for name, value, least in (("targets", self.targets, 1), ("seed", self.seed, 0), ("deepest", self.deepest, 0)):
+            if value is not None and value < least:
+                raise IsthmusError(f"--{name} is {value}; it must be at least {least}.")
+        for sigma in self.sigmas or ():
+            if not 0 <= sigma < math.inf:
+                raise IsthmusError(f"--sigma has {sigma:g}; noise is a finite number, 0 or more.")
+
+    def levels(self, sigma: float) -> list[float]:
+        """Noise to add to rows that have left with ``sigma``; the first level adds none."""
+        asked = self.sigmas if self.sigmas is not None else () if sigma else WHAT_IF
+        return [0.0, *sorted({level for level in asked if level})]
+
+
+def parse_sigmas(text: str | None) -> tuple[float, ...] | None:
+    """``0.1,0.3,1`` as numbers."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise IsthmusError(f"--sigma is '{text}'; give numbers between commas, like --sigma 0.1,0.3,1.") from None
+
+
+Told = Callable[[Finding], None]
+
+
+def audit(path: str, wish: Wish, watch: Callable[[int], tuple[Tell, Told]]) -> Audit:
+    """Audit a finished run (of several seeds the first), and leave ``audit.json`` in its folder.
+
+    ``watch`` is told how many attacks on a target there will be, and says whom to tell of each and of every finding.
+    """
+    wish.check()
+    folder = members(RunFolder.open(path))[0]
+    book = read_book(folder.path, int(folder.metrics.get("hosts", 1)))
+    if book is None:
+        _check_nothing_left(folder)
+        return keep(folder, Audit())
+    run = _opened(resolve(folder.config))
+    protect = run.wire.protect
+    clip, sigma = protect.bounds(Kind.EMBEDDINGS) if isinstance(protect, Gaussian) else (math.inf, 0.0)
+    adversary = Adversary(Context(run))
+    pages = {k: page for k, page in book.pages.items() if wish.deepest is None or k <= wish.deepest}
+    left = [_located(run, layer, page, clip) for layer, page in pages.items() if len(page.rows)]
+    tell, told = watch(len(wish.levels(sigma)) * sum(min(len(each.node), wish.targets) for each in left))
+    findings = []
+    for each in left:
+        for finding in _attack(adversary, book, each, wish, sigma, tell):
+            told(finding)
+            findings.append(finding)
+    return keep(folder, Audit(tuple(findings), clip, sigma, wish.seed))
+
+
+def _check_nothing_left(folder: RunFolder) -> None:
+    """Refuse to say that there is nothing to attack where the ledger knows better."""
+    kinds = {flow.kind for flow in read_flows(folder) if flow.rows}
+    if Kind.EMBEDDINGS in kinds:
+        raise IsthmusError(f"'{folder.path}' has released rows but kept no releases.parquet of them; run it again.")
+    if Kind.AGGREGATES in kinds:
+        raise IsthmusError(
+            f"'{folder.path}' has released sums of features, which this attack does not read: it infers features from "
+            "embeddings. Take the sums for disclosed."
+        )
+
+
+def _opened(config: RunConfig) -> Run:
+    """The run as it began, all silos in this process, in float64: rounding must not look like protection."""
+    config = replace(config, dtype="float64", system=replace(config.system, device="cpu", hosts=1))
+    if config.system.threads:
+        torch.set_num_threads(config.system.threads)
+    kernels.choose(config.system.kernels)
+    try:
+        silos = load_silos(config.data, merged=False)
+    except IsthmusError as error:
+        raise IsthmusError(f"An audit compares with the truth, so it needs all silos' data here. {error}") from error
+    wire = LocalWire(len(silos), config.method.protect)
+    wire.noise = Noise(secrets_from_seed(config.seed, wire.mine))
+    return open_run(config, wire, silos)
+
+
+def _located(run: Run, layer: int, page: Page, clip: float) -> Released:
+    """The rows of a page with the place of their nodes in the whole graph."""
+    place: dict[tuple[str, str], int] = {}
+    for silo in run.federation.silos:
+        name = run.wire.party(silo.number)
+        place |= {(name, node): len(place) + i for i, node in enumerate(map(str, silo.ids.tolist()))}
+    lost = next((node for node in page.nodes if node not in place), None)
+    if lost is not None:
+        raise IsthmusError(
+            f"Node {lost[1]} of {lost[0]} has left, but is not in the data; audit with the data of the run."
+        )
+    node = torch.tensor([place[node] for node in page.nodes])
+    return Released(layer, node, page.releases, page.rows, clip)
+
+
+def _attack(
+    adversary: Adversary, book: Book, left: Released, wish: Wish, sigma: float, tell: Tell
+) -> Iterator[Finding]:
+    """Every level of noise against the rows of one layer, with the parameters that fit them best."""
+    context = adversary.context
+    chosen, misfits = _fitting(adversary, book, left)
+    targets = left.sample(wish.targets, len(context.owner), wish.seed)
+    true = context.features(targets.node)
+    near, guess = near_distance(context, targets.node), _error(adversary.guess(targets), true)
+    for added in wish.levels(sigma):
+        error = _error(adversary.infer(targets, misfits, added, wish.seed, tell), true)
+        yield Finding(
+            layer=left.layer,
+            sigma=math.hypot(sigma, added),
+            what_if=added > 0,
+            parameters=chosen,
+            targets=len(targets.node),
+            releases=float(targets.releases.double().mean()),
+            error=error,
+            guess=guess,
+            neighbours=near,
+            misfit=float(misfits.square().mean().sqrt()),
+            norm=float(targets.rows.norm(dim=1).mean()),
+        )
+
+
+def _fitting(adversary: Adversary, book: Book, left: Released) -> tuple[str, Tensor]:
+    """The parameters from which silos' own rows are computed best, and how far they then still lie apart."""
+    found: dict[str, Tensor] = {}
+    for name in book.held:
+        _load(adversary.context.run, book.held[name])
+        found[name] = adversary.misfits(left)
+    best = min(found, key=lambda name: float(found[name].sum()))
+    _load(adversary.context.run, book.held[best])
+    return best, found[best]
+
+
+def _load(run: Run, held: list[dict[str, Tensor]]) -> None:
+    """Parameters of all hosts: each silo's own under each other, or the same on every host."""
+    live = run.sets.everything()
+    for name in run.sets.names():
+        parts = [part[name] for part in held if name in part]
+        whole = torch.cat(parts) if sum(map(len, parts)) == len(live[name]) else parts[0] if parts else None
+        if whole is None or whole.shape != live[name].shape:
+            raise IsthmusError(f"The kept parameters do not fit the run's configuration ({name}); run it again.")
+        live[name].copy_(whole)
+
+
+def _error(x: Tensor, true: Tensor) -> float:
+    return float((x - true).square().mean())
