@@ -64,8 +64,7 @@ NOTES = (
     "The paper does not say how it split graphs. Here nodes are dealt out at random: edges on the largest over those "
     "on the smallest silo are then 1.3-1.4, 1.2-1.4, 1.2 and 1.1 for Cora, CiteSeer, PubMed and CS (edges that touch "
     "the silo), where the paper has 4.41, 1.48, 3.64 and 1.14. METIS comes nearer for Cora and PubMed (1.9-2.9, "
-    "2.9-3.2), farther for CiteSeer and CS (4.0-4.6, 1.8-1.9), and single runs of CE-FedGNN stay far below the "
-    "paper's.",
+    "2.9-3.2), farther for CiteSeer and CS (4.0-4.6, 1.8-1.9).",
     "Nor does it say which nodes train. CS has no public masks, so all four graphs get random ones, 60/20/20. Scores "
     "are then higher than the paper's: with the public masks of the other three (--set data.masks=public, four to nine "
     "training nodes a silo) they are of its size, and differences between methods are within their spread.",
