@@ -69,7 +69,7 @@ CORA = Ground(
     measure=ce_fedgnn.MEASURE,
     silos=ce_fedgnn.SILOS,
     fedavg=FEDAVG,
-    tuning=ce_fedgnn.TUNING,
+    tuning=replace(ce_fedgnn.TUNING, grid={**ce_fedgnn.TUNING.grid, **ce_fedgnn.DECAY}),
     notes=(*ce_fedgnn.NOTES[:2], "The paper has this for transactions only: there is nothing to compare with."),
     small=on_blocks,
 )
