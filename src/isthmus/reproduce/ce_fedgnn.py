@@ -21,8 +21,8 @@ COLUMNS = (score("accuracy", "accuracy"), score(F1, "macro_f1"))
 MEASURE = "macro F1, plain mean over silos, %"
 SILOS = 16
 ROUNDS: dict[str, Any] = {"local_steps": 32, "weights": "silos"}
-SCALED = {"data.normalise": (False, True)}
-DECAY = {"train.weight_decay": (0.0, 5e-4)}
+SCALED: dict[str, tuple[Any, ...]] = {"data.normalise": (False, True)}
+DECAY: dict[str, tuple[Any, ...]] = {"train.weight_decay": (0.0, 5e-4)}
 # 20 rounds are enough to tell settings apart: models are selected long before. Rows of features that sum to 1 are small
 # beside the bias of the input map; halo rows then carry other silos' biases, and which is better depends on the graph.
 TUNING = Tuning({"train.lr": (0.003, 0.01)}, changes={"train": {"steps": 640}})
