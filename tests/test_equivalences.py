@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -193,3 +194,11 @@ def test_the_rare_class_counts_as_often_as_asked_for() -> None:
     assert losses(runs[0]) != losses(runs[1])
     with pytest.raises(IsthmusError, match="positive number"):
         Objective(minority_weight=0.0)
+
+
+def test_tasks_weigh_positives_by_themselves() -> None:
+    graph = small_graph(24, 120)
+    y = torch.stack([graph.y == 0, graph.y == 1], 1).long()
+    tasks = replace(graph, y=y, schema=replace(graph.schema, task="tasks", labels=("a", "b")))
+    with pytest.raises(IsthmusError, match="minority_weight is for classes"):
+        run_method("fedavg", tasks, THREE, 3, options={"objective": {"minority_weight": 2.0}})

@@ -1,7 +1,6 @@
 """Noise in whole runs: where it comes from, what is left behind, what the report says."""
 
-import json
-import stat
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +26,39 @@ def test_a_simulation_says_that_its_noise_follows_from_the_seed(tmp_path: Path) 
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
     assert first["epsilon"] == second["epsilon"] and 0 < first["epsilon"]["embeddings"] < 1e6
     assert first["epsilon"]["parameters"] == first["epsilon"]["ids"] == "inf"
-    assert not (tmp_path / "a" / "secrets").exists()
 
 
-def test_secrets_are_each_silos_own_and_every_run_has_new_ones(tmp_path: Path) -> None:
+def test_secrets_are_new_for_every_run_and_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, system = list[bytes](), os.urandom
+    monkeypatch.setattr(os, "urandom", lambda size: drawn.append(system(size)) or drawn[-1])
     for name in ("a", "b"):
         assert not run(tmp_path / name, *SIGMA, *RANDOM)["notes"]
-    secrets = [(tmp_path / name / "secrets" / f"silo-{i}").read_bytes() for name in ("a", "b") for i in range(3)]
-    assert len(set(secrets)) == 6
-    assert stat.S_IMODE((tmp_path / "a" / "secrets" / "silo-0").stat().st_mode) == 0o600
+    assert len({secret for secret in drawn if len(secret) == 32}) >= 6
     assert losses(tmp_path / "a") != losses(tmp_path / "b")  # the same seed, other noise
-    text = (tmp_path / "a" / "config.toml").read_text() + json.dumps(metrics(tmp_path / "a"))
-    assert all(secret.hex() not in text for secret in secrets)
+    for content in (path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()):
+        assert not any(secret in content or secret.hex().encode() in content for secret in drawn if len(secret) == 32)
+
+
+def test_a_resumed_run_draws_other_noise_and_says_what_it_cannot_count(tmp_path: Path) -> None:
+    run(tmp_path / "a", *SIGMA, *RANDOM)
+    succeed("run", "--out", tmp_path / "a", "--resume", "--epochs", 6)
+    assert any("resumed" in note for note in metrics(tmp_path / "a")["notes"])
+
+
+def test_noise_that_reaches_nothing_is_told(tmp_path: Path) -> None:
+    succeed(*SMALL, "--method", "fedavg", *SIGMA, "--out", tmp_path)
+    assert metrics(tmp_path)["notes"] == ["Noise was asked for, but nothing that it applies to has left a silo."]
+
+
+def test_a_run_that_diverged_with_noise_still_ends(tmp_path: Path) -> None:
+    found = run(tmp_path, *SIGMA, "--set", "train.lr=1e30", "--set", "train.optimiser=sgd")
+    assert any("no finite number" in note for note in found["notes"]) and found["epsilon"]["embeddings"] == "inf"
 
 
 @pytest.mark.hosts
 def test_hosts_draw_secrets_unless_told_otherwise(tmp_path: Path) -> None:
     apart = run(tmp_path / "apart", *SIGMA, "--hosts", 3)
-    assert not apart["notes"] and len(list((tmp_path / "apart" / "secrets").iterdir())) == 3
+    assert not apart["notes"]
     told = run(tmp_path / "told", *SIGMA, "--hosts", 3, "--set", "protect.secrets=seed")
     alone = run(tmp_path / "alone", *SIGMA)
     assert any("run's seed" in note for note in told["notes"])

@@ -157,6 +157,8 @@ class Run:
         width = len(self.schema.labels)
         y, pool = self.labels[self.train_pool.index].cpu(), self.train_pool
         parts = [y[a:b] for a, b in zip(pool.ptr, pool.ptr[1:], strict=False)]
+        if self.schema.task != "classes" and self.objective.minority_weight != 1:
+            raise IsthmusError("objective.minority_weight is for classes; tasks weigh positives by themselves.")
         if self.schema.task == "classes":
             counts = torch.stack([torch.bincount(part.long(), minlength=width) for part in parts]).double()
             self.positive_weight: Tensor | None = None

@@ -75,7 +75,7 @@ def hand_out_sums(wire: Wire, stack: Stack, boundary: Boundary, sums: Sums) -> S
     source, target = stack.ends
     asked = wire.ask(boundary, source[~owned[source] & owned[target]].unique())
     served, halo = asked.lots(wire.silos)
-    arrived = wire.move(Kind.AGGREGATES, sums.at(place[asked.served]).table(), served, halo)
+    arrived = wire.move(Kind.AGGREGATES, sums.at(place[asked.served]).table(), served, halo, layer=1)
     nothing = arrived.new_zeros(1, arrived.shape[1])
     line = torch.full_like(place, len(stack.x) + len(arrived))
     line[owned] = place[owned]

@@ -81,10 +81,15 @@ def _sample(nodes: Tensor) -> Tensor:
 
 
 def _distances(plain: list[Tensor], counts: Tensor, k: int, normalise: bool) -> Tensor:
-    """Of each layer and node the distance to its k-th neighbour; 0 where it was not released: [layers, nodes]."""
+    """Of each layer and node the distance to its k-th neighbour; 0 where it was not released: [layers, nodes].
+
+    A row that is no finite number, as a model that diverged makes them, is like no other: its distance is infinite.
+    """
     found = torch.zeros(counts.shape, dtype=torch.float64)
     for layer, rows in enumerate(plain):
-        here = (counts[layer] > 0).nonzero().flatten()
+        finite = rows.isfinite().all(1)
+        here = ((counts[layer] > 0) & finite).nonzero().flatten()
+        found[layer, (counts[layer] > 0) & ~finite] = math.inf
         found[layer, here] = neighbour_distances(rows[here], k, normalise)
     return found
 

@@ -26,7 +26,7 @@ class Gaussian(Protect):
     nothing is claimed. Noise is drawn once for a released row: all receivers get the same. ``delta`` and
     ``neighbours`` are those of the accountant.
     ``secrets``: noise comes from the ``seed`` (a simulation), or from ``random`` secrets of each silo; empty: the seed
-    where all silos live in one process, else secrets.
+    where all silos live in one process, else secrets. (Only these are never written down.)
     """
 
     clip: float = math.inf
@@ -87,11 +87,7 @@ class Gaussian(Protect):
         sealed = clipped(rows, clip)
         if sigma:
             sealed = sealed + sigma * drawn(sealed, origin, noise)
-        unit = "" if not sigma else "node" if kind in (Kind.EMBEDDINGS, Kind.ADJOINTS) else "silo"
-        event = Event(
-            f"Gaussian noise (clip {clip:g}, sigma {sigma:g})" if sigma else f"clipped at {clip:g}, no noise", unit
-        )
-        return super().seal(kind, sealed, origin, noise)[0], event
+        return super().seal(kind, sealed, origin, noise)[0], _event(kind, clip, sigma)
 
     def constrain(self, kind: Kind, rows: Tensor) -> Tensor | None:
         """Clipped rows, where noise is added to them."""

@@ -6,7 +6,6 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,8 +19,8 @@ _SECRET = 32  # bytes
 class Noise:
     """Standard normal numbers of each silo: SHAKE-256 of (secret, how many draws there were before), then Box-Muller.
 
-    A shared seed would let every silo subtract the noise of the others; hence the secrets. ``draws`` is checkpointed:
-    a run that is resumed draws what it would have drawn, so that a step which is computed again releases nothing new.
+    A shared seed would let every silo subtract the noise of the others; hence the secrets. ``draws`` is checkpointed,
+    so that a simulation, whose secrets follow from its seed, resumes to the same curve.
     """
 
     def __init__(self, secrets: Mapping[int, bytes] | None = None) -> None:
@@ -46,21 +45,6 @@ def secrets_from_seed(seed: int, silos: Sequence[int]) -> dict[int, bytes]:
     return {silo: hashlib.blake2b(f"{seed}/{silo}".encode(), digest_size=_SECRET).digest() for silo in silos}
 
 
-def secrets_from_system(folder: Path, silos: Sequence[int], resume: bool) -> dict[int, bytes]:
-    """Each silo's own secret, drawn by the operating system and kept in ``folder`` for when the run is resumed."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return {silo: _own_secret(folder / f"silo-{silo}", resume) for silo in silos}
-
-
-def _own_secret(path: Path, resume: bool) -> bytes:
-    if resume and path.is_file():
-        secret = path.read_bytes()
-        if len(secret) != _SECRET:
-            raise IsthmusError(f"The secret '{path}' is damaged, so that noise cannot go on; start with --overwrite.")
-        return secret
-    secret = os.urandom(_SECRET)
-    path.unlink(missing_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(secret)
-    return secret
+def secrets_from_system(silos: Sequence[int]) -> dict[int, bytes]:
+    """Each silo's own secret, drawn by the operating system. It is kept nowhere: a resumed run draws others."""
+    return {silo: os.urandom(_SECRET) for silo in silos}

@@ -20,6 +20,7 @@ from isthmus.run.folder import RunFolder
 from isthmus.run.summary import members
 
 NOTHING = "nothing to attack"
+UNMEASURED = "not measured: all nodes have the same features"
 HEAD = ("Rows", "Noise σ", "Error", "Guess", "Error / guess", "Neighbours", "Targets", "Releases")
 ATTACK_NOTE = (
     "Attack error: the squared error of features inferred from released rows, as a share of a guess's without them "
@@ -80,7 +81,9 @@ def read_audit(folder: RunFolder) -> Audit | None:
 def attack_error(folder: RunFolder) -> float | str | None:
     """The attack error of a run for tables; None where it was not audited."""
     audit = read_audit(folder)
-    return None if audit is None else NOTHING if audit.error is None else audit.error
+    if audit is None or audit.error is not None:
+        return None if audit is None else audit.error
+    return UNMEASURED if audit.findings else NOTHING
 
 
 def attack_text(value: float | str | None) -> str:

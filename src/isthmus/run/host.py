@@ -20,7 +20,7 @@ from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.run.config import DataConfig, RunConfig
 from isthmus.run.folder import RunFolder, write_atomic
 from isthmus.run.leave import leave_behind
-from isthmus.run.released import keep_secrets
+from isthmus.run.released import RESUMED, by_seed, give_secrets
 from isthmus.state import Run
 from isthmus.train import Watcher, train
 from isthmus.wire.base import LocalWire, Wire
@@ -76,6 +76,7 @@ def _agreed(silos: list[Silo], seed: int) -> list[Silo]:
 
 def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Run:
     """Shake hands and lay out the run."""
+    give_secrets(wire, config.seed)
     agreed = config.train.agrees(config.train.batches or config.method.batches)
     federation = open_federation(wire, silos, config.seed, config.data.scale, agreed)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
@@ -114,7 +115,6 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
         wire = DistributedWire(count, config.system.timeout, config.system.device, config.method.protect)
     else:
         wire = LocalWire(count, config.method.protect)
-    keep_secrets(wire, config.seed, folder.path, resume)
     mine = silos_of_host(wire.host, wire.hosts, count) if many else None
     split_here = many and not is_parts(config.data.name)
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
@@ -124,6 +124,8 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
         write_atomic(folder.path / "config.toml", config.toml().encode())
     if not resume or checkpoints.resume(run) == 0:
         checkpoints.clear()
+    elif not by_seed(wire):
+        run.federation.note(RESUMED)
     result = train(run, Recorder(folder, checkpoints, watcher))
     metrics = leave_behind(config, folder, result)
     wire.close_down()

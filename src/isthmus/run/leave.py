@@ -16,7 +16,7 @@ from isthmus import kernels
 from isthmus.evaluate import Scores
 from isthmus.run.config import RunConfig
 from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.released import note_secrets, privacy_of, row_losses, write_releases
+from isthmus.run.released import notes_on_noise, privacy_of, row_losses, write_releases
 from isthmus.state import Run
 from isthmus.train import Result
 from isthmus.wire.ledger import SERVER, Kind
@@ -35,8 +35,8 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     why = kernels.missing(run.device)
     if why:
         run.federation.note(f"Without compiled kernels this run was slower, and no less right: {why}.")
-    if note_secrets(run.wire):
-        run.federation.note(note_secrets(run.wire))
+    for note in notes_on_noise(run.wire):
+        run.federation.note(note)
     _write_models(run, folder)
     write_releases(run, result.last, folder.path)
     losses = row_losses(run)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from isthmus.protect.accountant import MOST, NAMES, node_losses, silo_loss
+from isthmus.protect.accountant import NAMES, node_losses, silo_loss
 from isthmus.protect.base import ROWS
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.noise import Noise, secrets_from_seed, secrets_from_system
@@ -26,27 +26,29 @@ BY_SEED = (
     "Noise was drawn from the run's seed, as a simulation does: whoever knows the seed can take it away again. "
     "For secrets of each silo: protect.secrets=random."
 )
+RESUMED = "This run was resumed: what left between its last checkpoint and the interruption is not in its counts."
 
 
-def keep_secrets(wire: Wire, seed: int, folder: Path, resume: bool) -> None:
+def give_secrets(wire: Wire, seed: int) -> None:
     """Give the wire what its silos draw noise from, if they draw any."""
-    protect = wire.protect
-    if not isinstance(protect, Gaussian) or not protect.noisy:
-        return
-    if _by_seed(protect, wire):
-        wire.noise = Noise(secrets_from_seed(seed, wire.mine))
-    else:
-        wire.noise = Noise(secrets_from_system(folder / "secrets", wire.mine, resume))
+    if isinstance(wire.protect, Gaussian) and wire.protect.noisy:
+        mine = wire.mine
+        wire.noise = Noise(secrets_from_seed(seed, mine) if by_seed(wire) else secrets_from_system(mine))
 
 
-def note_secrets(wire: Wire) -> str:
-    """What a reader must know of where noise came from; empty where there was none, or it is secret."""
-    protect = wire.protect
-    return BY_SEED if isinstance(protect, Gaussian) and protect.noisy and _by_seed(protect, wire) else ""
+def by_seed(wire: Wire) -> bool:
+    """Whether noise follows from the run's seed."""
+    secrets = wire.protect.secrets if isinstance(wire.protect, Gaussian) else "seed"
+    return secrets == "seed" or (not secrets and wire.hosts == 1)
 
 
-def _by_seed(protect: Gaussian, wire: Wire) -> bool:
-    return protect.secrets == "seed" or (not protect.secrets and wire.hosts == 1)
+def notes_on_noise(wire: Wire) -> list[str]:
+    """What a reader must know of the noise that was asked for."""
+    if not isinstance(wire.protect, Gaussian) or not wire.protect.noisy:
+        return []
+    if not wire.noise.draws:
+        return ["Noise was asked for, but nothing that it applies to has left a silo."]
+    return [BY_SEED] if by_seed(wire) else []
 
 
 def write_releases(run: Run, last: dict[str, Tensor], folder: Path) -> None:
@@ -150,6 +152,3 @@ def _times_up(run: Run, kind: Kind) -> dict[int, int]:
 
 def _json(value: float) -> float | str:
     return "inf" if value == math.inf else value
-
-
-__all__ = ["MOST", "keep_secrets", "note_secrets", "privacy_of", "row_losses", "write_releases"]
