@@ -227,8 +227,8 @@ def test_parts_that_somebody_wrote_by_hand(listed: bool, tmp_path: Path) -> None
     assert found["labels"] == ["fraud", "honest", "mule"]  # the union of both
     assert found["notes"] == []
     assert found["silo_nodes"] == {
-        "bank-a": {"nodes": 4, "halo": 1, "train": 2},
-        "bank-b": {"nodes": 4, "halo": 1, "train": 2},
+        "bank-a": {"nodes": 4, "halo": 1, "train": 2, "table_bytes": 0},
+        "bank-b": {"nodes": 4, "halo": 1, "train": 2, "table_bytes": 0},
     }
 
 

@@ -124,7 +124,7 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
         write_atomic(folder.path / "config.toml", config.toml().encode())
     if not resume or checkpoints.resume(run) == 0:
         checkpoints.clear()
-    elif not by_seed(wire):
+    elif wire.noise.secrets and not by_seed(wire):
         run.federation.note(RESUMED)
     result = train(run, Recorder(folder, checkpoints, watcher))
     metrics = leave_behind(config, folder, result)
