@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError, unknown
@@ -14,8 +15,10 @@ from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
 from isthmus.nn.monoid import State
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch
+from isthmus.sample.batches import Batch, Batcher, Seeds
 from isthmus.sample.neighbours import Sampler
+from isthmus.wire.ledger import Kind
+from isthmus.wire.route import Asked
 
 if TYPE_CHECKING:
     from isthmus.state import Run
@@ -89,6 +92,19 @@ def agree_on_far_ends(run: Run) -> None:
     agree_far_degrees(run.wire, run.stack, run.boundary)
     if run.model.config.ports:
         agree_far_ports(run.wire, run.federation.silos, run.stack)
+
+
+def whole_graph(run: Run, batcher: Batcher) -> Batch:
+    """Every row of my silos, for no seed: what a silo computes to tell others, and not to learn from."""
+    none, mine = torch.zeros(0, dtype=torch.int64, device=run.device), len(run.wire.mine)
+    return batcher.whole(Seeds(none, none, (0,) * (mine + 1), 0, torch.zeros(mine)), run.step)
+
+
+def tell_holders(run: Run, asked: Asked, rows: Tensor, layer: int) -> Tensor:
+    """Owners release the rows that were ``asked`` of them; what arrives of the halo, in the order of the boundary."""
+    leaving, arriving = asked.lots(run.wire.silos)
+    told = run.wire.move(Kind.EMBEDDINGS, rows, leaving, arriving, layer)
+    return torch.empty_like(told).index_copy_(0, run.boundary.place[asked.halo], told)
 
 
 def need_embedding(run: Run, otherwise: str) -> None:

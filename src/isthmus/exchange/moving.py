@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError, unknown
-from isthmus.exchange.base import Beyond, Exchange, agree_on_far_ends, need_embedding
+from isthmus.exchange.base import Beyond, Exchange, agree_on_far_ends, need_embedding, tell_holders, whole_graph
 from isthmus.forward import layers
 from isthmus.graph.features import Features
 from isthmus.nn.block import Rows
 from isthmus.nn.norm import Pass
 from isthmus.protect.base import FORMATS
-from isthmus.sample.batches import Batch, Seeds
+from isthmus.sample.batches import Batch
 from isthmus.wire.ledger import Kind
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ class MovingAverage(Exchange):
     @torch.no_grad()
     def round_end(self, run: Run) -> None:
         """Release the boundary rows that changed, layer by layer; the others stand as they were last released."""
-        layers = run.model.config.layers + (run.schema.target == "edge")  # ends of edges meet after the last layer
-        for layer in range(layers):
+        count = run.model.config.layers + (run.schema.target == "edge")  # ends of edges meet after the last layer
+        for layer in range(count):
             changed = self.state[f"changed-{layer}"]
             offered = run.wire.offer(run.boundary, changed[self.place[run.boundary.served]].nonzero().flatten())
             leaving, arriving = offered.lots(run.wire.silos)
@@ -151,8 +151,7 @@ class MovingAverage(Exchange):
         self.fresh = {}
         if self.score == "released":
             return
-        none, mine = torch.zeros(0, dtype=torch.int64, device=run.device), len(run.wire.mine)
-        batch = run.ways[split][0].whole(Seeds(none, none, (0,) * (mine + 1), 0, torch.zeros(mine)), run.step)
+        batch = whole_graph(run, run.ways[split][0])
         this, self.telling = Pass(False, run.seed, run.step, run.total_moments), True
         *_, h = layers(run, batch, this)
         if run.schema.target == "edge":
@@ -162,10 +161,7 @@ class MovingAverage(Exchange):
     def _told(self, layer: int, h: Tensor, held: Tensor, run: Run) -> Tensor:
         """What owners tell of all halo rows, from the rows ``h`` that they ``held``."""
         asked = run.wire.ask(run.boundary, run.boundary.halo)
-        leaving, arriving = asked.lots(run.wire.silos)
-        sent = h[torch.searchsorted(held, asked.served)]
-        rows = run.wire.move(Kind.EMBEDDINGS, sent, leaving, arriving, layer)
-        return torch.empty_like(rows).index_copy_(0, run.boundary.place[asked.halo], rows)
+        return tell_holders(run, asked, h[torch.searchsorted(held, asked.served)], layer)
 
     def table_bytes(self, run: Run) -> list[int]:
         """Averages of a silo's own nodes and released rows of its halo, at every layer."""

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from isthmus.exchange.base import Beyond, Exchange, need_embedding
+from isthmus.exchange.base import Beyond, Exchange, need_embedding, tell_holders, whole_graph
 from isthmus.forward import layers
 from isthmus.graph.features import Features
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch, Seeds
-from isthmus.wire.ledger import Kind
+from isthmus.sample.batches import Batch
 
 if TYPE_CHECKING:
     from isthmus.state import Run
@@ -54,15 +53,11 @@ class OptimES(Exchange):
     @torch.no_grad()
     def _push(self, run: Run) -> None:
         """Every silo computes its boundary rows on its whole graph and sends those of the hidden layers."""
-        none = torch.zeros(0, dtype=torch.int64, device=run.device)
-        mine = len(run.wire.mine)
-        batch = run.batcher.whole(Seeds(none, none, (0,) * (mine + 1), 0, torch.zeros(mine)), run.step)
+        batch = whole_graph(run, run.batcher)
         asked = run.wire.ask(run.boundary, run.boundary.halo)
-        served, halo = asked.lots(run.wire.silos)
         hidden = list(layers(run, batch, Pass(False, run.seed, run.step)))[:-1]
         for layer, h in enumerate(hidden, start=1):
-            rows = run.wire.move(Kind.EMBEDDINGS, h[asked.served], served, halo, layer)
-            self.state[f"layer-{layer}"] = torch.empty_like(rows).index_copy_(0, run.boundary.place[asked.halo], rows)
+            self.state[f"layer-{layer}"] = tell_holders(run, asked, h[asked.served], layer)
 
     def table_bytes(self, run: Run) -> list[int]:
         """Cached rows of a silo's halo."""

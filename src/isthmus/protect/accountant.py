@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isthmus.protect.gaussian import Gaussian
-from isthmus.protect.metric_dp import PERCENTILES, epsilon, neighbour_distances
+from isthmus.protect.metric_dp import PERCENTILES, epsilon, neighbour_distances, place_of
 from isthmus.wire.ledger import Kind
 from isthmus.wire.releases import COUNTS, PLAIN, Releases
 
@@ -99,4 +99,4 @@ def _percentiles(values: Tensor) -> Tensor:
     if not len(values):
         return torch.zeros(len(PERCENTILES), dtype=torch.float64)
     ordered = values.sort().values
-    return torch.stack([ordered[math.ceil(q * len(ordered) / 100) - 1] for q in PERCENTILES])
+    return torch.stack([ordered[place_of(q, len(ordered))] for q in PERCENTILES])

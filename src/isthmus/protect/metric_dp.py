@@ -96,7 +96,7 @@ def rho_percentiles(
     distances = neighbour_distances(rows, k, normalise).sort().values
     if not len(distances):
         raise IsthmusError("There are no rows; percentiles need one or more.")
-    return {q: float(distances[_place(q, len(distances))]) for q in percentiles}
+    return {q: float(distances[place_of(q, len(distances))]) for q in percentiles}
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _kth_nearest(points: Tensor, squares: Tensor, chunk: Tensor, rank: int) -> T
     return distances.topk(rank, largest=False).indices[:, -1]
 
 
-def _place(percentile: float, count: int) -> int:
+def place_of(percentile: float, count: int) -> int:
     """Where in sorted values at least that many percent lie at or before."""
     if not 0 < percentile <= 100:
         raise IsthmusError(f"percentile is {percentile}; it must be above 0 and at most 100.")
