@@ -85,6 +85,12 @@ def test_amounts_are_scaled_by_training_transactions_alone(tmp_path: Path) -> No
         assert np.allclose(column(graph, name), expected, rtol=1e-6), name
 
 
+def test_time_is_scaled_by_training_transactions_alone(tmp_path: Path) -> None:
+    days = np.array([1, 3, 8, 9, 10])
+    graph = read(tmp_path, [row(int(day)) for day in days])
+    assert np.allclose(column(graph, "time"), (days - days[:3].mean()) / days[:3].std(), rtol=1e-6)
+
+
 def test_received_and_paid_are_told_apart(tmp_path: Path) -> None:
     line = "2022/09/02 00:20,1,a,2,b,3.5,Yen,70,Rupee,Wire,0"
     graph = read(tmp_path, [row(1), line, row(9), row(10)])
@@ -101,7 +107,7 @@ def test_words_unknown_in_training_are_other(tmp_path: Path) -> None:
     lines = [row(1), row(2, currency="Yen"), row(9, currency="Doubloon"), row(10, way="Carrier Pigeon")]
     graph = read(tmp_path, lines)
     names = graph.schema.edge_feature_names
-    assert names[4:] == (
+    assert names[5:] == (
         "received:Euro", "received:Yen", "received:other", "paid:Euro", "paid:Yen", "paid:other",
         "format:ACH", "format:other",
     )  # fmt: skip
@@ -109,7 +115,7 @@ def test_words_unknown_in_training_are_other(tmp_path: Path) -> None:
         assert column(graph, f"{title}:other").tolist() == [0, 0, 1, 0]
         assert column(graph, f"{title}:Yen").tolist() == [0, 1, 0, 0]
     assert column(graph, "format:other").tolist() == [0, 0, 0, 1]
-    assert graph.edge_attr is not None and (graph.edge_attr[:, 4:].sum(1) == 3).all()  # one of each kind
+    assert graph.edge_attr is not None and (graph.edge_attr[:, 5:].sum(1) == 3).all()  # one of each kind
 
 
 def test_other_days_bring_other_words(tmp_path: Path) -> None:

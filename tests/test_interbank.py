@@ -60,7 +60,7 @@ def test_what_is_written_is_what_is_loaded(folder: Path, traffic: Traffic) -> No
     assert graph.edge_split is not None
     day = traffic.minute // 1440
     assert np.array_equal(graph.edge_split, np.select([day < 8, day == 8], [TRAIN, VALID], TEST))
-    assert graph.schema.edge_features == 4 + 2 * (len(CURRENCIES) + 1) + 7
+    assert graph.schema.edge_features == 5 + 2 * (len(CURRENCIES) + 1) + 7
 
 
 def test_the_graph_needs_no_file(folder: Path) -> None:

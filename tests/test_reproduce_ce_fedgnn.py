@@ -76,7 +76,7 @@ def test_every_row_has_the_same_budget(name: str, tmp_path: Path) -> None:
     assert {row.label: len(tuned.of(row)) for row in study.rows} == {row.label: budget for row in study.rows}
     assert len({job.path for job in tuned.jobs}) == budget * len(study.rows)
     assert not {job.config.seed for job in tuned.jobs} & {job.config.seed for job in plan(name).jobs}
-    assert {job.config.train.steps for job in tuned.jobs} == {2000 if name.endswith("aml") else 640}
+    assert {job.config.train.steps for job in tuned.jobs} == {1000 if name.endswith("aml") else 640}
     for trial in tuned.trials:  # every setting reaches its run
         config = trial.jobs[0].config.as_dict()
         for key, value in trial.settings.items():

@@ -1,7 +1,7 @@
 """IBM's anti-money-laundering data (Altman et al., NeurIPS 2023) as a graph: accounts, and transactions between them.
 
 The task is to tell the transactions that launder. A node is an account of a bank and has no features of its own; an
-edge is a transaction with amounts, currencies, format and hour. Training, validation and test transactions follow each
+edge is a transaction with amounts, currencies, format and time. Training, validation and test transactions follow each
 other in time, and whatever is learned for encoding (moments of amounts, known currencies and formats) is learned from
 training transactions alone.
 """
@@ -117,6 +117,7 @@ def _attributes(transfers: Transfers, train: np.ndarray) -> tuple[np.ndarray, tu
     dense = {
         "log_received": _standard(np.log1p(transfers.received), train),
         "log_paid": _standard(np.log1p(transfers.paid), train),
+        "time": _standard(transfers.time, train),
         "hour_sin": np.sin(angle),
         "hour_cos": np.cos(angle),
     }
