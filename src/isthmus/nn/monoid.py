@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from isthmus.nn.fused import moments
 from isthmus.nn.maps import Lookup, gather, spread, sum_edges, sum_rows
 
 State = dict[str, Tensor]  # each [targets, d], or [targets, 1] for counts
+JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"sum": torch.add, "amax": torch.maximum, "amin": torch.minimum}
+NEUTRAL = {"sum": 0.0, "amax": -math.inf, "amin": math.inf}
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,20 @@ class Aggregate:
 
 
 class Monoid(ABC):
-    """An aggregate with ``reduce(all edges) = merge(reduce(some), reduce(the others))`` for every split."""
+    """An aggregate with ``reduce(all edges) = merge(reduce(some), reduce(the others))`` for every split.
+
+    ``joins`` says of each part of a state how two of them become one: ``sum``, ``amax`` or ``amin``.
+    """
+
+    joins: ClassVar[dict[str, str]]
 
     @abstractmethod
     def reduce(self, message: Message, block: Block) -> State:
         """The aggregate of a block's messages; of no edges: the neutral element."""
 
-    @abstractmethod
     def merge(self, a: State, b: State) -> State:
         """The aggregate of both sets of edges."""
+        return {name: JOINS[how](a[name], b[name]) for name, how in self.joins.items()}
 
     @abstractmethod
     def finish(self, state: State) -> Tensor:
@@ -98,13 +106,11 @@ class Monoid(ABC):
 class Sum(Monoid):
     """Sum of the messages."""
 
+    joins: ClassVar[dict[str, str]] = {"sum": "sum"}
+
     def reduce(self, message: Message, block: Block) -> State:
         """Sum at each target."""
         return {"sum": message.total(block)}
-
-    def merge(self, a: State, b: State) -> State:
-        """Sums add."""
-        return {name: a[name] + b[name] for name in a}
 
     def finish(self, state: State) -> Tensor:
         """The sum."""
@@ -113,6 +119,8 @@ class Sum(Monoid):
 
 class Mean(Sum):
     """Mean of the messages, kept as sum and count."""
+
+    joins: ClassVar[dict[str, str]] = {"sum": "sum", "count": "sum"}
 
     def reduce(self, message: Message, block: Block) -> State:
         """Sum and count at each target."""
@@ -127,13 +135,11 @@ class Mean(Sum):
 class Max(Monoid):
     """Largest message, entry by entry; -inf is its neutral element."""
 
+    joins: ClassVar[dict[str, str]] = {"max": "amax"}
+
     def reduce(self, message: Message, block: Block) -> State:
         """Maximum at each target."""
         return {"max": _extreme(message.each(block), block, "amax")}
-
-    def merge(self, a: State, b: State) -> State:
-        """The larger of two maxima."""
-        return {"max": torch.maximum(a["max"], b["max"])}
 
     def finish(self, state: State) -> Tensor:
         """The maximum."""
@@ -145,6 +151,8 @@ class Moments(Monoid):
 
     Finished: [groups, targets, 4, d / groups], the mean, minimum, maximum and deviation of each group of channels.
     """
+
+    joins: ClassVar[dict[str, str]] = {"count": "sum", "sum": "sum", "square": "sum", "min": "amin", "max": "amax"}
 
     def __init__(self, groups: int = 1) -> None:
         self.groups = groups
@@ -179,11 +187,6 @@ class Moments(Monoid):
             "min": _extreme(each, block, "amin"),
             "max": _extreme(each, block, "amax"),
         }
-
-    def merge(self, a: State, b: State) -> State:
-        """Counts and sums add, extremes compete."""
-        out = {name: a[name] + b[name] for name in ("count", "sum", "square")}
-        return out | {"min": torch.minimum(a["min"], b["min"]), "max": torch.maximum(a["max"], b["max"])}
 
     def finish(self, state: State) -> Tensor:
         """Mean, minimum, maximum and standard deviation; a variance under 1e-5 is 0."""
