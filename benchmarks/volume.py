@@ -57,8 +57,15 @@ class Counted(Run):
     edges = rows = sampled = 0
 
     def make_batch(self, seeds: Seeds, step: int, purpose: str = "train") -> Batch:
+        """The batch of an evaluation."""
+        return self._counted(super().make_batch(seeds, step, purpose))
+
+    def step_batches(self, seeds: Seeds) -> list[Batch]:
+        """The batch of a step."""
+        return [self._counted(batch) for batch in super().step_batches(seeds)]
+
+    def _counted(self, batch: Batch) -> Batch:
         """The same batch; its first layer aggregates over every sampled edge, later ones over fewer."""
-        batch = super().make_batch(seeds, step, purpose)
         layers = [crossing(block) for block in batch.blocks]
         self.edges += sum(edges for edges, _ in layers)
         self.rows += sum(rows for _, rows in layers)

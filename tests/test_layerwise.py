@@ -87,7 +87,7 @@ def test_owners_serve_only_what_they_have_sampled_themselves() -> None:
     result = run_method("sync-sgd+fwd-bwd-le", graph, owners(3, 60), 3, "sage", batch=2, fanout=(2,), batches="local")
     run = result.run
     roots = run.train_pool.index[::5]
-    sample = run.sampler.sample(roots, step=0)
+    sample = run.ways.across["train"].sampler.sample(roots, step=0)
     halo = sample.rows[~run.stack.owned[sample.rows]]
     held = set(run.stack.keys[sample.rows[run.stack.owned[sample.rows]]].tolist())
     exchanged = torch.cat([asked.halo for asked in sample.asks])

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from isthmus.exchange.base import Exchange
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import Stack, build_stack
 from isthmus.sample.batches import Batcher
@@ -71,7 +72,7 @@ def test_every_neighbour_is_equally_likely() -> None:
 def test_blocks_of_full_neighbourhoods_hold_every_edge_into_their_targets(seed: int, silos: int) -> None:
     owner = torch.randint(0, silos, (15,), generator=torch.Generator().manual_seed(seed))
     stack = stack_of(small_graph(15, 50, seed), owner, silos, "placeholder")
-    batcher = Batcher(stack, layers=2, directed=False, target="node", ego=False, halo=False, degrees=True)
+    batcher = Batcher(stack, layers=2, directed=False, target="node", ego=False, exchange=Exchange(), degrees=True)
     pool = Pool(
         stack.owned.nonzero().flatten()[::3].contiguous(),
         stack.keys,

@@ -32,15 +32,15 @@ def layers(run: Run, batch: Batch, this: Pass) -> Iterator[Tensor]:
 def _steps(run: Run, batch: Batch, this: Pass) -> Iterator[_Step]:
     """The layers one after the other."""
     edge: Edges | None = None
-    ready, h = run.exchange.enter(batch, run, this)
+    ready, h = batch.exchange.enter(batch, run, this)
     if ready:
         assert isinstance(h, Tensor)
         yield _Step(h, h)
     for layer, block in list(enumerate(batch.blocks))[ready:]:
-        beyond = run.exchange.beyond(layer, h, batch, run, this)
+        beyond = batch.exchange.beyond(layer, h, batch, run, this)
         edge = run.model.edges(layer, beyond.rows, block, edge)
         pre = run.model.convolve(layer, beyond.rows, block, edge, beyond.partial)
-        pre = run.exchange.settle(layer, pre, batch, run, this)
+        pre = batch.exchange.settle(layer, pre, batch, run, this)
         h = run.model.finish(layer, pre, block.targets, this)
         yield _Step(beyond.rows, h)
 
@@ -61,7 +61,7 @@ def _score_edges(run: Run, batch: Batch, this: Pass) -> Tensor:
         if layer and run.model.edge_updates is not None:
             met.append(_ends(layer, step.read, run, batch))
     last = len(batch.blocks)
-    met.append(_ends(last, run.exchange.beyond(last, step.made, batch, run, this).rows, run, batch))
+    met.append(_ends(last, batch.exchange.beyond(last, step.made, batch, run, this).rows, run, batch))
     assert batch.seed_edges is not None
     edge = run.model.seed_edges(batch.seed_edges, met)
     return run.model.readout_edges(*met[-1], edge, batch.seed_rows)
@@ -73,5 +73,5 @@ def _ends(layer: int, rows: Features, run: Run, batch: Batch) -> tuple[Tensor, T
     read, ends = batch.layout.read, batch.ends
     if read[layer] is not read[-1]:
         ends = tuple(torch.searchsorted(read[layer], read[-1][end]) for end in ends)
-    source, target = (run.exchange.meet(rows[end], batch) for end in ends)
+    source, target = (batch.exchange.meet(rows[end], batch) for end in ends)
     return source, target

@@ -1,7 +1,8 @@
 """The catalogue: every published method as one composition of parts.
 
-A method answers four questions: what crosses the boundary (exchange), how parameters agree (sync), what is done to a
-payload before it leaves (protect), and what a silo minimises (objective). Local-only is all nothings.
+A method answers four questions: what crosses the boundary (exchange; by a schedule, at which steps), how parameters
+agree (sync), what is done to a payload before it leaves (protect), and what a silo minimises (objective). Local-only is
+all nothings.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from isthmus.exchange.optimes import OptimES
 from isthmus.objective.base import Objective, Proximal
 from isthmus.protect.base import Protect
 from isthmus.protect.gaussian import Gaussian
+from isthmus.schedule import Schedule
 from isthmus.sync.average import FedAvg
 from isthmus.sync.base import Sync
 from isthmus.sync.gradients import SyncSGD
@@ -29,7 +31,7 @@ from isthmus.typed import as_type
 
 _LAYERWISE = "Ceydeli 2026"
 _MOVING = "Guo et al. 2026"
-AXES = ("exchange", "sync", "protect", "objective")
+AXES = ("exchange", "schedule", "sync", "protect", "objective")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Method:
     summary: str
     paper: str = ""
     exchange: Exchange = field(default_factory=Nothing)
+    schedule: Schedule = field(default_factory=Schedule)
     sync: Sync = field(default_factory=Sync)
     protect: Protect = field(default_factory=Gaussian)
     objective: Objective = field(default_factory=Objective)

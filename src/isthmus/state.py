@@ -16,16 +16,16 @@ from isthmus.federation import Federation
 from isthmus.graph.agree import mean_log_degree, positive_weights
 from isthmus.graph.boundary import build_boundary
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID
-from isthmus.graph.stack import Stack, build_stack
+from isthmus.graph.stack import build_stack
 from isthmus.methods import Method
-from isthmus.nn.model import GNN, LAYERS, ModelConfig
+from isthmus.nn.model import GNN, ModelConfig
 from isthmus.nn.sets import reset_apart
-from isthmus.sample.batches import Batch, Batcher, Seeds
-from isthmus.sample.neighbours import Sampler
+from isthmus.sample.batches import Batch, Seeds
 from isthmus.sample.order import Pool, draw_batches
 from isthmus.select import Best
 from isthmus.settings import TrainConfig
 from isthmus.sync.sets import ParameterSets
+from isthmus.ways import make_ways
 from isthmus.wire.ledger import Kind
 from isthmus.wire.route import Boundary
 
@@ -59,7 +59,7 @@ class Run:
         self.batches = train.batches or method.batches
         self.agreed = train.agrees(self.batches)
         self.exchange = method.exchange.with_batches(self.batches)
-        self.sync, self.objective = method.sync, method.objective
+        self.schedule, self.sync, self.objective = method.schedule, method.sync, method.objective
         self.epoch = self.step = 0
         self.last_loss = float("nan")
         self.seconds = self.wire_seconds = 0.0  # of training, and of them in the hands of the transport
@@ -79,17 +79,12 @@ class Run:
         """Stack my silos, and find the seeds of every split."""
         self.stack = build_stack(self.federation.silos, self.exchange.view, self.dtype).to(self.device)
         self.wire.releases.open(sum(silo.n + silo.h for silo in self.federation.silos))
-        splits = (TRAIN, VALID, TEST)
-        if self.train.messages == "past":
-            self._check_past(model)
-            self.ways = {SPLIT_NAMES[split]: self._way(self.stack.until(split), model) for split in splits}
-        else:
-            self.ways = dict.fromkeys((SPLIT_NAMES[split] for split in splits), self._way(self.stack, model))
-        self.batcher, self.sampler = self.ways[SPLIT_NAMES[TRAIN]]
+        self.ways = make_ways(self, model)
+        self.batcher = self.ways.across[SPLIT_NAMES[TRAIN]].batcher
         labels = self.stack.y if self.schema.target == "node" else self.stack.edge_y
         assert labels is not None
         self.labels = labels
-        self.pools = {split: self._pool(split) for split in splits}
+        self.pools = {split: self._pool(split) for split in (TRAIN, VALID, TEST)}
         self.train_pool = self.pools[TRAIN]
         self.steps_per_epoch = self.federation.check_seeds(self.pools, self.batches, self.train.batch)
 
@@ -97,24 +92,6 @@ class Run:
     def boundary(self) -> Boundary:
         """Which rows of this host's silos others hold, and which of others' they hold."""
         return build_boundary(self.wire, self.federation.plan, self.stack)
-
-    def _way(self, stack: Stack, model: ModelConfig) -> tuple[Batcher, Sampler]:
-        """From seeds to batches, along the edges of a stack."""
-        halo, degrees = self.exchange.view == "halo", LAYERS[model.name].uses_degrees
-        size = stack, model.layers, model.directed
-        batcher = Batcher(*size, self.schema.target, model.ego, halo, degrees, self.train.trim)
-        return batcher, self.exchange.sampler(self, stack, self.train.fanouts(model.layers), model.directed)
-
-    def _check_past(self, model: ModelConfig) -> None:
-        """Messages of the past need splits on edges, and a model that does not read degrees of the whole graph."""
-        if self.schema.target != "edge" or self.stack.edge_split is None:
-            raise IsthmusError("train.messages=past needs labels and splits on edges; use train.messages=all.")
-        if LAYERS[model.name].uses_degrees:
-            readers = [name for name, layer in LAYERS.items() if not layer.uses_degrees]
-            raise IsthmusError(
-                f"train.messages=past, but {model.name} reads degrees, in which the future counts; use one of: "
-                f"{', '.join(readers)}."
-            )
 
     def _pool(self, split: int) -> Pool:
         """Labelled, owned seeds of a split; an edge is a seed of its target's owner, in training perhaps of both."""
@@ -174,15 +151,13 @@ class Run:
         return (lambda x: self.wire.total(Kind.STATISTICS, x)) if self.agreed else None
 
     def make_batch(self, seeds: Seeds, step: int, purpose: str = "train") -> Batch:
-        """The whole graph, or a sample around the seeds, as far as the purpose (a split) may see it."""
-        batcher, sampler = self.ways[purpose]
-        if self.train.batch == 0:
-            return batcher.whole(seeds, step)
-        sample = sampler.sample(batcher.roots(seeds), step, purpose)
-        slots = batcher.slots(seeds)
-        if slots is not None and self.schema.target == "edge":  # the ends of a seed may lie in two silos
-            slots = sampler.slots(slots, sample)
-        return batcher.sampled(seeds, sample, step, slots)
+        """One pass for all silos, as far as the purpose (a split) may see the graph."""
+        return self.ways.score(purpose, self.schedule.ever).batch(seeds, step, purpose)
+
+    def step_batches(self, seeds: Seeds) -> list[Batch]:
+        """The passes of this training step: the schedule says which silos cross."""
+        cross = self.schedule.across(self.step, self.seed, self.wire.silos)
+        return self.ways.step(seeds, self.step, cross, self.wire.mine)
 
     def weights_of(self, batch: Batch) -> Tensor | None:
         """The positive weights of the silo that each seed belongs to."""

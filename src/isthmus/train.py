@@ -13,7 +13,7 @@ from isthmus.evaluate import Scores, evaluate
 from isthmus.forward import forward
 from isthmus.graph.graph import TEST, VALID
 from isthmus.metrics import led_by
-from isthmus.sample.batches import Seeds
+from isthmus.sample.batches import Batch, Seeds
 from isthmus.state import Run
 
 
@@ -69,12 +69,9 @@ def validate(run: Run) -> None:
 
 def step(run: Run, seeds: Seeds) -> None:
     """One optimiser step on the given seeds."""
-    batch = run.make_batch(seeds, run.step)
+    batches = run.step_batches(seeds)
     run.step += 1
-    logits = forward(run, batch, training=True)
-    losses = run.objective.seed_losses(logits, batch.y, run.weights_of(batch), run.minority)
-    losses = losses if seeds.share is None else losses * seeds.share
-    per_silo = torch.stack([losses[a:b].sum() for a, b in zip(seeds.ptr, seeds.ptr[1:], strict=False)])
+    per_silo = torch.stack([_silo_losses(run, batch) for batch in batches]).sum(0)
     counts = seeds.amounts().to(per_silo)
     run.active = counts > 0
     if run.sync.lockstep:
@@ -89,6 +86,14 @@ def step(run: Run, seeds: Seeds) -> None:
     run.sets.hand_out_gradients([True] * run.sets.count if run.sync.lockstep else run.active.tolist())
     run.optimiser.step()
     run.note_losses(per_silo.detach(), counts)
+
+
+def _silo_losses(run: Run, batch: Batch) -> Tensor:
+    """The losses of a pass, summed over the seeds of each of my silos."""
+    logits, seeds = forward(run, batch, training=True), batch.seeds
+    losses = run.objective.seed_losses(logits, batch.y, run.weights_of(batch), run.minority)
+    losses = losses if seeds.share is None else losses * seeds.share
+    return torch.stack([losses[a:b].sum() for a, b in zip(seeds.ptr, seeds.ptr[1:], strict=False)])
 
 
 @dataclass(frozen=True)

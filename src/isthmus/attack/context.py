@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -34,8 +33,7 @@ class Context:
         whole = build_stack([merge(silos)], "drop", run.dtype)
         ptr = tuple(torch.tensor([0, *(silo.n for silo in silos)]).cumsum(0).tolist())
         self.stack = replace(whole, silos=tuple(silo.number for silo in silos), ptr=ptr)
-        self.run = copy.copy(run)
-        self.run.exchange = Exchange()  # nothing is beyond the boundary of a whole graph
+        self.run = run
         self.owner = torch.repeat_interleave(torch.tensor(ptr).diff())
 
     def features(self, rows: Tensor) -> Tensor:
@@ -71,7 +69,7 @@ class Context:
     def _batch(self, stack: Stack) -> Batch:
         like, none = self.run.batcher, torch.zeros(0, dtype=torch.int64)
         silos = len(stack.ptr) - 1
-        batcher = Batcher(stack, like.layers, like.directed, like.target, like.ego, False, like.degrees)
+        batcher = Batcher(stack, like.layers, like.directed, like.target, like.ego, Exchange(), like.degrees)
         return batcher.whole(Seeds(none, none, (0,) * (silos + 1), 0, torch.zeros(silos)), 0)
 
     def _compute(self, batch: Batch, layer: int) -> Tensor:

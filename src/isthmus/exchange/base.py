@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -37,11 +37,21 @@ class Exchange:
     """No row crosses; the parent of every exchange. ``state`` is checkpointed."""
 
     state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+    stepwise: ClassVar[bool] = False  # rows cross within steps, so that a schedule can say at which
 
     @property
     def view(self) -> str:
         """Which rows and edges a silo computes on: ``drop``, ``placeholder`` or ``halo`` (see ``graph/stack.py``)."""
         return "drop"
+
+    @property
+    def reads_halo(self) -> bool:
+        """Whether layers read rows of far ends."""
+        return self.view != "drop"
+
+    def apart(self, stack: Stack) -> tuple[Exchange, Stack]:
+        """What takes its place for silos that do not cross at a step, and the edges that they then compute along."""
+        return Exchange(), stack.inner()
 
     @property
     def doubles(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -32,6 +32,7 @@ class LayerWise(Exchange):
     """
 
     adjoint: bool = True
+    stepwise: ClassVar[bool] = True
     _whole: Route | None = field(default=None, init=False, repr=False)
 
     @property

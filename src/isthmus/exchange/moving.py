@@ -151,7 +151,7 @@ class MovingAverage(Exchange):
         self.fresh = {}
         if self.score == "released":
             return
-        batch = whole_graph(run, run.ways[split][0])
+        batch = whole_graph(run, run.ways.across[split].batcher)
         this, self.telling = Pass(False, run.seed, run.step, run.total_moments), True
         *_, h = layers(run, batch, this)
         if run.schema.target == "edge":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from isthmus.exchange.base import Exchange, Nothing
 from isthmus.exchange.layerwise import LayerWise
 from isthmus.graph.stack import Stack
 from isthmus.sample.neighbours import Sample, Sampler
@@ -31,6 +32,10 @@ class Served(LayerWise):
     def view(self) -> str:
         """Far ends are computed here too, for when nobody serves them."""
         return "placeholder"
+
+    def apart(self, stack: Stack) -> tuple[Exchange, Stack]:
+        """Far ends as the silo computes them from its placeholders."""
+        return Nothing("placeholder"), stack
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Each silo samples by itself, then asks who has what."""

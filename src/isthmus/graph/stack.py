@@ -73,6 +73,7 @@ class Stack:
     in_degree: Tensor  # [rows] of the whole graph for owned rows; for halo rows as far as known
     out_degree: Tensor
     ports: Tensor  # [m, 2] in-port at the target, out-port at the source
+    halo: bool = False  # far ends are there, but only their owners can compute them: x holds owned rows alone
 
     @property
     def rows(self) -> int:
@@ -85,7 +86,15 @@ class Stack:
         Splits follow each other as training, validation, test; edges without one are always there.
         """
         assert self.edge_split is not None
-        incoming, outgoing = (side.only(self.edge_split <= split) for side in (self.incoming, self.outgoing))
+        return self._along(self.edge_split <= split)
+
+    def inner(self) -> Stack:
+        """The same rows and edge numbers, with neighbours along edges between owned rows alone."""
+        return self._along(self.owned[self.ends].all(0))
+
+    def _along(self, kept: Tensor) -> Stack:
+        """With neighbours along some of the edges, which alone count in degrees."""
+        incoming, outgoing = (side.only(kept) for side in (self.incoming, self.outgoing))
         adjacency = replace(self, incoming=incoming, outgoing=outgoing)
         return replace(adjacency, in_degree=incoming.degree, out_degree=outgoing.degree)
 
@@ -138,6 +147,7 @@ def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype) -> Stack:
         in_degree=sides[0].degree,
         out_degree=sides[1].degree,
         ports=torch.cat([s.ports[k] for s, k in zip(silos, kept, strict=True)]),
+        halo=halo == "halo",
     )
 
 

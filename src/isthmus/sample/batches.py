@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows, side_by_side
 from isthmus.sample.neighbours import NO_SEED, Sample
 from isthmus.wire.route import Asked, Route
+
+if TYPE_CHECKING:
+    from isthmus.exchange.base import Exchange
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,14 @@ class Seeds:
     def counts(self) -> Tensor:
         """Seeds of each of my silos."""
         return torch.tensor(self.ptr).diff()
+
+    def of(self, silos: Tensor) -> Seeds:
+        """Those of some silos alone; ``silos`` [my silos] says which."""
+        counts = self.counts()
+        kept = torch.repeat_interleave(silos, counts).to(self.index.device)
+        share = None if self.share is None else self.share[kept]
+        ptr = (0, *(counts * silos).cumsum(0).tolist())
+        return replace(self, index=self.index[kept], slot=self.slot[kept], ptr=ptr, share=share)
 
     def amounts(self) -> Tensor:
         """The same, each seed by its share."""
@@ -71,6 +83,7 @@ class Batch:
     y: Tensor
     ego: Tensor | None
     seeds: Seeds
+    exchange: Exchange  # what the pass gets from beyond the boundary
 
 
 @dataclass(frozen=True)
@@ -104,12 +117,13 @@ class Batcher:
         directed: bool,
         target: str,
         ego: bool,
-        halo: bool,
+        exchange: Exchange,
         degrees: bool,
         trim: bool = True,
     ) -> None:
         self.stack, self.layers, self.directed, self.target, self.ego = stack, layers, directed, target, ego
-        self.halo = halo  # halo rows come from their owners
+        self.exchange = exchange
+        self.halo = stack.halo  # halo rows come from their owners, if at all
         self.degrees = degrees  # the model reads them
         self.trim = trim
         self._whole: tuple[Layout, Block] | None = None
@@ -121,13 +135,12 @@ class Batcher:
     def whole(self, seeds: Seeds, step: int) -> Batch:
         """All rows and all edges in every layer (full-batch training and evaluation)."""
         if self._whole is None:
-            layout = self._layout(
-                [torch.arange(self.stack.rows, device=self.stack.keys.device)] * (self.layers + 1), ()
-            )
+            rows = torch.arange(self.stack.rows, device=self.stack.keys.device)
+            rows = rows if self.exchange.reads_halo else rows[self.stack.owned]
+            layout = self._layout([rows] * (self.layers + 1), ())
             self._whole = layout, self._block(layout, 0, self._sides(None))
         layout, block = self._whole
-        rows = block.targets
-        x_rows = rows if self.stack.feature_row is None else Rows(self.stack.x_ptr, self.stack.keys[:0])
+        x_rows = block.targets if self.stack.feature_row is None else Rows(self.stack.x_ptr, self.stack.keys[:0])
         inputs = self.stack.x, x_rows, self.stack.feature_row
         return self._batch(step, inputs, [block] * self.layers, layout, seeds, self.slots(seeds))
 
@@ -178,8 +191,10 @@ class Batcher:
         for forward in (True, False)[: 1 + self.directed]:
             adjacency = self.stack.incoming if forward else self.stack.outgoing
             edge, near = adjacency.edge, adjacency.near
-            if sample is not None:
-                at = sample.incoming if forward else sample.outgoing
+            at = None if sample is None else sample.incoming if forward else sample.outgoing
+            if at is None and not self.exchange.reads_halo:
+                at = self.stack.owned[near].nonzero().flatten()
+            if at is not None:
                 edge, near = edge[at], near[at]
             made.append(_Side(forward, edge, near, self.stack.ends[1 if forward else 0][edge]))
         return made
@@ -242,6 +257,7 @@ class Batcher:
             y=labels[seeds.index],
             ego=None if slots is None else _ego(slots[layout.held[0]]),
             seeds=seeds,
+            exchange=self.exchange,
         )
 
     def _seed_edges(self, seeds: Seeds, rows: Rows) -> Block:

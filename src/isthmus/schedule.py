@@ -1,0 +1,92 @@
+"""Which silos step across the boundary, and when: a part of a method that every step-wise exchange obeys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from isthmus.errors import IsthmusError
+from isthmus.sample.random import order, stream
+
+ALL = -1  # silos
+
+
+@dataclass
+class Schedule:
+    """At every ``every``-th step ``silos`` silos (-1: all), drawn anew, use their neighbours beyond the boundary.
+
+    At other steps, and for the other silos, a step is a local one. The draw follows from the seed and the step alone,
+    so that everybody knows it without a word.
+    """
+
+    every: int = 1
+    silos: int = ALL
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise IsthmusError(f"schedule.every is {self.every}; it must be at least 1.")
+        if self.silos < ALL:
+            raise IsthmusError(f"schedule.silos is {self.silos}; it must be 0 or more, or {ALL} for all of them.")
+
+    @property
+    def always(self) -> bool:
+        """Whether all silos cross at every step."""
+        return self.every == 1 and self.silos == ALL
+
+    @property
+    def ever(self) -> bool:
+        """Whether anybody ever crosses."""
+        return self.silos != 0
+
+    def check(self, silos: int) -> None:
+        """Refuse more silos than there are."""
+        if self.silos > silos:
+            raise IsthmusError(f"schedule.silos is {self.silos}, but there are {silos} silos; -1 means all of them.")
+
+    def across(self, step: int, seed: int, silos: int) -> Tensor:
+        """Who crosses at a step (counted from 0): [silos] bool."""
+        cross = torch.zeros(silos, dtype=torch.bool)
+        if step % self.every == 0:
+            drawn = order(stream(seed, "schedule", step), torch.arange(silos))
+            cross[drawn if self.silos == ALL else drawn[: self.silos]] = True
+        return cross
+
+
+@dataclass
+class Shrinking(Schedule):
+    """Each silo crosses at step 0 and then at ever shorter intervals of its own, at last at every step.
+
+    Its first interval is ``period`` steps times a factor between 1/2 and 1 that is drawn for the silo; each is
+    ``shrink`` times the one before. ``every`` and ``silos`` are those of an ordinary schedule: a silo that is due
+    crosses only where they let it.
+    """
+
+    period: int = 20
+    shrink: float = 0.9
+    _due: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False)  # steps so far, by silo
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.period < 1:
+            raise IsthmusError(f"schedule.period is {self.period}; it must be at least 1.")
+        if not 0 < self.shrink <= 1:
+            raise IsthmusError(f"schedule.shrink is {self.shrink}; it must lie in (0, 1].")
+
+    @property
+    def always(self) -> bool:
+        """With intervals of one step from the beginning."""
+        return super().always and self.period == 1
+
+    def across(self, step: int, seed: int, silos: int) -> Tensor:
+        """Those whose interval is over."""
+        due = torch.tensor([self._is_due(silo, step, seed) for silo in range(silos)], dtype=torch.bool)
+        return super().across(step, seed, silos) & due
+
+    def _is_due(self, silo: int, step: int, seed: int) -> bool:
+        due = self._due.setdefault(silo, [0])
+        factor = 0.5 + 0.5 * (stream(seed, "period", silo) % 2**20) / 2**20
+        while due[-1] < step:
+            due.append(due[-1] + max(1, round(self.period * factor * self.shrink ** (len(due) - 1))))
+        return step in due[-2:]
