@@ -11,7 +11,7 @@ from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import Stack, build_stack
 from isthmus.sample.batches import Batcher
 from isthmus.sample.neighbours import Sample, Sampler, spread
-from isthmus.sample.order import ORDERS, Joint, Local, Pool, draw_batches
+from isthmus.sample.order import Joint, Local, Pool, draw_batches, rule_of
 from isthmus.wire.base import LocalWire
 from tests.small import small_graph
 
@@ -80,7 +80,7 @@ def test_blocks_of_full_neighbourhoods_hold_every_edge_into_their_targets(seed: 
         torch.tensor([1]),
     )
     sample = Sampler(stack, (-1, -1), seed, directed=False).sample(pool.index, 0)
-    batch = batcher.sampled(pool.all(), sample, 0)
+    batch = batcher.sampled(pool.all(torch.ones(1)), sample, 0)
     for block in batch.blocks:
         assert torch.equal(block.count, block.dst_degree)
         assert bool((block.dst[1:] >= block.dst[:-1]).all())
@@ -97,7 +97,7 @@ def make_pool(counts: list[int]) -> Pool:
 def test_an_epoch_visits_every_seed_once_in_batches_of_the_asked_size(how: str) -> None:
     pool = make_pool([7, 0, 12, 1])
     for epoch in range(3):
-        drawn = list(draw_batches(pool, LocalWire(4), how, 5, 0, "train", epoch))
+        drawn = list(draw_batches(pool, LocalWire(4), rule_of(how), 5, 0, "train", epoch))
         assert sorted(torch.cat([seeds.index for seeds in drawn]).tolist()) == list(range(20))
         assert [len(seeds.index) for seeds in drawn] == [seeds.count for seeds in drawn]
         assert all(int(seeds.slot.max()) < 5 for seeds in drawn)
@@ -120,6 +120,6 @@ def test_what_a_seed_counts_in_a_shared_loss() -> None:
     """Joint batches: all seeds alike. Local ones: silos by their nodes, among those that have seeds left."""
     none = torch.zeros(0, dtype=torch.int64)
     pool = Pool(none, none, (0, 0), torch.tensor([10, 2, 0]))
-    torch.testing.assert_close(ORDERS["local"].seed_weights(pool, 4, 0), torch.tensor([10 / 48, 2 / 24, 0]).double())
-    torch.testing.assert_close(ORDERS["local"].seed_weights(pool, 4, 2), torch.tensor([1 / 2, 0, 0]).double())
-    assert ORDERS["joint"].seed_weights(pool, 5, 2).tolist() == [1 / 2, 1 / 2, 1 / 2]
+    torch.testing.assert_close(Local().seed_weights(pool, 4, 0), torch.tensor([10 / 48, 2 / 24, 0]).double())
+    torch.testing.assert_close(Local().seed_weights(pool, 4, 2), torch.tensor([1 / 2, 0, 0]).double())
+    assert Joint().seed_weights(pool, 5, 2).tolist() == [1 / 2, 1 / 2, 1 / 2]

@@ -55,7 +55,7 @@ def predict(run: Run, split: int) -> tuple[Tensor, Tensor, Tensor]:
     pool = run.pools[split]
     run.exchange.score_begin(run, SPLIT_NAMES[split])
     logits, labels, index = [], [], []
-    drawn = draw_batches(pool, run.wire, run.batches, run.train.batch, run.seed, SPLIT_NAMES[split], 0)
+    drawn = draw_batches(pool, run.wire, run.order, run.train.batch, run.seed, SPLIT_NAMES[split], 0)
     for number, seeds in enumerate(drawn):
         batch = run.make_batch(seeds, number, purpose=SPLIT_NAMES[split])
         logits.append(forward(run, batch, training=False))

@@ -10,7 +10,7 @@ from isthmus.graph.agree import Moments, scale_features
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, Schema
 from isthmus.graph.handshake import HaloPlan, agree_schema, check_single_owner, compare_edges, plan_halo
 from isthmus.graph.silo import Silo
-from isthmus.sample.order import ORDERS, Pool
+from isthmus.sample.order import Pool, rule_of
 from isthmus.wire.base import Wire
 
 
@@ -41,7 +41,7 @@ class Federation:
                 verb = "has" if len(empty) in (1, self.wire.silos) else "have"
                 not_any = "any" if len(empty) == self.wire.silos else "no"
                 self.note(f"{who} {verb} {not_any} labelled {SPLIT_NAMES[split]} {self.schema.target}s.")
-        return len(ORDERS[batches].seeds_per_step(pools[TRAIN], size)) if size else 1
+        return len(rule_of(batches).seeds_per_step(pools[TRAIN], size)) if size else 1
 
     def note(self, sentence: str) -> None:
         """Remember something the user should know; it is printed and put into the report."""

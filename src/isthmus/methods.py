@@ -19,6 +19,7 @@ from isthmus.exchange.base import Exchange, Nothing
 from isthmus.exchange.layerwise import LayerWise
 from isthmus.exchange.moving import MovingAverage
 from isthmus.exchange.optimes import OptimES
+from isthmus.exchange.server import ServerAggregate
 from isthmus.objective.base import Objective, Proximal
 from isthmus.protect.base import Protect
 from isthmus.protect.gaussian import Gaussian
@@ -31,6 +32,7 @@ from isthmus.typed import as_type
 
 _LAYERWISE = "Ceydeli 2026"
 _MOVING = "Guo et al. 2026"
+_SWIFT = "Swift-FedGNN, OpenReview QXwtkVI8Yr"
 AXES = ("exchange", "schedule", "sync", "protect", "objective")
 
 
@@ -143,6 +145,27 @@ def fedgcn() -> Method:
     summary = "FedAvg of a gcn, sums of neighbours' features exchanged once before training"
     parts: dict[str, Any] = {"exchange": FeatureSums(), "sync": FedAvg(local_steps=32, weights="silos")}
     return Method("fedgcn", summary, "Yao et al. 2023", **parts)
+
+
+@method
+def fedsage() -> Method:
+    """Local neighbours alone; the server steps along the mean of all silos' gradients, at every iteration."""
+    summary = "the mean gradient of all silos at every step, local neighbours alone"
+    return Method("fedsage", summary, "Zhang et al. 2021", sync=SyncSGD(weights="silos"))
+
+
+@method
+def fedgnn_g() -> Method:
+    """Every silo uses its neighbours beyond the boundary at every iteration, aggregated through the server."""
+    summary = "aggregates of neighbours elsewhere, through the server, at every step"
+    return replace(fedsage(), name="fedgnn-g", summary=summary, paper=_SWIFT, exchange=ServerAggregate())
+
+
+@method
+def swift_fedgnn() -> Method:
+    """FedGNN-G at every I-th iteration and by K silos alone (its Algorithm 2); FedSage otherwise."""
+    summary = "aggregates of neighbours elsewhere, through the server, every 10th step, by half of the silos"
+    return replace(fedgnn_g(), name="swift-fedgnn", summary=summary, schedule=Schedule(every=10, share=0.5))
 
 
 for _base in (local, fedavg, sync_sgd):

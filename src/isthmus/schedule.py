@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -15,42 +16,45 @@ ALL = -1  # silos
 
 @dataclass
 class Schedule:
-    """At every ``every``-th step ``silos`` silos (-1: all), drawn anew, use their neighbours beyond the boundary.
+    """At every ``every``-th step ``silos`` silos, drawn anew, use their neighbours beyond the boundary.
 
-    At other steps, and for the other silos, a step is a local one. The draw follows from the seed and the step alone,
-    so that everybody knows it without a word.
+    ``silos`` -1 is the ``share`` of all silos, rounded up. At other steps, and for the other silos, a step is a local
+    one. The draw follows from the seed and the step alone, so that everybody knows it without a word.
     """
 
     every: int = 1
     silos: int = ALL
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         if self.every < 1:
             raise IsthmusError(f"schedule.every is {self.every}; it must be at least 1.")
         if self.silos < ALL:
-            raise IsthmusError(f"schedule.silos is {self.silos}; it must be 0 or more, or {ALL} for all of them.")
+            raise IsthmusError(f"schedule.silos is {self.silos}; it must be 0 or more, or {ALL} for schedule.share.")
+        if not 0 <= self.share <= 1:
+            raise IsthmusError(f"schedule.share is {self.share}; it must lie in [0, 1].")
 
     @property
     def always(self) -> bool:
         """Whether all silos cross at every step."""
-        return self.every == 1 and self.silos == ALL
+        return self.every == 1 and self.silos == ALL and self.share == 1
 
     @property
     def ever(self) -> bool:
         """Whether anybody ever crosses."""
-        return self.silos != 0
+        return self.silos > 0 or (self.silos == ALL and self.share > 0)
 
     def check(self, silos: int) -> None:
         """Refuse more silos than there are."""
         if self.silos > silos:
-            raise IsthmusError(f"schedule.silos is {self.silos}, but there are {silos} silos; -1 means all of them.")
+            raise IsthmusError(f"schedule.silos is {self.silos}, but there are {silos} silos.")
 
     def across(self, step: int, seed: int, silos: int) -> Tensor:
         """Who crosses at a step (counted from 0): [silos] bool."""
         cross = torch.zeros(silos, dtype=torch.bool)
         if step % self.every == 0:
             drawn = order(stream(seed, "schedule", step), torch.arange(silos))
-            cross[drawn if self.silos == ALL else drawn[: self.silos]] = True
+            cross[drawn[: math.ceil(self.share * silos) if self.silos == ALL else self.silos]] = True
         return cross
 
 

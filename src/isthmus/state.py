@@ -21,7 +21,7 @@ from isthmus.methods import Method
 from isthmus.nn.model import GNN, ModelConfig
 from isthmus.nn.sets import reset_apart
 from isthmus.sample.batches import Batch, Seeds
-from isthmus.sample.order import Pool, draw_batches
+from isthmus.sample.order import Pool, draw_batches, rule_of
 from isthmus.select import Best
 from isthmus.settings import TrainConfig
 from isthmus.sync.sets import ParameterSets
@@ -58,6 +58,7 @@ class Run:
         )
         self.batches = train.batches or method.batches
         self.agreed = train.agrees(self.batches)
+        self.order = rule_of(self.batches, method.sync.seed_weights)
         self.exchange = method.exchange.with_batches(self.batches)
         self.schedule, self.sync, self.objective = method.schedule, method.sync, method.objective
         self.epoch = self.step = 0
@@ -177,7 +178,7 @@ class Run:
     def epoch_seeds(self) -> Iterator[Seeds]:
         """The seeds of each step of this epoch, and not beyond the last step that was asked for."""
         self.wire.ledger.epoch, self.wire.ledger.step = self.epoch + 1, self.step + 1
-        drawn = draw_batches(self.train_pool, self.wire, self.batches, self.train.batch, self.seed, "train", self.epoch)
+        drawn = draw_batches(self.train_pool, self.wire, self.order, self.train.batch, self.seed, "train", self.epoch)
         for seeds in drawn:
             if self.over:
                 return

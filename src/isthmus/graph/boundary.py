@@ -33,6 +33,47 @@ def build_boundary(wire: Wire, plan: HaloPlan, stack: Stack) -> Boundary:
     )
 
 
+def build_edge_boundary(wire: Wire, boundary: Boundary, stack: Stack) -> Boundary:
+    """The same for cross edges: those into my silos' nodes, and mirrored, those out of them into others' nodes.
+
+    Both ends know a cross edge by the same key, so that lists ordered by it mirror without a word.
+    """
+    inward, outward = (
+        (stack.owned[stack.ends[to]] & ~stack.owned[stack.ends[1 - to]]).nonzero().flatten() for to in (1, 0)
+    )
+    asks = boundary.halo_pair[boundary.place[stack.ends[0][inward]]]  # by (silo, owner) of the far source
+    gives = boundary.halo_pair[boundary.place[stack.ends[1][outward]]]  # by (silo, owner of the far target)
+    silos = wire.silos
+    mirrored = asks % silos * silos + asks // silos  # ordered by the owner of the source, as the owner orders them
+    asked = _ordered(inward, mirrored, stack.edge_keys)
+    given = _ordered(outward, gives, stack.edge_keys)
+    place = torch.full((stack.ends.shape[1],), -1, device=inward.device)
+    homes = torch.tensor([wire.home(silo) for silo in range(silos)], device=inward.device)
+    by_owner, by_asker = homes[asks[asked] % silos], homes[gives[given] % silos]
+    asked, given = asked[torch.argsort(by_owner, stable=True)], given[torch.argsort(by_asker, stable=True)]
+    place[inward[asked]] = torch.arange(len(asked), device=inward.device)
+    return Boundary(
+        halo=inward[asked],
+        halo_ptr=_pointers(by_owner, wire.hosts),
+        halo_pair=asks[asked],
+        served=outward[given],
+        served_ptr=_pointers(by_asker, wire.hosts),
+        served_pair=gives[given],
+        place=place,
+    )
+
+
+def _ordered(edges: Tensor, pair: Tensor, keys: Tensor) -> Tensor:
+    """Positions of edges in the order of (pair of silos, key)."""
+    by_key = torch.argsort(keys[edges])
+    return by_key[torch.argsort(pair[by_key], stable=True)]
+
+
+def _pointers(host: Tensor, hosts: int) -> Tensor:
+    counts = torch.bincount(host, minlength=hosts)
+    return torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+
+
 def make_route(asks: Sequence[Asked], own: Tensor, every: Tensor, wire: Wire) -> Route:
     """The route from owned rows ``own`` to source rows ``every`` (both ascending stack rows) for what was asked."""
     fill = _lot([a.halo for a in asks], [a.halo_pair for a in asks], [a.halo_splits for a in asks], every, wire)

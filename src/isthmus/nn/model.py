@@ -24,7 +24,7 @@ from isthmus.nn.gcn import GCN
 from isthmus.nn.gin import GIN
 from isthmus.nn.layer import Layer
 from isthmus.nn.linear import Linear
-from isthmus.nn.monoid import State
+from isthmus.nn.monoid import Monoid, State
 from isthmus.nn.norm import NORMS, Norm, Pass, activate, rounded
 from isthmus.nn.pna import PNA
 from isthmus.nn.sage import SAGE
@@ -198,6 +198,18 @@ class GNN(nn.Module):
             raise IsthmusError("Edge updates read the rows of both ends of an edge; exchange rows instead.")
         out: Tensor = layer(h, block, edge) if isinstance(layer, Directed) else layer(h, block, edge, beyond)
         return out
+
+    def monoid(self, place: int) -> Monoid:
+        """How a layer's messages are aggregated, where parts of an aggregate merge."""
+        layer = self.layers[place]
+        assert isinstance(layer, Layer) and layer.monoid is not None
+        return layer.monoid
+
+    def partial(self, place: int, h: Features, block: Block) -> State:
+        """A layer's aggregate of these edges alone, to be merged elsewhere."""
+        layer = self.layers[place]
+        assert isinstance(layer, Layer)
+        return layer.partial(h, block, self.edges(place, h, block))
 
     def finish(self, place: int, pre: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
         """Normalisation, ReLU and dropout; nothing after a last layer that yields the logits."""

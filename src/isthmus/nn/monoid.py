@@ -21,7 +21,6 @@ from isthmus.nn.maps import Lookup, gather, spread, sum_edges, sum_rows
 
 State = dict[str, Tensor]  # each [targets, d], or [targets, 1] for counts
 JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"sum": torch.add, "amax": torch.maximum, "amin": torch.minimum}
-NEUTRAL = {"sum": 0.0, "amax": -math.inf, "amin": math.inf}
 
 
 @dataclass(frozen=True)

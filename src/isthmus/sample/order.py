@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,15 +25,25 @@ class Pool:
     counts: Tensor  # [all silos]
     share: Tensor | None = None  # [s] what a seed counts in its silo's mean (None: all alike)
 
-    def all(self) -> Seeds:
+    def all(self, weights: Tensor) -> Seeds:
         """Everything in one batch."""
-        total = int(self.counts.sum())
-        weights = torch.full((len(self.ptr) - 1,), 1 / max(total, 1), dtype=torch.float64)
-        return Seeds(self.index, torch.arange(len(self.index)), self.ptr, total, weights, self.share)
+        slots = torch.arange(len(self.index))
+        return Seeds(self.index, slots, self.ptr, int(self.counts.sum()), weights, self.share)
 
 
+# What a silo's share in a joint loss is a share of: its nodes and its seeds of the step, where it has seeds.
+WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "nodes": lambda nodes, seeds: nodes * (seeds > 0),
+    "seeds": lambda nodes, seeds: seeds,
+    "silos": lambda nodes, seeds: seeds > 0,
+}
+
+
+@dataclass(frozen=True)
 class Local:
     """Each silo shuffles and cuts its own seeds; a silo with fewer batches sits the last steps out."""
+
+    weights: str = "nodes"
 
     def ranks(self, pool: Pool, wire: Wire, key: int) -> Tensor:
         """The place of each seed in its silo's shuffle."""
@@ -49,10 +59,10 @@ class Local:
         return [int((pool.counts - t * size).clamp(0, size).sum()) for t in range(steps)]
 
     def seed_weights(self, pool: Pool, size: int, step: int) -> Tensor:
-        """The weight of one seed of each silo in a joint loss: silos count by their nodes, however few are left."""
+        """The weight of one seed of each silo in a joint loss; by nodes it counts however few are left."""
         left = (pool.counts - step * size).clamp(0, size)
-        nodes = (pool.counts * (left > 0)).double()
-        return nodes / nodes.sum() / left.clamp(min=1)
+        share = WEIGHTS[self.weights](pool.counts, left).double()
+        return share / share.sum().clamp(min=1) / left.clamp(min=1)
 
 
 class Joint:
@@ -79,7 +89,7 @@ class Joint:
     def seed_weights(self, pool: Pool, size: int, step: int) -> Tensor:
         """The weight of one seed of each silo in a joint loss: all seeds count alike."""
         total = int(pool.counts.sum())
-        return torch.full((len(pool.counts),), 1 / min(size, total - step * size), dtype=torch.float64)
+        return torch.full((len(pool.counts),), 1 / max(min(size, total - step * size), 1), dtype=torch.float64)
 
 
 def _rank(hashes: Tensor) -> Tensor:
@@ -94,15 +104,22 @@ def _rank(hashes: Tensor) -> Tensor:
     return rank
 
 
-ORDERS: dict[str, Local | Joint] = {"local": Local(), "joint": Joint()}
+def rule_of(how: str, weights: str = "") -> Local | Joint:
+    """The rule of ``local`` or ``joint`` batches."""
+    if how == "local":
+        return Local(weights or "nodes")
+    if weights not in ("", "seeds"):
+        raise IsthmusError(f"sync.weights={weights} needs train.batches=local; in joint batches all seeds count alike.")
+    return Joint()
 
 
-def draw_batches(pool: Pool, wire: Wire, how: str, size: int, seed: int, purpose: str, epoch: int) -> Iterator[Seeds]:
+def draw_batches(
+    pool: Pool, wire: Wire, rule: Local | Joint, size: int, seed: int, purpose: str, epoch: int
+) -> Iterator[Seeds]:
     """The seeds of each step of an epoch; ``size`` 0 means all of them in one step."""
     if size == 0:
-        yield pool.all()
+        yield pool.all(rule.seed_weights(pool, int(pool.counts.sum()), 0)[list(wire.mine)])
         return
-    rule = ORDERS[how]
     rank = rule.ranks(pool, wire, stream(seed, f"shuffle/{purpose}", epoch))
     silo = torch.repeat_interleave(torch.arange(len(pool.ptr) - 1), torch.tensor(pool.ptr).diff()).to(rank.device)
     step = rank // size

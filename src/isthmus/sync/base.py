@@ -28,6 +28,11 @@ class Sync:
         """Whether silos end with models of their own."""
         return self.alone
 
+    @property
+    def seed_weights(self) -> str:
+        """What a silo's share in a loss of all silos is a share of; empty: as the batches have it."""
+        return ""
+
     def round_over(self, step: int, epoch: int, epoch_over: bool) -> bool:
         """Whether a round of local training ends after this step (steps and epochs are counted from 1)."""
         return epoch_over

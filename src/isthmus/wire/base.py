@@ -12,6 +12,7 @@ from torch import Tensor
 from isthmus.protect.base import ROWS, Event, Origin, Protect
 from isthmus.protect.noise import Noise
 from isthmus.wire.ledger import SERVER, Kind, Ledger
+from isthmus.wire.relay import Column, Relay, Relayed, relayed
 from isthmus.wire.releases import Releases
 from isthmus.wire.route import Across, Asked, Boundary, Lot, Route, detached, pair_counts
 
@@ -127,6 +128,16 @@ class Wire(ABC):
             self._token = torch.zeros((), dtype=h.dtype, device=h.device, requires_grad=True)
         y: Tensor
         y, self._token = Across.apply(h, self._token, self, route, kind, layer)  # type: ignore[no-untyped-call]
+        return y
+
+    def merge(self, partials: Tensor, relay: Relay, columns: Sequence[Column], layer: int) -> Tensor:
+        """Partial aggregates, merged by the server: one row for each slot of my silos; derivatives come back."""
+        if not partials.requires_grad:
+            return relayed(self, relay, partials, columns, layer)[0]
+        if self._token is None:
+            self._token = torch.zeros((), dtype=partials.dtype, device=partials.device, requires_grad=True)
+        y: Tensor
+        y, self._token = Relayed.apply(partials, self._token, self, relay, columns, layer)  # type: ignore[no-untyped-call]
         return y
 
     def move(self, kind: Kind, rows: Tensor, leaving: Lot, arriving: Lot, layer: int = 0) -> Tensor:

@@ -45,6 +45,10 @@ class Asked:
     served_pair: Tensor
     served_splits: list[int]
 
+    def fields(self) -> tuple[Tensor, Tensor, list[int], Tensor, Tensor, list[int]]:
+        """All six, to build upon."""
+        return self.halo, self.halo_pair, self.halo_splits, self.served, self.served_pair, self.served_splits
+
     def lots(self, silos: int) -> tuple[Lot, Lot]:
         """What owners send, and where it arrives; the other way round for what goes back to them."""
         sent = Lot(self.served, self.served, self.served_pair, self.served_splits, silos)

@@ -1,0 +1,80 @@
+"""Sampling for aggregates: whoever draws a cross edge asks the owner of its source to add that source to a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.graph.boundary import build_edge_boundary
+from isthmus.graph.stack import Stack
+from isthmus.sample.neighbours import Sample, Sampler, pick
+from isthmus.sample.random import stream
+from isthmus.wire.base import Wire
+from isthmus.wire.ledger import Kind
+from isthmus.wire.route import Asked, Boundary
+
+
+@dataclass(frozen=True)
+class AskedEdges(Asked):
+    """Cross edges into my silos' targets, and those that others asked of my silos; ``halo``, ``served`` are edges.
+
+    A target that has cross edges has a slot, numbered within its silo; the owners of its neighbours know no more of it
+    for that than the edges that they share with it.
+    """
+
+    target: Tensor  # [t] stack rows of my silos' targets, ascending
+    slot: Tensor  # [t]
+    held: Tensor  # [t] how many cross edges were asked for
+    served_slot: Tensor  # [b] the slot of each edge that was asked of my silos
+
+
+class PartialSampler(Sampler):
+    """The sample of the whole graph, each node expanded by its owner, once a step; the fanout counts all neighbours.
+
+    Only owned rows are reached: what lies beyond is somebody else's to compute, and to add up.
+    """
+
+    def __init__(self, stack: Stack, fanout: Sequence[int], seed: int, wire: Wire, boundary: Boundary) -> None:
+        super().__init__(stack, fanout, seed, directed=False)
+        self.wire, self.boundary = wire, build_edge_boundary(wire, boundary, stack)
+        self._silo = torch.repeat_interleave(torch.tensor(stack.ptr).diff()).to(stack.keys.device)
+
+    def sample(self, roots: Tensor, step: int, purpose: str = "train") -> Sample:
+        """The rows that my silos compute, their inner edges, and at each hop the cross edges that were asked for."""
+        depth = torch.full((self.stack.rows,), len(self.fanout) + 1, dtype=torch.int8, device=roots.device)
+        reached: list[Tensor] = []
+        picked, asks = [roots[:0]], list[Asked]()
+        used = torch.zeros(len(self.wire.mine), dtype=torch.int64, device=roots.device)
+        frontier = self._reach(roots, 0, depth, reached, asks)
+        for hop, fanout in enumerate(self.fanout):
+            key = stream(self.seed, f"neighbours/{purpose}", step, hop, 0)
+            at = pick(self.stack.incoming, frontier, fanout, key, self.stack.edge_keys)
+            near = self.stack.incoming.near[at]
+            inner = self.stack.owned[near]
+            picked.append(at[inner])
+            asked = self.ask(self.stack.incoming.edge[at[~inner]], used)
+            asks.append(asked)
+            found = torch.cat([near[inner], self.stack.ends[0][asked.served]])
+            frontier = self._reach(found, hop + 1, depth, reached, asks)
+        rows = torch.cat(reached).sort().values
+        incoming = torch.cat(picked).sort().values
+        return Sample(rows, depth[rows].long(), incoming, incoming[:0], tuple(asks))
+
+    def ask(self, edges: Tensor, used: Tensor) -> AskedEdges:
+        """Ask for cross edges; their targets get the slots that follow those ``used`` [my silos] so far."""
+        asked = self.wire.ask(self.boundary, edges)
+        target, at, held = self.stack.ends[1][asked.halo].unique(return_inverse=True, return_counts=True)
+        silo = self._silo[target]
+        count = torch.bincount(silo, minlength=len(used))
+        slot = torch.arange(len(target), device=target.device) + (used - count.cumsum(0) + count)[silo]
+        used += count
+        served, halo = asked.lots(self.wire.silos)
+        told = self.wire.move(Kind.IDS, slot[at], halo, served)
+        return AskedEdges(*asked.fields(), target, slot, held, told)
+
+    def everything(self) -> AskedEdges:
+        """All cross edges, for passes over the whole graph."""
+        return self.ask(self.boundary.halo, torch.zeros(len(self.wire.mine), dtype=torch.int64).to(self._silo.device))

@@ -1,0 +1,128 @@
+"""Aggregates through the server: silos send parts of sums to it, and it hands out each sum once, without senders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from isthmus.wire.ledger import Kind
+from isthmus.wire.legs import Ends, by_host, hand_out, lift, tell_server
+
+if TYPE_CHECKING:
+    from isthmus.wire.base import Wire
+
+NEUTRAL = {"sum": 0.0, "amax": -torch.inf, "amin": torch.inf}  # what changes nothing when it joins
+
+
+@dataclass(frozen=True)
+class Column:
+    """Neighbouring columns of a partial aggregate: how parts join, and whether derivatives return for them."""
+
+    join: str  # sum, amax or amin
+    width: int
+    live: bool
+
+
+@dataclass(frozen=True)
+class Relay:
+    """Partials of my silos, and the slots that my silos opened for what comes back.
+
+    On the server's host ``group`` is the slot, counted over all silos, that each partial of any silo joins, and
+    ``open`` says which slots hold enough neighbours to be handed out.
+    """
+
+    partials: Ends
+    slots: Ends
+    group: Tensor  # [partials of all silos], on other hosts empty
+    open: Tensor  # [slots of all silos] bool
+
+    def join(self, parts: Tensor, columns: Sequence[Column]) -> Tensor:
+        """The server's work: one row for each slot; what is not handed out is the neutral element."""
+        out = []
+        for part, column in zip(parts.split([column.width for column in columns], 1), columns, strict=True):
+            empty = parts.new_full((len(self.open), column.width), NEUTRAL[column.join])
+            at = self.group[:, None].expand_as(part)
+            joined = empty.scatter_reduce(0, at, part, column.join)
+            out.append(torch.where(self.open[:, None], joined, empty))
+        return torch.cat(out, 1)
+
+    def share(self, adjoints: Tensor, parts: Tensor, whole: Tensor, columns: Sequence[Column]) -> Tensor:
+        """The server's work backwards: each part of a sum gets its derivative, the largest parts that of a maximum.
+
+        Parts that are equally large share alike. A slot that stayed closed passes nothing on.
+        """
+        adjoints = adjoints.masked_fill(~self.open[:, None], 0.0)
+        out, begin, at = [], 0, 0
+        for column in columns:
+            here, at = slice(at, at + column.width), at + column.width
+            if not column.live:
+                continue
+            given, begin = adjoints[:, begin : begin + column.width], begin + column.width
+            if column.join == "sum":
+                out.append(given[self.group])
+            else:
+                reached = (parts[:, here] == whole[self.group, here]).to(given.dtype)
+                ties = torch.zeros_like(given).index_add_(0, self.group, reached).clamp(min=1)
+                out.append(reached * (given / ties)[self.group])
+        return torch.cat(out, 1)
+
+
+def open_relay(
+    wire: Wire, partials: tuple[Tensor, Tensor], labels: Tensor, slots: tuple[Tensor, Tensor], fewest: int
+) -> Relay:
+    """Tell the server which slot of which silo each partial joins, and how many slots each silo has.
+
+    ``partials`` and ``slots``: silos (ascending) and stack rows. ``labels`` [partials, 3]: the silo that asked, its
+    slot, and the number of neighbours in the partial. Slots with fewer neighbours than ``fewest`` stay closed.
+    """
+    device = labels.device
+    told, from_hosts = tell_server(wire, Kind.IDS, labels, partials[0])
+    mine = torch.tensor(wire.mine, device=device)
+    counts = torch.bincount(slots[0], minlength=wire.silos)[mine]
+    opened, _ = tell_server(wire, Kind.IDS, counts[:, None], mine)
+    every = opened.flatten()
+    first = every.cumsum(0) - every
+    group = first[told[:, 0]] + told[:, 1] if wire.serves else told[:, 0]
+    total = int(every.sum()) if wire.serves else 0
+    held = torch.zeros(total, dtype=torch.int64, device=device).index_add_(0, group, told[:, 2])
+    to_hosts = by_host(wire, every) if wire.serves else [0] * wire.hosts
+    return Relay(Ends(*partials, from_hosts), Ends(*slots, to_hosts), group, held >= fewest)
+
+
+def relayed(
+    wire: Wire, relay: Relay, x: Tensor, columns: Sequence[Column], layer: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Up to the server, merged there, and down: what arrives at my silos' slots; what the server had and made."""
+    parts = lift(wire, Kind.AGGREGATES, x.detach(), relay.partials, layer)
+    whole = relay.join(parts, columns)
+    return hand_out(wire, Kind.AGGREGATES, whole, relay.slots), parts, whole
+
+
+class Relayed(torch.autograd.Function):
+    """Partials [p, w] of my silos become merged rows [s, w] of my silos' slots; derivatives take the way back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, token: Tensor, wire: Wire, relay: Relay, columns: Sequence[Column], layer: int
+    ) -> tuple[Tensor, Tensor]:
+        """The way there."""
+        ctx.wire, ctx.relay, ctx.columns, ctx.layer = wire, relay, columns, layer
+        arrived, parts, whole = relayed(wire, relay, x, columns, layer)
+        ctx.save_for_backward(parts, whole)
+        return arrived, token.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+        """Up from the slots, shared out by the server, down to the partials."""
+        gy, gtoken = grads
+        wire, relay, columns = ctx.wire, ctx.relay, ctx.columns
+        live = torch.cat([torch.full((column.width,), column.live) for column in columns])
+        kept = live.nonzero().flatten().to(gy.device)
+        adjoints = lift(wire, Kind.ADJOINTS, gy.index_select(1, kept), relay.slots, ctx.layer)
+        back = hand_out(wire, Kind.ADJOINTS, relay.share(adjoints, *ctx.saved_tensors, columns), relay.partials)
+        gx = gy.new_zeros(len(back), gy.shape[1]).index_copy_(1, kept, back)
+        return gx, gtoken, None, None, None, None
