@@ -26,6 +26,7 @@ from tests.small import losses, numbers, run_method, small_graph
 FIVE = torch.arange(30) % 5
 FIVE[FIVE == 3] = 0  # silo 3 owns nothing: a host with an empty silo takes part in every collective
 NOISE = {f"{what}{kind}": 0.5 for what in ("clip", "sigma") for kind in ("", "_adjoints", "_parameters", "_gradients")}
+SOME: dict[str, dict[str, object]] = {"schedule": {"every": 2, "silos": 3}}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((method, "sage", {}) for method in names() if method not in ("centralised", "fedgcn")),
     *(("fedgcn", "gcn", training) for training in ({}, {"batch": 4, "fanout": (2,)})),
@@ -37,6 +38,9 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("sync-sgd", "gcn", {"batch": 1, "fanout": (2,), "epochs": 1}),  # every batch lies in one silo
     *((method, "sage", {"options": {"protect": NOISE}}) for method in ("ce-fedgnn", "sync-sgd+fwd-bwd-le", "optimes")),
     ("fedavg+fwd-bwd-le", "sage", {"batch": 4, "fanout": (2,), "options": {"protect": NOISE}}),
+    *(("swift-fedgnn", model, {"batch": 3, "fanout": (2,), "options": SOME}) for model in ("gcn", "pna")),
+    ("sync-sgd+fwd-bwd-le", "sage", {"batch": 4, "fanout": (2,), "options": SOME}),
+    ("fedgnn-g", "gin", {"options": {"protect": NOISE, "exchange": {"fewest": 2}}}),
 ]
 
 

@@ -172,7 +172,8 @@ class Moments(Monoid):
         """What is common to all messages moves their mean, minimum and maximum alike, and not the deviation."""
         if common is None or found.count is None:
             return found
-        shift = (common * (found.count > 0)).view(len(common), self.groups, 1, -1).transpose(0, 1)
+        shape = len(common), self.groups, 1, common.shape[1] // self.groups
+        shift = (common * (found.count > 0)).view(shape).transpose(0, 1)
         three, std = found.value.split((3, 1), 2)
         return Aggregate(torch.cat((three + shift, std), 2), found.count)
 
