@@ -52,6 +52,7 @@ def test_one_silo_is_centralised(method: str, training: dict) -> None:
         "fedprox": {"objective": {"mu": 0.0}},
         "ce-fedgnn": {"exchange": {"gamma": 1.0}, "sync": {"beta": 1.0, "local_steps": 1}},
         "fedgnn-st": {"sync": {"local_steps": 1}},
+        "llcg": {"schedule": {"silos": 0}},
     }
     options = nothing.get(method, {})
     together = run_method("centralised", graph, alone, 1, **training)

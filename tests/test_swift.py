@@ -1,10 +1,18 @@
 """Aggregates through the server: what a step equals, and what the ledger says of it."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from tests.small import assert_same, run_method, small_graph
+from isthmus.errors import IsthmusError
+from isthmus.graph.graph import TEST, TRAIN, VALID, Graph
+from isthmus.schedule import Schedule, Shrinking
+from isthmus.train import Result
+from isthmus.wire.base import LocalWire
+from tests.small import assert_same, losses, run_method, small_graph
 
 BATCHES = [{}, {"batch": 4, "fanout": (2,), "epochs": 2}]
 ids = ["full", "sampled"]
@@ -28,3 +36,230 @@ def test_a_step_of_all_silos_is_centralised(model: str, silos: int, training: di
         "fedgnn-g", graph, owners(silos), silos, name, JOINT, model_options=options, batches="joint", **training
     )
     assert_same(together, swift)
+
+
+def test_without_adjoints_logits_are_centralised_and_gradients_are_not() -> None:
+    graph, constant = small_graph(30, 140), {**JOINT, "exchange": {"adjoint": False}}
+    runs = {
+        "centralised": run_method("centralised", graph, owners(3), 3, "gcn", epochs=1),
+        "g": run_method("fedgnn-g", graph, owners(3), 3, "gcn", JOINT, batches="joint", epochs=1),
+        "constant": run_method("fedgnn-g", graph, owners(3), 3, "gcn", constant, batches="joint", epochs=1),
+    }
+    first = {name: losses(result)[0] for name, result in runs.items()}
+    assert first["g"] == pytest.approx(first["centralised"], rel=1e-12)
+    assert first["constant"] == pytest.approx(first["centralised"], rel=1e-12)
+    gradients = {name: result.run.sets.parameters["enter.weight"].grad for name, result in runs.items()}
+    assert torch.allclose(gradients["g"], gradients["centralised"], rtol=1e-10, atol=1e-14)
+    assert (gradients["constant"] - gradients["centralised"]).abs().max() > 1e-3
+    assert "adjoints" in runs["g"].bytes and "adjoints" not in runs["constant"].bytes
+
+
+LOCAL = {"batch": 3, "fanout": (2,), "epochs": 3}
+
+
+@pytest.mark.parametrize("training", [{}, LOCAL], ids=ids)
+def test_every_step_by_all_silos_is_fedgnn_g(training: dict) -> None:
+    graph = small_graph(30, 140)
+    options: dict[str, dict[str, object]] = {"schedule": {"every": 1, "silos": 4}}
+    swift = run_method("swift-fedgnn", graph, owners(4), 4, options=options, **training)
+    assert_same(swift, run_method("fedgnn-g", graph, owners(4), 4, **training))
+
+
+@pytest.mark.parametrize("model", ["sage", "gcn"])
+@pytest.mark.parametrize("training", [{}, LOCAL], ids=ids)
+def test_by_no_silo_is_training_on_local_neighbours(training: dict, model: str) -> None:
+    graph = small_graph(30, 140)
+    swift = run_method("swift-fedgnn", graph, owners(4), 4, model, {"schedule": {"silos": 0}}, **training)
+    assert_same(swift, run_method("fedsage", graph, owners(4), 4, model, **training))
+    plain = {"sync": {"weights": "silos"}}
+    dropped = run_method("sync-sgd", graph, owners(4), 4, model, plain, batches="local", **training)
+    assert_same(swift, dropped)
+    assert swift.test.as_dict() == dropped.test.as_dict()
+    assert not {"partials", "adjoints"} & swift.bytes.keys()
+    assert losses(swift) != losses(run_method("fedgnn-g", graph, owners(4), 4, model, **training))
+
+
+def test_a_silo_that_does_not_cross_computes_as_if_there_were_no_boundary() -> None:
+    """One step, half of the silos across: the loss is made of both kinds of steps."""
+    graph = small_graph(30, 140)
+    each = [
+        run_method("swift-fedgnn", graph, owners(4), 4, "gcn", {"schedule": {"silos": k}}, epochs=1, patience=0)
+        for k in (0, 2, 4)
+    ]
+    none, some, every = (result.history[-1]["silo_loss"] for result in each)
+    cross = each[1].run.schedule.across(0, 3, 4)
+    assert cross.sum() == 2
+    for silo, across in enumerate(cross.tolist()):
+        assert some[silo] == pytest.approx((every if across else none)[silo], rel=1e-12)
+        assert none[silo] != pytest.approx(every[silo], rel=1e-6)
+
+
+def test_layerwise_exchange_follows_a_schedule() -> None:
+    graph, training = small_graph(30, 140), {"batch": 4, "fanout": (2,), "epochs": 2}
+    always = run_method("sync-sgd+fwd-bwd-le", graph, owners(3), 3, **training)
+    rarely = run_method("sync-sgd+fwd-bwd-le", graph, owners(3), 3, options={"schedule": {"every": 3}}, **training)
+    assert losses(rarely)[0] == losses(always)[0] and losses(rarely)[1] != losses(always)[1]
+    assert rarely.bytes["adjoints"] < always.bytes["adjoints"]
+    never = run_method("sync-sgd+fwd-bwd-le", graph, owners(3), 3, options={"schedule": {"silos": 0}}, **training)
+    assert_same(never, run_method("sync-sgd", graph, owners(3), 3, **training))
+
+
+def flows(result: Result) -> set[tuple[str, str, str]]:
+    """Who sent what to whom in training, with all silos under one name."""
+    table = result.run.wire.ledger.table().to_pydict()
+    party = {"server": "server"}
+    lines = zip(table["step"], table["sender"], table["receiver"], table["kind"], strict=True)
+    return {(party.get(a, "silo"), party.get(b, "silo"), kind) for step, a, b, kind in lines if step > 0}
+
+
+def test_rows_reach_a_silo_from_the_server_alone() -> None:
+    result = run_method("fedgnn-g", small_graph(30, 140), owners(4), 4, batch=3, fanout=(2,))
+    crossed = {(a, b) for a, b, kind in flows(result) if kind in ("partials", "adjoints", "embeddings")}
+    assert crossed == {("silo", "server"), ("server", "silo")}
+    direct = {kind for a, b, kind in flows(result) if (a, b) == ("silo", "silo")}
+    assert direct == {"ids"}  # which of the edges that both know are asked for
+
+
+def test_what_a_silo_receives_is_one_row_for_each_target() -> None:
+    """Full batch, every layer: as many rows come down as targets have neighbours elsewhere."""
+    graph, owner = small_graph(30, 140), owners(4)
+    result = run_method("fedgnn-g", graph, owner, 4, epochs=1, evaluate_every=99)
+    source, target = graph.edge_index
+    crossing = owner[source] != owner[target]
+    targets = len(target[crossing].unique())
+    partials = len((target * 4 + owner[source])[crossing].unique())
+    table = result.run.wire.ledger.table().to_pydict()
+    rows = {
+        (kind, up): sum(
+            n
+            for n, k, step, to in zip(table["rows"], table["kind"], table["step"], table["receiver"], strict=True)
+            if k == kind and step == 1 and (to == "server") == up
+        )
+        for kind in ("partials", "adjoints")
+        for up in (True, False)
+    }
+    passes = 2 * (1 + 3)  # layers; in training, validation, and at the end validation and test again
+    assert rows["partials", True] == passes * partials and rows["partials", False] == passes * targets
+    assert rows["adjoints", True] == 2 * targets and rows["adjoints", False] == 2 * partials
+
+
+def star(leaves: int) -> tuple[Graph, Tensor]:
+    """Node 0 in silo 0, with a neighbour there and ``leaves`` neighbours in silo 1."""
+    graph = small_graph(leaves + 2, 4)
+    ends = torch.stack([torch.arange(1, leaves + 2), torch.zeros(leaves + 1, dtype=torch.int64)])
+    many = {"edge_attr": torch.zeros(leaves + 1, 2), "edge_time": torch.arange(leaves + 1)}
+    split = torch.tensor([TRAIN, VALID, TEST, *[TRAIN] * (leaves - 1)], dtype=torch.int8)
+    owner = torch.tensor([0, 0, *[1] * leaves])
+    return replace(graph, edge_index=ends, split=split, **many), owner
+
+
+def handed(result: Result) -> Tensor:
+    return result.run.exchange.state["handed"].sum(0)
+
+
+@pytest.mark.parametrize(("leaves", "fewest", "expected"), [(2, 1, [2, 0]), (2, 2, [2, 0]), (2, 3, [0, 0])])
+def test_aggregates_of_too_few_are_not_handed_out(leaves: int, fewest: int, expected: list[int]) -> None:
+    graph, owner = star(leaves)
+    result = run_method("fedgnn-g", graph, owner, 2, options={"exchange": {"fewest": fewest}}, epochs=1)
+    assert handed(result).tolist() == expected
+    closed = run_method("fedsage", graph, owner, 2, epochs=1)
+    assert (losses(result) == losses(closed)) == (fewest > leaves)
+
+
+def test_a_single_neighbour_is_seen_as_it_is_unless_suppressed() -> None:
+    """What remains: the aggregate of one neighbour is its own row; such targets are counted."""
+    graph, owner = star(1)
+    seen: list[Tensor] = []
+
+    class Spy(LocalWire):
+        def merge(self, partials: Tensor, *rest: Any) -> Tensor:
+            arrived = super().merge(partials, *rest)
+            seen.append(torch.cat([partials, arrived]).detach())
+            return arrived
+
+    result = run_method("fedgnn-g", graph, owner, 2, epochs=1, wire=Spy(2))
+    assert handed(result).tolist() == [2, 2]  # two layers
+    sent, arrived = seen[0]
+    assert torch.equal(sent, arrived) and sent.abs().sum() > 0
+    suppressed = run_method("fedgnn-g", graph, owner, 2, options={"exchange": {"fewest": 2}}, epochs=1)
+    assert handed(suppressed).tolist() == [0, 0]
+    assert losses(suppressed) == losses(run_method("fedsage", graph, owner, 2, epochs=1))
+
+
+def test_reused_aggregates_are_constants_of_the_last_crossing() -> None:
+    graph = small_graph(30, 140)
+    once = run_method("fedgnn-pns", graph, owners(3), 3, options={"schedule": {"period": 9}}, epochs=2)
+    every = run_method("fedgnn-pns", graph, owners(3), 3, options={"schedule": {"period": 1}}, epochs=2)
+    assert_same(every, run_method("fedgnn-g", graph, owners(3), 3, epochs=2))
+    rare = {"schedule": {"every": 9, "share": 1.0}}
+    forgetful = run_method("swift-fedgnn", graph, owners(3), 3, options=rare, epochs=2)
+    assert losses(once)[0] == losses(forgetful)[0] == losses(every)[0]
+    assert len({losses(run)[1] for run in (once, forgetful, every)}) == 3
+
+
+def test_intervals_shrink_to_one() -> None:
+    schedule = Shrinking(period=8, shrink=0.5)
+    steps = [[t for t in range(40) if schedule.across(t, 0, 6)[silo]] for silo in range(6)]
+    gaps = [[b - a for a, b in zip(each, each[1:], strict=False)] for each in steps]
+    assert all(each[0] == 0 for each in steps) and len({tuple(each) for each in steps}) > 1
+    assert all(4 <= each[0] <= 8 and each == sorted(each, reverse=True) and each[-1] == 1 for each in gaps)
+
+
+def test_who_crosses_is_drawn_evenly() -> None:
+    schedule = Schedule(every=3, silos=2)
+    drawn = torch.stack([schedule.across(t, 7, 5) for t in range(3000)])
+    assert (drawn.sum(1)[::3] == 2).all() and not drawn[1::3].any() and not drawn[2::3].any()
+    assert ((drawn.sum(0) - 400).abs() < 60).all()
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "pna"])
+def test_a_correction_with_all_neighbours_is_a_centralised_step(model: str) -> None:
+    graph, owner = small_graph(30, 140), owners(3)
+    training = {"epochs": 1, "optimiser": "sgd", "weight_decay": 0.0}
+    together = run_method("centralised", graph, owner, 3, model, **training)
+    options = {"exchange": {"seeds": 1000}, "schedule": {"every": 1}}
+    run = run_method("llcg", graph, owner, 3, model, options, statistics="agreed", epochs=0).run
+    run.optimiser = torch.optim.SGD(run.sets.for_optimiser(), lr=0.05)
+    run.step = 1  # as after the first step
+    run.exchange.step_end(run)
+    for name, value in run.sets.parameters.items():
+        torch.testing.assert_close(value.data, together.last[name], rtol=1e-10, atol=1e-12)
+
+
+def test_a_correction_sends_features_to_the_server_and_the_ledger_says_so() -> None:
+    result = run_method("llcg", small_graph(30, 140), owners(3), 3, batch=4, fanout=(2,), epochs=1)
+    assert ("silo", "server", "features") in flows(result) and ("silo", "server", "labels") in flows(result)
+    assert not any(b == "silo" for a, b, kind in flows(result) if kind in ("features", "labels", "edges"))
+
+
+BAD: list[tuple[dict[str, dict[str, object]], str]] = [
+    ({"schedule": {"every": 0}}, "schedule.every is 0"),
+    ({"schedule": {"silos": -2}}, "schedule.silos is -2"),
+    ({"schedule": {"silos": 9}}, "there are 3 silos"),
+    ({"schedule": {"share": 1.5}}, r"schedule.share is 1.5"),
+    ({"schedule": {"score": "nobody"}}, "across, own"),
+    ({"exchange": {"fewest": 0}}, "exchange.fewest is 0"),
+    ({"sync": {"weights": "wealth"}}, "nodes, seeds, silos"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_bad_options_are_refused(options: dict[str, dict[str, object]], message: str) -> None:
+    with pytest.raises(IsthmusError, match=message):
+        run_method("swift-fedgnn", small_graph(30, 140), owners(3), 3, options=options)
+
+
+def test_what_cannot_be_merged_or_scheduled_is_refused() -> None:
+    graph, edges = small_graph(30, 140), small_graph(30, 140, edge_task=True)
+    with pytest.raises(IsthmusError, match="softmax weight depends on every neighbour"):
+        run_method("swift-fedgnn", graph, owners(3), 3, "gat")
+    with pytest.raises(IsthmusError, match="directed model has two aggregates"):
+        run_method("fedgnn-g", graph, owners(3), 3, "multi-pna", batch=4)
+    with pytest.raises(IsthmusError, match="Labels lie on edges"):
+        run_method("fedgnn-g", edges, owners(3), 3, "gin")
+    with pytest.raises(IsthmusError, match="nothing to schedule"):
+        run_method("ce-fedgnn", graph, owners(3), 3, options={"schedule": {"every": 2}})
+    with pytest.raises(IsthmusError, match="model.norm=none"):
+        run_method("llcg", graph, owners(3), 3, model_options={"norm": "batch"})
+    with pytest.raises(IsthmusError, match="needs train.batches=local"):
+        run_method("fedgnn-g", graph, owners(3), 3, batches="joint", batch=4)

@@ -16,6 +16,7 @@ from typing import Any
 from isthmus.errors import IsthmusError, unknown
 from isthmus.exchange.aggregates import FeatureSums
 from isthmus.exchange.base import Exchange, Nothing
+from isthmus.exchange.correct import Corrections
 from isthmus.exchange.layerwise import LayerWise
 from isthmus.exchange.moving import MovingAverage
 from isthmus.exchange.optimes import OptimES
@@ -23,7 +24,7 @@ from isthmus.exchange.server import ServerAggregate
 from isthmus.objective.base import Objective, Proximal
 from isthmus.protect.base import Protect
 from isthmus.protect.gaussian import Gaussian
-from isthmus.schedule import Schedule
+from isthmus.schedule import Schedule, Shrinking
 from isthmus.sync.average import FedAvg
 from isthmus.sync.base import Sync
 from isthmus.sync.gradients import SyncSGD
@@ -151,14 +152,15 @@ def fedgcn() -> Method:
 def fedsage() -> Method:
     """Local neighbours alone; the server steps along the mean of all silos' gradients, at every iteration."""
     summary = "the mean gradient of all silos at every step, local neighbours alone"
-    return Method("fedsage", summary, "Zhang et al. 2021", sync=SyncSGD(weights="silos"))
+    parts: dict[str, Any] = {"exchange": ServerAggregate(), "schedule": Schedule(silos=0)}
+    return Method("fedsage", summary, "Zhang et al. 2021", sync=SyncSGD(weights="silos"), **parts)
 
 
 @method
 def fedgnn_g() -> Method:
     """Every silo uses its neighbours beyond the boundary at every iteration, aggregated through the server."""
     summary = "aggregates of neighbours elsewhere, through the server, at every step"
-    return replace(fedsage(), name="fedgnn-g", summary=summary, paper=_SWIFT, exchange=ServerAggregate())
+    return replace(fedsage(), name="fedgnn-g", summary=summary, paper=_SWIFT, schedule=Schedule())
 
 
 @method
@@ -166,6 +168,22 @@ def swift_fedgnn() -> Method:
     """FedGNN-G at every I-th iteration and by K silos alone (its Algorithm 2); FedSage otherwise."""
     summary = "aggregates of neighbours elsewhere, through the server, every 10th step, by half of the silos"
     return replace(fedgnn_g(), name="swift-fedgnn", summary=summary, schedule=Schedule(every=10, share=0.5))
+
+
+@method
+def fedgnn_pns() -> Method:
+    """FedGNN-G of each silo at ever shorter intervals of its own; in between it reuses the aggregates of the last."""
+    summary = "aggregates of neighbours elsewhere at ever shorter intervals, reused in between"
+    parts: dict[str, Any] = {"exchange": ServerAggregate(reuse=True), "schedule": Shrinking()}
+    return replace(fedgnn_g(), name="fedgnn-pns", summary=summary, paper="Du and Wu 2022", **parts)
+
+
+@method
+def llcg() -> Method:
+    """FedSage, and every 10th iteration a step of the server on some nodes with all their neighbours."""
+    summary = "local neighbours alone, corrected by the server, to which features of some nodes go"
+    parts: dict[str, Any] = {"exchange": Corrections(), "schedule": Schedule(every=10)}
+    return replace(fedsage(), name="llcg", summary=summary, paper="Ramezani et al. 2022", **parts)
 
 
 for _base in (local, fedavg, sync_sgd):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, unknown
 from isthmus.sample.random import order, stream
 
 ALL = -1  # silos
+SCORES = ("across", "own")
 
 
 @dataclass
@@ -20,11 +22,14 @@ class Schedule:
 
     ``silos`` -1 is the ``share`` of all silos, rounded up. At other steps, and for the other silos, a step is a local
     one. The draw follows from the seed and the step alone, so that everybody knows it without a word.
+    ``score``: parameters are scored with neighbours from ``across`` the boundary, or with a silo's ``own`` alone;
+    empty: across, unless nobody ever crosses.
     """
 
     every: int = 1
     silos: int = ALL
     share: float = 1.0
+    score: str = ""
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -33,6 +38,8 @@ class Schedule:
             raise IsthmusError(f"schedule.silos is {self.silos}; it must be 0 or more, or {ALL} for schedule.share.")
         if not 0 <= self.share <= 1:
             raise IsthmusError(f"schedule.share is {self.share}; it must lie in [0, 1].")
+        if self.score not in ("", *SCORES):
+            raise unknown("schedule.score", self.score, SCORES)
 
     @property
     def always(self) -> bool:
@@ -43,6 +50,11 @@ class Schedule:
     def ever(self) -> bool:
         """Whether anybody ever crosses."""
         return self.silos > 0 or (self.silos == ALL and self.share > 0)
+
+    @property
+    def scores_across(self) -> bool:
+        """Whether parameters are scored with neighbours from across the boundary."""
+        return self.score == "across" if self.score else self.ever
 
     def check(self, silos: int) -> None:
         """Refuse more silos than there are."""
@@ -93,4 +105,4 @@ class Shrinking(Schedule):
         factor = 0.5 + 0.5 * (stream(seed, "period", silo) % 2**20) / 2**20
         while due[-1] < step:
             due.append(due[-1] + max(1, round(self.period * factor * self.shrink ** (len(due) - 1))))
-        return step in due[-2:]
+        return due[bisect_left(due, step)] == step

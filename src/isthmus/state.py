@@ -153,12 +153,12 @@ class Run:
 
     def make_batch(self, seeds: Seeds, step: int, purpose: str = "train") -> Batch:
         """One pass for all silos, as far as the purpose (a split) may see the graph."""
-        return self.ways.score(purpose, self.schedule.ever).batch(seeds, step, purpose)
+        return self.ways.score(purpose, self.schedule.scores_across).batch(seeds, step, purpose)
 
     def step_batches(self, seeds: Seeds) -> list[Batch]:
         """The passes of this training step: the schedule says which silos cross."""
-        cross = self.schedule.across(self.step, self.seed, self.wire.silos)
-        return self.ways.step(seeds, self.step, cross, self.wire.mine)
+        cross = self.schedule.across(self.step, self.seed, self.wire.silos) & self.exchange.trains_across
+        return self.ways.train(seeds, self.step, cross, self.wire.mine)
 
     def weights_of(self, batch: Batch) -> Tensor | None:
         """The positive weights of the silo that each seed belongs to."""

@@ -41,6 +41,7 @@ def train(run: Run, watcher: Watcher | None = None) -> Result:
             if run.round_starts:
                 run.objective.round_begin(run)
             step(run, seeds)
+            run.exchange.step_end(run)
             run.round_starts = run.sync.round_over(run.step, run.epoch + 1, run.epoch_over) or run.over
             if run.round_starts:
                 run.exchange.round_end(run)

@@ -46,7 +46,7 @@ class Ways:
     across: Mapping[str, Way]
     apart: Way
 
-    def step(self, seeds: Seeds, step: int, cross: Tensor, mine: tuple[int, ...]) -> list[Batch]:
+    def train(self, seeds: Seeds, step: int, cross: Tensor, mine: tuple[int, ...]) -> list[Batch]:
         """The passes of a training step: one for the silos that cross ([silos] bool), one for the others.
 
         All hosts make the same passes, also those that have no seeds for one of them.
@@ -58,9 +58,9 @@ class Ways:
             return [self.apart.batch(seeds, step)]
         return [self.across[train].batch(seeds.of(here), step), self.apart.batch(seeds.of(~here), step)]
 
-    def score(self, split: str, ever: bool) -> Way:
-        """How parameters are scored: across the boundary, unless nobody ever crosses."""
-        return self.across[split] if ever else self.apart
+    def score(self, split: str, across: bool) -> Way:
+        """How parameters are scored."""
+        return self.across[split] if across else self.apart
 
 
 def make_ways(run: Run, model: ModelConfig) -> Ways:
@@ -72,7 +72,8 @@ def make_ways(run: Run, model: ModelConfig) -> Ways:
         across = {SPLIT_NAMES[split]: _way(run, run.exchange, run.stack.until(split), model) for split in splits}
     else:
         across = dict.fromkeys((SPLIT_NAMES[split] for split in splits), _way(run, run.exchange, run.stack, model))
-    apart = across[SPLIT_NAMES[TRAIN]] if run.schedule.always else _way(run, *run.exchange.apart(run.stack), model)
+    always = run.schedule.always and run.schedule.scores_across and run.exchange.trains_across
+    apart = across[SPLIT_NAMES[TRAIN]] if always else _way(run, *run.exchange.apart(run.stack), model)
     return Ways(across, apart)
 
 
@@ -86,18 +87,18 @@ def _way(run: Run, exchange: Exchange, stack: Stack, model: ModelConfig) -> Way:
 def _check_schedule(run: Run) -> None:
     """A schedule needs an exchange within steps, and seeds that a silo can score by itself."""
     schedule = run.schedule
-    if schedule.always:
+    if schedule.always and schedule.scores_across:
         return
     schedule.check(run.wire.silos)
     if not run.exchange.stepwise:
         raise IsthmusError(
             f"Method '{run.method.name}' exchanges nothing within steps, so that there is nothing to schedule; leave "
-            "schedule.every and schedule.silos out, or use a method such as swift-fedgnn or sync-sgd+fwd-bwd-le."
+            "schedule.* out, or use a method such as swift-fedgnn or sync-sgd+fwd-bwd-le."
         )
     if run.schema.target == "edge":
         raise IsthmusError(
-            "Labels lie on edges, and a silo that does not cross at a step could not score those that leave it; use "
-            "schedule.every=1 and schedule.silos=-1."
+            "Labels lie on edges, and a silo that does not cross could not score those that leave it; use "
+            "schedule.every=1, schedule.silos=-1, schedule.share=1 and no schedule.score, or another method."
         )
 
 

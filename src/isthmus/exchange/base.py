@@ -37,7 +37,8 @@ class Exchange:
     """No row crosses; the parent of every exchange. ``state`` is checkpointed."""
 
     state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
-    stepwise: ClassVar[bool] = False  # rows cross within steps, so that a schedule can say at which
+    stepwise: ClassVar[bool] = False  # something crosses at steps, so that a schedule can say at which
+    trains_across: ClassVar[bool] = True  # it does within the passes of silos that learn
 
     @property
     def view(self) -> str:
@@ -86,11 +87,18 @@ class Exchange:
         """The rows of one end of the seed edges, before both ends meet in the head."""
         return ends
 
+    def step_end(self, run: Run) -> None:
+        """After a training step."""
+
     def round_end(self, run: Run) -> None:
         """After a round of local training, before parameters are synchronised."""
 
     def score_begin(self, run: Run, split: str) -> None:
         """Before parameters are scored on a split."""
+
+    def notes(self, run: Run) -> list[str]:
+        """What the reader of a report should know of what crossed; called by all hosts, when a run has ended."""
+        return []
 
     def table_bytes(self, run: Run) -> list[int]:
         """What each of my silos keeps in tables between steps, in bytes."""

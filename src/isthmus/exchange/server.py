@@ -11,31 +11,21 @@ from torch import Tensor
 
 from isthmus.errors import IsthmusError
 from isthmus.exchange.base import Beyond, Exchange
+from isthmus.exchange.errands import Errand, columns_of, make_errand, place_of, spread, told
 from isthmus.graph.agree import agree_far_ports
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
-from isthmus.nn.block import Block, Rows
 from isthmus.nn.layer import Layer
-from isthmus.nn.monoid import Monoid, State
+from isthmus.nn.monoid import Monoid
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
 from isthmus.sample.neighbours import Sampler
 from isthmus.sample.partial import AskedEdges, PartialSampler
-from isthmus.wire.relay import NEUTRAL, Column, Relay, open_relay
+from isthmus.wire.ledger import Kind
+from isthmus.wire.relay import NEUTRAL
 
 if TYPE_CHECKING:
     from isthmus.state import Run
-
-
-@dataclass(frozen=True)
-class Errand:
-    """What my silos do for others at a layer, and what they get in return."""
-
-    sources: Tensor  # [s] stack rows that are asked for, ascending
-    block: Block  # edges from them into one target for each (silo of mine, target elsewhere)
-    target: Tensor  # [t] stack rows of my silos' targets, in the order of slots
-    held: Tensor  # [t] sampled neighbours beyond the boundary
-    relay: Relay
 
 
 @dataclass
@@ -47,12 +37,15 @@ class ServerAggregate(Exchange):
     from the server. With ``adjoint`` its derivative returns the same way, so that with all neighbours a step is that of
     the whole graph; without, what arrives is a constant.
 
+    ``reuse``: a silo keeps what it was handed last for each of its nodes, and merges it, as a constant, at steps at
+    which it does not cross; else it then has its own neighbours alone.
     ``fewest``: an aggregate of fewer neighbours is not handed out, and the target makes do with those of its own silo.
     With 1, a target with a single sampled neighbour beyond the boundary receives that neighbour's message as it is.
     """
 
     adjoint: bool = True
     fewest: int = 1
+    reuse: bool = False
     stepwise: ClassVar[bool] = True
     _whole: Errand | None = field(default=None, init=False, repr=False)
 
@@ -72,7 +65,8 @@ class ServerAggregate(Exchange):
 
     def begin(self, run: Run) -> None:
         """Refuse what cannot be merged; agree on the ports of cross edges, which owners encode for others' targets."""
-        _check(run)
+        if run.schedule.ever or run.schedule.scores_across:
+            _check(run)
         if run.model.config.ports:
             agree_far_ports(run.wire, run.federation.silos, run.stack)
         shape = len(run.wire.mine), 2
@@ -90,16 +84,54 @@ class ServerAggregate(Exchange):
         monoid = run.model.monoid(layer)
         mine = take(h, torch.searchsorted(batch.layout.held[layer], errand.sources))
         partial = run.model.partial(layer, mine, errand.block)
-        columns = [Column(how, partial[part].shape[1], part != "count") for part, how in monoid.joins.items()]
-        rows = torch.cat([partial[part] for part in monoid.joins], 1)
+        rows = torch.cat([partial[part] for part in told(monoid)], 1)
         if this.training:
             self._count(errand, run)
+        columns = columns_of(monoid, rows.shape[1])
         merged = run.wire.merge(rows if self.adjoint else rows.detach(), errand.relay, columns, layer)
-        return Beyond(h, _spread(merged, errand.target, batch.layout.held[layer + 1], monoid, columns))
+        known = torch.where(errand.held >= self.fewest, errand.held, 0).to(merged)[:, None]
+        held = batch.layout.held[layer + 1]
+        at = torch.searchsorted(held, errand.target)
+        handed = torch.cat([merged, known], 1)
+        if self.reuse and this.training:
+            self._keep(layer, errand.target, handed.detach(), monoid, run)
+        return Beyond(h, spread(handed, at, len(held), monoid))
+
+    def apart(self, stack: Stack) -> tuple[Exchange, Stack]:
+        """Own neighbours, and where they are kept the last aggregates of the others."""
+        return Remembered(self) if self.reuse else Exchange(), stack.inner()
+
+    def _keep(self, layer: int, target: Tensor, handed: Tensor, monoid: Monoid, run: Run) -> None:
+        """Write what was handed out into the table, which is neutral wherever nothing ever was."""
+        table = self.state.get(f"kept-{layer}")
+        if table is None:
+            neutral = [(NEUTRAL[column.join], column.width) for column in columns_of(monoid, handed.shape[1] - 1)]
+            row = torch.cat([handed.new_full((width,), value) for value, width in [*neutral, (0.0, 1)]])
+            self.state[f"kept-{layer}"] = table = row.repeat(int(run.stack.owned.sum()), 1)
+        table[own_line(run)[target]] = handed
+
+    def notes(self, run: Run) -> list[str]:
+        """How many of the aggregates that silos received in training were of a single neighbour."""
+        every, alone = run.wire.share(Kind.METRICS, self.state["handed"].cpu()).sum(0).tolist()
+        if self.fewest > 1:
+            return [f"Aggregates of fewer than {self.fewest} neighbours beyond the boundary were not handed out."]
+        if not alone:
+            return []
+        return [
+            f"{alone:,} of {every:,} aggregates that silos received in training were of one neighbour, and so that "
+            "neighbour's own row; exchange.fewest=2 withholds these."
+        ]
+
+    def table_bytes(self, run: Run) -> list[int]:
+        """What is kept of the last aggregates of a silo's own nodes."""
+        tables = [table for name, table in self.state.items() if name.startswith("kept-")]
+        return [
+            silo.n * sum(table.shape[1] * table.element_size() for table in tables) for silo in run.federation.silos
+        ]
 
     def _count(self, errand: Errand, run: Run) -> None:
         """How many aggregates my silos have been handed, and how many of them are of one neighbour."""
-        place = _place(errand.target, run.stack)
+        place = place_of(errand.target, run.stack)
         marks = torch.stack([errand.held >= self.fewest, (errand.held == 1) & (self.fewest == 1)], 1)
         self.state["handed"].index_add_(0, place, marks.long())
 
@@ -117,54 +149,24 @@ class ServerAggregate(Exchange):
         return make_errand(asks, run, self.fewest)
 
 
-def _spread(merged: Tensor, target: Tensor, held: Tensor, monoid: Monoid, columns: Sequence[Column]) -> State:
-    """What was handed out as the state of all targets of a layer; neutral where there is nothing."""
-    at = torch.searchsorted(held, target)
-    parts = merged.split([column.width for column in columns], 1)
-    return {
-        name: part.new_full((len(held), part.shape[1]), NEUTRAL[column.join]).index_copy(0, at, part)
-        for name, part, column in zip(monoid.joins, parts, columns, strict=True)
-    }
+@dataclass
+class Remembered(Exchange):
+    """For silos that do not cross: the last aggregate of each target's neighbours elsewhere, as a constant."""
+
+    of: ServerAggregate
+
+    def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
+        """Merge what was handed out when the target last crossed."""
+        table = self.of.state.get(f"kept-{layer}")
+        if table is None:
+            return Beyond(h)
+        rows = table[own_line(run)[batch.layout.held[layer + 1]]]
+        return Beyond(h, spread(rows, torch.arange(len(rows), device=rows.device), len(rows), run.model.monoid(layer)))
 
 
-def make_errand(asks: Sequence[AskedEdges], run: Run, fewest: int) -> Errand:
-    """Group the edges that were asked of my silos by target, and tell the server what joins what."""
-    stack, silos = run.stack, run.wire.silos
-    edges = torch.cat([asked.served for asked in asks])
-    slots = torch.cat([asked.served_slot for asked in asks])
-    pairs = torch.cat([asked.served_pair for asked in asks])
-    order = torch.argsort(stack.ends[1][edges], stable=True)  # far targets of one silo of mine lie together
-    edges, slots, pairs = edges[order], slots[order], pairs[order]
-    far, at, count = stack.ends[1][edges].unique(return_inverse=True, return_counts=True)
-    sources = stack.ends[0][edges].unique()
-    first = count.cumsum(0) - count
-    labels = torch.stack([pairs[first] % silos, slots[first], count], 1)
-    target = torch.cat([asked.target for asked in asks])
-    number = torch.cat([asked.slot for asked in asks])
-    order = torch.argsort(number, stable=True)
-    order = order[torch.argsort(_place(target[order], stack), stable=True)]
-    target, held = target[order], torch.cat([asked.held for asked in asks])[order]
-    whose = torch.tensor(stack.silos, device=target.device)[_place(target, stack)]
-    relay = open_relay(run.wire, (pairs[first] // silos, far), labels, (whose, target), fewest)
-    return Errand(sources, _block(edges, at, sources, far, stack, run), target, held, relay)
-
-
-def _place(rows: Tensor, stack: Stack) -> Tensor:
-    """The silo of each stack row, by its place on this host."""
-    return torch.searchsorted(torch.tensor(stack.ptr[1:], device=rows.device), rows, right=True)
-
-
-def _block(edges: Tensor, at: Tensor, sources: Tensor, far: Tensor, stack: Stack, run: Run) -> Block:
-    """The edges from rows of mine into targets elsewhere, by target."""
-    return Block(
-        src=torch.searchsorted(sources, stack.ends[0][edges]),
-        dst=at,
-        sources=Rows(stack.segments(sources), stack.keys[sources]),
-        targets=Rows(stack.segments(far), stack.keys[far]),
-        attr=None if stack.edge_attr is None else stack.edge_attr[edges],
-        ports=stack.ports[edges],
-        src_degree=stack.in_degree[sources] if run.batcher.degrees else None,
-    )
+def own_line(run: Run) -> Tensor:
+    """The line of each owned stack row in tables of owned rows."""
+    return run.stack.owned.cumsum(0) - 1
 
 
 def _check(run: Run) -> None:

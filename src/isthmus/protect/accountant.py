@@ -33,7 +33,8 @@ class NodeLosses:
     rho is a node's distance to its k-th nearest neighbour among the silo's released rows of the same layer, as clipped
     and before noise; where a node was released at several layers, the largest of its distances is listed. Its epsilon
     composes all of its releases, each with the distance of its layer. ``any_two``: the same without looking at
-    neighbours, for any two rows within the clipping norm.
+    neighbours, for any two rows within the clipping norm. Of a node that left only as a part of sums no row is known,
+    and any two sums are twice the clipping norm apart at most: that is its rho.
     """
 
     nodes: int
@@ -57,8 +58,11 @@ def node_losses(releases: Releases, kind: Kind, rows: slice, protect: Gaussian) 
     counts = torch.stack([releases.get(COUNTS, kind, layer)[rows] for layer in releases.layers(kind)]).cpu()
     total = counts.sum(0)
     chosen = _sample((total > 0).nonzero().flatten())
-    plain = [releases.get(PLAIN, kind, layer)[rows].cpu()[chosen] for layer in releases.layers(kind)]
-    near, unit = (_distances(plain, counts[:, chosen], protect.neighbours, normalise) for normalise in (False, True))
+    if releases.has(PLAIN, kind):
+        plain = [releases.get(PLAIN, kind, layer)[rows].cpu()[chosen] for layer in releases.layers(kind)]
+        near, unit = (_distances(plain, counts[:, chosen], protect.neighbours, unit) for unit in (False, True))
+    else:
+        near, unit = (torch.where(counts[:, chosen] > 0, 2.0 * norm, 0.0).double() for norm in (clip, 1.0))
     # Releases compose by adding R rho^2; one release at the root of the sum is the same.
     loss = epsilon(1.0, sigma, (counts[:, chosen] * near.square()).sum(0).sqrt(), protect.delta)
     most = int(total.max()) if len(total) else 0

@@ -30,7 +30,8 @@ def hides(event: str) -> str:
 
 UNPROTECTED = Event("unprotected")
 FORMATS = {"": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
-ROWS = (Kind.EMBEDDINGS, Kind.ADJOINTS, Kind.AGGREGATES)  # what belongs to single nodes; how often each left is counted
+# What belongs to single nodes, or to a few of them; how often each left is counted.
+ROWS = (Kind.EMBEDDINGS, Kind.ADJOINTS, Kind.AGGREGATES, Kind.PARTIALS)
 
 
 @dataclass(frozen=True)

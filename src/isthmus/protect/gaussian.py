@@ -21,9 +21,9 @@ SECRETS = ("", "seed", "random")
 class Gaussian(Protect):
     r"""x <- x min(1, clip / ||x||) + N(0, sigma^2 I), for each row or whole payload x that leaves.
 
-    ``clip`` and ``sigma`` are those of released rows of nodes (embeddings, and sums of features), the others those of
-    adjoints, of weights (W) and of gradients (G). With clip = infinity and sigma = 0, the default, nothing is done and
-    nothing is claimed. Noise is drawn once for a released row: all receivers get the same. ``delta`` and
+    ``clip`` and ``sigma`` are those of released rows of nodes (embeddings, sums of features and of rows), the others
+    those of adjoints, of weights (W) and of gradients (G). With clip = infinity and sigma = 0, the default, nothing is
+    done and nothing is claimed. Noise is drawn once for a released row: all receivers get the same. ``delta`` and
     ``neighbours`` are those of the accountant.
     ``secrets``: noise comes from the ``seed`` (a simulation), or from ``random`` secrets of each silo; empty: the seed
     where all silos live in one process, else secrets. (Only these are never written down.)
@@ -43,6 +43,7 @@ class Gaussian(Protect):
     _suffix: ClassVar[dict[Kind, str]] = {
         Kind.EMBEDDINGS: "",
         Kind.AGGREGATES: "",
+        Kind.PARTIALS: "",
         Kind.ADJOINTS: "_adjoints",
         Kind.PARAMETERS: "_parameters",
         Kind.GRADIENTS: "_gradients",

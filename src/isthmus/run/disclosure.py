@@ -9,7 +9,7 @@ from isthmus.protect.base import hides
 from isthmus.run.folder import RunFolder
 from isthmus.run.summary import Flow, is_merged, rank, read_flows
 from isthmus.run.text import bytes_text, list_names, party_order
-from isthmus.run.words import WORDS, never
+from isthmus.run.words import RAW, WORDS, never
 from isthmus.wire.ledger import SERVER_NAME, Kind
 
 
@@ -116,17 +116,22 @@ def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
     kinds = {flow.kind for flow in flows}
     order = sorted(WORDS, key=lambda kind: -rank(kind))
     crossed = [WORDS[kind].name for kind in order if kind in kinds]
-    return crossed, [never(kinds), *(WORDS[kind].name for kind in order if kind not in kinds)]
+    raw = [never(kinds)] if never(kinds) else []
+    left = [kind for kind in order if kind not in kinds and (raw == [] or kind not in RAW)]
+    return crossed, [*raw, *(WORDS[kind].name for kind in left)]
 
 
 def _absent(flows: Sequence[Flow]) -> Paragraph:
     """Kinds without a line in the ledger, and what has no kind at all."""
-    raw, *names = in_short(flows)[1]
+    names = in_short(flows)[1]
     kinds = {flow.kind for flow in flows}
-    first = f"{raw.capitalize()} as they are: the wire has no kind of message for them"
-    first += ", but embeddings are computed from them" if Kind.EMBEDDINGS in kinds else ""
-    first += ", but sums of node features run along edges" if Kind.AGGREGATES in kinds else ""
-    points = (f"{first}.", *(f"{name[0].upper()}{name[1:]}." for name in names))
+    points = tuple(f"{name[0].upper()}{name[1:]}." for name in names)
+    if never(kinds):
+        first = f"{names[0].capitalize()} as they are"
+        first += ", but embeddings are computed from them" if Kind.EMBEDDINGS in kinds else ""
+        first += ", but aggregates of embeddings are computed from them" if Kind.PARTIALS in kinds else ""
+        first += ", but sums of node features run along edges" if Kind.AGGREGATES in kinds else ""
+        points = (f"{first}.", *points[1:])
     return Paragraph("What did not cross", "The ledger holds no line for any of these.", points=points)
 
 

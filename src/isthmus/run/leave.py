@@ -35,7 +35,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     why = kernels.missing(run.device)
     if why:
         run.federation.note(f"Without compiled kernels this run was slower, and no less right: {why}.")
-    for note in notes_on_noise(run.wire):
+    for note in [*notes_on_noise(run.wire), *run.exchange.notes(run)]:
         run.federation.note(note)
     _write_models(run, folder)
     write_releases(run, result.last, folder.path)

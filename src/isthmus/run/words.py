@@ -35,10 +35,13 @@ WORDS: dict[Kind, Words] = {
         "ids of nodes",
         "Ids of nodes, as they are or as hashes.",
         "They tell which nodes exist. Read a hash as the id itself: the run's seed is enough to undo it.",
-        up="Keyed hashes of the ids of the nodes a silo owns, to find nodes with two owners.",
+        up="Keyed hashes of the ids of the nodes a silo owns, to find nodes with two owners; where the server merges "
+        "aggregates, for how many nodes of a silo, and of how many neighbours of each a silo's part is, without saying "
+        "which; where the server corrects, keys of all nodes that it computes on.",
         down="The hashes that two silos both sent; an empty list where every node has one owner.",
         peer="Public ids of this silo's nodes that the sender's edges refer to, and keys of those edges; where steps "
-        "are sampled, which of them a step needs, how far they lie from a seed, and the places of seeds in the batch; "
+        "are sampled, which of them a step needs, how far they lie from a seed, and the places of seeds in the batch "
+        "or of targets among those of a step; "
         "where rows are released once a round, which of the sender's nodes its training has touched in that round.",
     ),
     Kind.ORDER: Words(
@@ -51,7 +54,7 @@ WORDS: dict[Kind, Words] = {
     Kind.STATISTICS: Words(
         "sums, counts and label counts",
         "Sums and counts over a silo's nodes or edges: sizes of its splits, training labels of each class, "
-        "degrees, moments of features and of batches.",
+        "degrees, moments of features and of batches; where the server corrects, degrees of single nodes.",
         "A sum or a count over few nodes can reveal the value or the label of one.",
         down="Sums and label counts of all silos together, and the sizes of every silo's splits.",
     ),
@@ -74,7 +77,7 @@ WORDS: dict[Kind, Words] = {
         "Inversion and membership attacks can recover training inputs and labels from gradients, the better "
         "the fewer nodes they were taken over.",
         up="Gradients of the loss on a silo's own training data, for every model weight.",
-        down="Gradients combined from all silos.",
+        down="Gradients combined from all silos; where the server corrects, those of its own steps.",
     ),
     Kind.EMBEDDINGS: Words(
         "embeddings of single nodes",
@@ -85,6 +88,17 @@ WORDS: dict[Kind, Words] = {
         "derivatives for boundary rows",
         "Derivatives of the loss for rows that crossed the boundary.",
         "They depend on the labels and inputs of whoever computed the loss, and can reveal both in part.",
+        up="Derivatives of a silo's loss for aggregates that the server handed to it, one row for each target.",
+        down="Derivatives of other silos' losses for the parts that this silo added to their aggregates.",
+    ),
+    Kind.PARTIALS: Words(
+        "aggregates of rows of a few nodes",
+        "Sums or extremes of rows that the model computed for neighbours of a node.",
+        "An aggregate of one neighbour is that neighbour's row, as it is, and attributes can be inferred from it.",
+        up="For nodes of other silos, the sums or extremes of the rows that the model computed for a silo's own "
+        "neighbours of them. The server sees whose part it is and for whom, not of which nodes.",
+        down="For each of this silo's targets one row: the sum or extreme over its neighbours in all other silos, "
+        "merged by the server, without saying whose they are.",
     ),
     Kind.METRICS: Words(
         "losses, scores and sizes of silos",
@@ -106,10 +120,28 @@ WORDS: dict[Kind, Words] = {
         "nodes and, where two hops are summed, the whole sum of a node of the sender over itself and all its "
         "neighbours, also those in silos that share no edge with this one.",
     ),
+    Kind.FEATURES: Words(
+        "raw features of single nodes and edges",
+        "The features of nodes and edges, as they are.",
+        "These are individual records.",
+    ),
+    Kind.LABELS: Words(
+        "labels of single nodes", "The true labels of nodes, one by one.", "These are individual records."
+    ),
+    Kind.EDGES: Words(
+        "edges",
+        "Which nodes are connected, by hashes of their ids, also inside a silo.",
+        "This is the graph itself, as far as it was sampled.",
+    ),
 }
 
 
+RAW = (Kind.FEATURES, Kind.LABELS, Kind.EDGES)  # records as they are; where none crossed, one sentence says so
+
+
 def never(kinds: Collection[str]) -> str:
-    """What the wire has no kind of message for, except that sums of node features are among what crossed."""
+    """What nobody receives as it is, unless features or sums of them are among what crossed; empty if all is."""
     inside = "edge features and edges inside a silo"
+    if Kind.FEATURES in kinds:
+        return ""
     return inside if Kind.AGGREGATES in kinds else f"node features, {inside}"

@@ -29,9 +29,13 @@ class Kind(StrEnum):
     GRADIENTS = "gradients"
     EMBEDDINGS = "embeddings"
     ADJOINTS = "adjoints"
+    PARTIALS = "partials"
     METRICS = "metrics"
     SCORES = "scores"
     AGGREGATES = "aggregates"
+    FEATURES = "features"
+    LABELS = "labels"
+    EDGES = "edges"
 
 
 KINDS = tuple(Kind)

@@ -22,6 +22,7 @@ class Ends:
     silo: Tensor  # [n] numbers of silos
     row: Tensor  # [n] stack rows
     hosts: list[int]  # rows of each host; known where the server lives, zeros elsewhere
+    parts: Tensor | None = None  # stack rows that these are sums of, each as often as it is in one (None: no sums)
 
 
 def tell_server(wire: Wire, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[Tensor, list[int]]:
@@ -35,7 +36,9 @@ def tell_server(wire: Wire, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[
 def lift(wire: Wire, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor:
     """Protect, count and send rows of my silos to the server; there: all silos' rows in order."""
     sealed, event = wire.protect.seal(kind, rows, Origin(ends.silo, ends.row), wire.noise)
-    if kind in ROWS:
+    if ends.parts is not None and kind == Kind.PARTIALS:
+        wire.releases.record_parts(kind, layer, ends.parts)
+    elif kind in ROWS:
         wire.releases.record(kind, layer, ends.row, sealed, wire.protect.constrain(kind, rows))
     _record(wire, kind, str(event), ends.silo, sealed, up=True)
     leaving = [len(sealed), *[0] * (wire.hosts - 1)]

@@ -20,11 +20,10 @@ NEUTRAL = {"sum": 0.0, "amax": -torch.inf, "amin": torch.inf}  # what changes no
 
 @dataclass(frozen=True)
 class Column:
-    """Neighbouring columns of a partial aggregate: how parts join, and whether derivatives return for them."""
+    """Neighbouring columns of a partial aggregate, and how those of several silos join."""
 
     join: str  # sum, amax or amin
     width: int
-    live: bool
 
 
 @dataclass(frozen=True)
@@ -56,28 +55,27 @@ class Relay:
         Parts that are equally large share alike. A slot that stayed closed passes nothing on.
         """
         adjoints = adjoints.masked_fill(~self.open[:, None], 0.0)
-        out, begin, at = [], 0, 0
+        out, at = [], 0
         for column in columns:
             here, at = slice(at, at + column.width), at + column.width
-            if not column.live:
-                continue
-            given, begin = adjoints[:, begin : begin + column.width], begin + column.width
-            if column.join == "sum":
-                out.append(given[self.group])
-            else:
+            given = adjoints[:, here]
+            if column.join != "sum":
                 reached = (parts[:, here] == whole[self.group, here]).to(given.dtype)
                 ties = torch.zeros_like(given).index_add_(0, self.group, reached).clamp(min=1)
                 out.append(reached * (given / ties)[self.group])
+            else:
+                out.append(given[self.group])
         return torch.cat(out, 1)
 
 
 def open_relay(
-    wire: Wire, partials: tuple[Tensor, Tensor], labels: Tensor, slots: tuple[Tensor, Tensor], fewest: int
+    wire: Wire, partials: tuple[Tensor, Tensor, Tensor], labels: Tensor, slots: tuple[Tensor, Tensor], fewest: int
 ) -> Relay:
     """Tell the server which slot of which silo each partial joins, and how many slots each silo has.
 
-    ``partials`` and ``slots``: silos (ascending) and stack rows. ``labels`` [partials, 3]: the silo that asked, its
-    slot, and the number of neighbours in the partial. Slots with fewer neighbours than ``fewest`` stay closed.
+    ``partials`` and ``slots``: silos (ascending) and stack rows; of partials also the rows that they are sums of.
+    ``labels`` [partials, 3]: the silo that asked, its slot, and the number of neighbours in the partial. Slots with
+    fewer neighbours than ``fewest`` stay closed.
     """
     device = labels.device
     told, from_hosts = tell_server(wire, Kind.IDS, labels, partials[0])
@@ -90,16 +88,17 @@ def open_relay(
     total = int(every.sum()) if wire.serves else 0
     held = torch.zeros(total, dtype=torch.int64, device=device).index_add_(0, group, told[:, 2])
     to_hosts = by_host(wire, every) if wire.serves else [0] * wire.hosts
-    return Relay(Ends(*partials, from_hosts), Ends(*slots, to_hosts), group, held >= fewest)
+    silo, row, parts = partials
+    return Relay(Ends(silo, row, from_hosts, parts), Ends(*slots, to_hosts), group, held >= fewest)
 
 
 def relayed(
     wire: Wire, relay: Relay, x: Tensor, columns: Sequence[Column], layer: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Up to the server, merged there, and down: what arrives at my silos' slots; what the server had and made."""
-    parts = lift(wire, Kind.AGGREGATES, x.detach(), relay.partials, layer)
+    parts = lift(wire, Kind.PARTIALS, x.detach(), relay.partials, layer)
     whole = relay.join(parts, columns)
-    return hand_out(wire, Kind.AGGREGATES, whole, relay.slots), parts, whole
+    return hand_out(wire, Kind.PARTIALS, whole, relay.slots), parts, whole
 
 
 class Relayed(torch.autograd.Function):
@@ -120,9 +119,6 @@ class Relayed(torch.autograd.Function):
         """Up from the slots, shared out by the server, down to the partials."""
         gy, gtoken = grads
         wire, relay, columns = ctx.wire, ctx.relay, ctx.columns
-        live = torch.cat([torch.full((column.width,), column.live) for column in columns])
-        kept = live.nonzero().flatten().to(gy.device)
-        adjoints = lift(wire, Kind.ADJOINTS, gy.index_select(1, kept), relay.slots, ctx.layer)
+        adjoints = lift(wire, Kind.ADJOINTS, gy, relay.slots, ctx.layer)
         back = hand_out(wire, Kind.ADJOINTS, relay.share(adjoints, *ctx.saved_tensors, columns), relay.partials)
-        gx = gy.new_zeros(len(back), gy.shape[1]).index_copy_(1, kept, back)
-        return gx, gtoken, None, None, None, None
+        return back, gtoken, None, None, None, None

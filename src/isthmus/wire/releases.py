@@ -37,6 +37,13 @@ class Releases:
         if plain is not None:
             self._keep(f"{PLAIN}/{name}", row, plain)
 
+    def record_parts(self, kind: Kind, layer: int, row: Tensor) -> None:
+        """Count a release for each listing of a row: of sums that it is a part of, each has noise of its own."""
+        name = f"{COUNTS}/{kind.value}/{layer}"
+        if name not in self.state:
+            self.state[name] = torch.zeros(self.rows, dtype=torch.int32, device=row.device)
+        self.state[name].index_add_(0, row, torch.ones_like(row, dtype=torch.int32))
+
     def record_whole(self, kind: Kind, payload: Tensor) -> None:
         """Keep what each silo has sent of a kind (its parameters) as it left last: [silos, numbers]."""
         self.state[f"{LEFT}/{kind.value}/0"] = payload.detach().clone()
@@ -50,6 +57,10 @@ class Releases:
         """The layers of which rows have left."""
         names = (name.split("/") for name in self.state)
         return sorted(int(layer) for what, of, layer in names if what == COUNTS and of == kind.value)
+
+    def has(self, what: str, kind: Kind) -> bool:
+        """Whether there is any table of this sort."""
+        return any(name.startswith(f"{what}/{kind.value}/") for name in self.state)
 
     def get(self, what: str, kind: Kind, layer: int) -> Tensor:
         """One of the tables."""

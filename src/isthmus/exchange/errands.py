@@ -1,0 +1,93 @@
+"""What silos do for each other's aggregates at a layer: whose rows they reduce, and where the results go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from isthmus.graph.stack import Stack
+from isthmus.nn.block import Block, Rows
+from isthmus.nn.monoid import Monoid, State
+from isthmus.sample.partial import AskedEdges
+from isthmus.wire.relay import NEUTRAL, Column, Relay, open_relay
+
+if TYPE_CHECKING:
+    from isthmus.state import Run
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What my silos do for others at a layer, and what they get in return."""
+
+    sources: Tensor  # [s] stack rows that are asked for, ascending
+    block: Block  # edges from them into one target for each (silo of mine, target elsewhere)
+    target: Tensor  # [t] stack rows of my silos' targets, in the order of slots
+    held: Tensor  # [t] sampled neighbours beyond the boundary
+    relay: Relay
+
+
+def make_errand(asks: Sequence[AskedEdges], run: Run, fewest: int) -> Errand:
+    """Group the edges that were asked of my silos by target, and tell the server what joins what."""
+    stack, silos = run.stack, run.wire.silos
+    edges = torch.cat([asked.served for asked in asks])
+    slots = torch.cat([asked.served_slot for asked in asks])
+    pairs = torch.cat([asked.served_pair for asked in asks])
+    order = torch.argsort(stack.ends[1][edges], stable=True)  # far targets of one silo of mine lie together
+    edges, slots, pairs = edges[order], slots[order], pairs[order]
+    far, at, count = stack.ends[1][edges].unique(return_inverse=True, return_counts=True)
+    sources = stack.ends[0][edges].unique()
+    first = count.cumsum(0) - count
+    labels = torch.stack([pairs[first] % silos, slots[first], count], 1)
+    target = torch.cat([asked.target for asked in asks])
+    number = torch.cat([asked.slot for asked in asks])
+    order = torch.argsort(number, stable=True)
+    order = order[torch.argsort(place_of(target[order], stack), stable=True)]
+    target, held = target[order], torch.cat([asked.held for asked in asks])[order]
+    whose = torch.tensor(stack.silos, device=target.device)[place_of(target, stack)]
+    partials = pairs[first] // silos, far, stack.ends[0][edges]
+    relay = open_relay(run.wire, partials, labels, (whose, target), fewest)
+    return Errand(sources, _block(edges, at, sources, far, stack, run), target, held, relay)
+
+
+def place_of(rows: Tensor, stack: Stack) -> Tensor:
+    """The silo of each stack row, by its place on this host."""
+    return torch.searchsorted(torch.tensor(stack.ptr[1:], device=rows.device), rows, right=True)
+
+
+def _block(edges: Tensor, at: Tensor, sources: Tensor, far: Tensor, stack: Stack, run: Run) -> Block:
+    """The edges from rows of mine into targets elsewhere, by target."""
+    return Block(
+        src=torch.searchsorted(sources, stack.ends[0][edges]),
+        dst=at,
+        sources=Rows(stack.segments(sources), stack.keys[sources]),
+        targets=Rows(stack.segments(far), stack.keys[far]),
+        attr=None if stack.edge_attr is None else stack.edge_attr[edges],
+        ports=stack.ports[edges],
+        src_degree=stack.in_degree[sources] if run.batcher.degrees else None,
+    )
+
+
+def told(monoid: Monoid) -> list[str]:
+    """The parts of a state that cross; counts need not, since whoever asked knows how many it asked for."""
+    return [part for part in monoid.joins if part != "count"]
+
+
+def columns_of(monoid: Monoid, width: int) -> list[Column]:
+    """How the columns of partial aggregates, ``width`` in all, join."""
+    parts = told(monoid)
+    return [Column(monoid.joins[part], width // len(parts)) for part in parts]
+
+
+def spread(rows: Tensor, at: Tensor, count: int, monoid: Monoid) -> State:
+    """Aggregates, with their counts in the last column, as the state of ``count`` targets; neutral elsewhere."""
+    columns = [*columns_of(monoid, rows.shape[1] - 1), Column("sum", 1)]
+    parts = rows.split([column.width for column in columns], 1)
+    state = {
+        name: part.new_full((count, column.width), NEUTRAL[column.join]).index_copy(0, at, part)
+        for name, part, column in zip([*told(monoid), "count"], parts, columns, strict=True)
+    }
+    return {name: state[name] for name in monoid.joins}

@@ -1,0 +1,94 @@
+"""A sampled part of all silos' graphs, laid out where it was sent: at the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from isthmus.graph.features import SparseRows, take
+from isthmus.graph.graph import TRAIN
+from isthmus.graph.stack import Adjacency, Stack
+from isthmus.sample.neighbours import Sample
+from isthmus.wire.ledger import SERVER, Kind
+
+if TYPE_CHECKING:
+    from isthmus.state import Run
+
+
+def collect(run: Run, sample: Sample, seeds: Tensor) -> Stack | None:
+    """Send features of sampled nodes, sampled edges and labels of seeds to the server; there: the graph they make.
+
+    ``seeds`` are stack rows. Elsewhere None comes back. Nodes are told apart by their public keys.
+    """
+    stack, wire = run.stack, run.wire
+    rows = sample.rows[stack.owned[sample.rows]]
+    edge = stack.incoming.edge[sample.incoming]
+    nodes = _told(run, Kind.IDS, stack.keys[rows], rows)
+    x = _told(run, Kind.FEATURES, _dense(run, rows), rows)
+    degree = _told(run, Kind.STATISTICS, stack.in_degree[rows], rows)
+    ends = _told(run, Kind.EDGES, stack.keys[stack.ends[:, edge]].T.contiguous(), stack.ends[1][edge])
+    keys = _told(run, Kind.EDGES, stack.edge_keys[edge], stack.ends[1][edge])
+    ports = _told(run, Kind.PORTS, stack.ports[edge], stack.ends[1][edge])
+    attr = None
+    if stack.edge_attr is not None:
+        attr = _told(run, Kind.FEATURES, stack.edge_attr[edge], stack.ends[1][edge])
+    whose = _told(run, Kind.IDS, stack.keys[seeds], seeds)
+    y = _told(run, Kind.LABELS, run.labels[seeds], seeds)
+    if not wire.serves:
+        return None
+    order = torch.argsort(nodes)
+    place = torch.searchsorted(nodes[order], torch.cat([ends.flatten(), whose]))
+    labels = run.labels.new_full((len(nodes), *y.shape[1:]), -1)
+    labels[place[2 * len(ends) :]] = y
+    both = place[: 2 * len(ends)].reshape(-1, 2).T.contiguous()
+    return _laid_out(nodes[order], x[order], degree[order], labels, (both, keys, attr, ports), run)
+
+
+def _told(run: Run, kind: Kind, rows: Tensor, at: Tensor) -> Tensor:
+    """Rows of my silos, by the stack rows that they belong to, for the server: there all silos' rows in silo order."""
+    wire, silo = run.wire, _silo(at, run.stack)
+    parcels = {(number, SERVER): rows[silo == place].cpu() for place, number in enumerate(wire.mine)}
+    got = wire.post(kind, parcels)
+    return torch.cat([got[number, SERVER] for number in range(wire.silos)] if wire.serves else [rows[:0]]).to(rows)
+
+
+def _silo(rows: Tensor, stack: Stack) -> Tensor:
+    return torch.searchsorted(torch.tensor(stack.ptr[1:], device=rows.device), rows, right=True)
+
+
+def _dense(run: Run, rows: Tensor) -> Tensor:
+    x = take(run.stack.x, (run.stack.owned.cumsum(0) - 1)[rows])
+    return x.dense() if isinstance(x, SparseRows) else x
+
+
+def _laid_out(
+    keys: Tensor, x: Tensor, degree: Tensor, y: Tensor, edges: tuple[Tensor, Tensor, Tensor | None, Tensor], run: Run
+) -> Stack:
+    """A stack in which all nodes belong to the first of the server's host's silos, and the others have none."""
+    ends, edge_keys, attr, ports = (None if part is None else part.cpu() for part in edges)
+    assert ends is not None and edge_keys is not None and ports is not None
+    count = len(keys)
+    incoming, outgoing = (Adjacency.build(ends[to], ends[1 - to], None, count) for to in (1, 0))
+    return Stack(
+        silos=run.stack.silos,
+        ptr=(0, *[count] * len(run.stack.silos)),
+        keys=keys,
+        owned=torch.ones(count, dtype=torch.bool),
+        x=x,
+        x_ptr=(0, *[count] * len(run.stack.silos)),
+        feature_row=None,
+        y=y,
+        split=torch.full((count,), TRAIN, dtype=torch.int8),
+        ends=ends,
+        incoming=incoming,
+        outgoing=outgoing,
+        edge_keys=edge_keys,
+        edge_attr=attr,
+        edge_y=None,
+        edge_split=None,
+        in_degree=degree,
+        out_degree=degree,
+        ports=ports,
+    ).to(run.device)
