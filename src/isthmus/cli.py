@@ -85,7 +85,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_result(metrics: dict[str, Any]) -> None:
-    from isthmus.run.text import bytes_text
+    from isthmus.run.text import bytes_text, wait_text
 
     spread = metrics.get("test_std", {})
     table = Table(title=f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos", title_justify="left")
@@ -105,6 +105,10 @@ def _print_result(metrics: dict[str, Any]) -> None:
     wire = f" ({metrics['seconds_on_wire']:.1f} s on the wire)" if metrics["hosts"] > 1 else ""
     line = f"{crossed}; {metrics['seconds']:.1f} s{wire}; {metrics['folder']}/report.html"
     _out.print(line, highlight=False, soft_wrap=True)
+    link = metrics["link"]
+    if link["round_trips"]:
+        where = f"Over links of {link['mbps']:g} Mbit/s and {link['latency_ms']:g} ms"
+        _out.print(f"{where}: {wait_text(link['seconds'])}", highlight=False, soft_wrap=True)
 
 
 def _number(value: float | None) -> str:
@@ -218,12 +222,15 @@ def compare(
 def report(
     run_folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
     alone: Annotated[str | None, typer.Option(help="A 'local' run of the same data, to show each silo's gain.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Another link, like link.mbps=100.")] = None,
 ) -> None:
     """Write report.html of a run anew."""
+    from isthmus.run.emulated import relinked
     from isthmus.run.folder import RunFolder
     from isthmus.run.report import write_report
 
-    path = write_report(RunFolder.open(run_folder), RunFolder.open(alone) if alone else None)
+    folder = RunFolder.open(run_folder)
+    path = write_report(folder, RunFolder.open(alone) if alone else None, relinked(folder, tuple(set_ or ())))
     _out.print(str(path), highlight=False, soft_wrap=True)
 
 
