@@ -36,6 +36,10 @@ class Request:
 
 def configure(request: Request) -> RunConfig:
     """The resolved configuration of a request; a resumed run starts from its own ``config.toml``."""
+    if request.resume and request.overwrite:
+        raise IsthmusError("--resume continues a run and --overwrite replaces it; use one of them.")
+    if request.seeds < 1:
+        raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
     recipe: dict[str, Any] = {}
     asked = merge_into(deepcopy(request.options), parse_set(request.sets))
     kept = Path(request.out, "config.toml") if request.out else None
@@ -73,10 +77,6 @@ def _refuse_second_split(config: RunConfig, asked: dict[str, Any]) -> None:
 
 def run_request(request: Request) -> dict[str, Any] | None:
     """Run, report, and return the final metrics (None on a host that is not the server's)."""
-    if request.resume and request.overwrite:
-        raise IsthmusError("--resume continues a run and --overwrite replaces it; use one of them.")
-    if request.seeds < 1:
-        raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
     config = configure(request)
     out = Path(request.out or f"runs/{Path(config.data.name).name}-{config.method.name}")
     with _folder(out, request) as folder:
