@@ -75,6 +75,7 @@ def losses(folder: Path) -> list[float]:
 def metrics(folder: Path) -> dict[str, Any]:
     """``metrics.json``, without what differs from time to time."""
     found: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
+    found["link"] = {key: value for key, value in found["link"].items() if key not in ("compute_seconds", "seconds")}
     return {key: value for key, value in found.items() if not key.startswith("seconds") and key != "environment"}
 
 
@@ -82,7 +83,8 @@ def same_run(a: Path, b: Path, also: Sequence[str] = ()) -> None:
     """Two runs that left the same behind, bit for bit."""
     for name in ("metrics.jsonl", "model.safetensors", *also):
         assert (a / name).read_bytes() == (b / name).read_bytes(), name
-    assert pq.read_table(a / "ledger.parquet").equals(pq.read_table(b / "ledger.parquet"))
+    for name in ("ledger.parquet", "legs.parquet"):
+        assert pq.read_table(a / name).equals(pq.read_table(b / name)), name
     assert metrics(a) == metrics(b)
 
 

@@ -390,7 +390,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_goes_on(case: str, r
     same_run(run, tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoint/ledger-host-0.bin"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoint/ledger-host-0.bin", "checkpoint/legs-host-0.bin"])
 @pytest.mark.parametrize("how", ["gone", "short"])
 def test_a_log_that_is_shorter_than_its_checkpoint(name: str, how: str, run: Path) -> None:
     path = run / name

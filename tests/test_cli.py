@@ -17,8 +17,9 @@ from tests.command import SMALL, history, isthmus, losses, metrics, refuse, same
 
 pytestmark = pytest.mark.usefixtures("no_report")  # but for runs of fixtures
 
-FILES = ("config.toml", "metrics.jsonl", "metrics.json", "ledger.parquet", "model.safetensors", "report.html")
-COLUMNS = ["epoch", "step", "sender", "receiver", "kind", "event", "messages", "rows", "bytes"]
+TABLES = ("ledger.parquet", "legs.parquet")
+FILES = ("config.toml", "metrics.jsonl", "metrics.json", *TABLES, "model.safetensors", "report.html")
+COLUMNS = ["epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes"]
 OPTIONS = (
     "data", "method", "model", "silos", "split", "epochs", "steps", "seed", "seeds", "dtype", "device", "hosts", "out",
     "set", "resume", "overwrite", "json",

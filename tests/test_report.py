@@ -20,7 +20,7 @@ from isthmus.wire.ledger import COLUMNS, KINDS
 
 ODD = "<b>&bank"
 THREE = {"silo-0": 0.812, "silo-1": 0.75, "silo-2": None}
-Line = tuple[int, int, str, str, str, str, int, int, int]
+Line = tuple[int, int, str, str, str, str, str, int, int, int]
 Tests = Mapping[str, float | None]
 
 
@@ -28,14 +28,15 @@ def ledger_of(silos: Sequence[str], kinds: Sequence[str], event: str = "unprotec
     """Every silo sends each kind to the server and gets it back; embeddings and adjoints go to a peer."""
     lines: list[Line] = []
     for epoch in range(epochs + 1):
+        when = (epoch, epoch, "step" if epoch else "setup")
         for i, silo in enumerate(silos):
             for kind in kinds:
                 if kind in ("embeddings", "adjoints"):
                     peer = silos[(i + 1) % len(silos)]
-                    lines.append((epoch, epoch, silo, peer, kind, event, 2, 5 + i, 320 * (5 + i)))
+                    lines.append((*when, silo, peer, kind, event, 2, 5 + i, 320 * (5 + i)))
                 else:
-                    lines.append((epoch, epoch, silo, "server", kind, event, 1, 1 + i, 1000 + i))
-                    lines.append((epoch, epoch, "server", silo, kind, event, 1, 1, 700))
+                    lines.append((*when, silo, "server", kind, event, 1, 1 + i, 1000 + i))
+                    lines.append((*when, "server", silo, kind, event, 1, 1, 700))
     return lines
 
 
@@ -50,7 +51,7 @@ def make_run(path: Path, tests: Tests, method: str = "fedavg", **changes: Any) -
         f'method = "{method}"\nseed = 0\n[data]\nname = {json.dumps(metrics["data"])}\nsilos = {len(tests)}\n'
         'split = "louvain"\n[model]\nname = "sage"\nlayers = 2\nhidden = 16\n[train]\nepochs = 3\n'
     )
-    words = ("sender", "receiver", "kind", "event")
+    words = ("purpose", "sender", "receiver", "kind", "event")
     types = [pa.string() if name in words else pa.int64() for name in COLUMNS]
     columns = [pa.array([line[i] for line in lines], kind) for i, kind in enumerate(types)]
     pq.write_table(pa.table(columns, names=list(COLUMNS)), path / "ledger.parquet")
@@ -192,7 +193,7 @@ def test_transport_is_shown_for_several_hosts(tmp_path: Path) -> None:
 
 def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
     silos = {ODD: 0.5, 'x" onload="y$z$': 0.6}
-    lines = [(1, 1, ODD, "server", "metrics", ODD, 1, 1, 8)]
+    lines = [(1, 1, "step", ODD, "server", "metrics", ODD, 1, 1, 8)]
     folder = make_run(tmp_path / "run", silos, lines=lines, notes=[ODD], environment={ODD: ODD}, data=ODD, model=ODD)
     other = make_run(tmp_path / ODD, silos, data=ODD)
     for path in (write_report(folder, folder), write_comparison([folder, other], tmp_path / "out")):

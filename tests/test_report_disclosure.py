@@ -36,7 +36,7 @@ def test_disclosure_tells_what_each_party_saw(tmp_path: Path) -> None:
 
 
 def test_disclosure_splits_parties_that_saw_different_things(tmp_path: Path) -> None:
-    asked = (1, 1, "silo-0", "silo-1", "ids", "unprotected", 1, 3, 24)
+    asked = (1, 1, "step", "silo-0", "silo-1", "ids", "unprotected", 1, 3, 24)
     lines = [*ledger_of(["silo-0", "silo-1"], ["metrics"]), asked]
     folder = make_run(tmp_path / "run", {"silo-0": 1, "silo-1": 0}, lines=lines)
     titles = [part.title for part in disclosure(folder)]

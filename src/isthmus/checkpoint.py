@@ -17,23 +17,25 @@ from torch import Tensor
 from isthmus.errors import IsthmusError
 from isthmus.run.folder import write_atomic
 from isthmus.state import Run
-from isthmus.wire.ledger import COLUMNS, SERVER, Kind
+from isthmus.wire.ledger import COLUMNS, LEG_COLUMNS, SERVER, Kind
 
 _BYTES_PER_EPOCH = 32 * 2**20
+_PAGES = {"ledger": (np.int64, len(COLUMNS)), "legs": (np.int64, len(LEG_COLUMNS)), "computing": (np.float64, 1)}
 _KEEP = 2  # a host may be killed after its commit and before another's, so the one before must still be there
 
 
 class Checkpoints:
     """The checkpoints of one host in a run folder.
 
-    ``epoch-N/host-H.safetensors`` holds tensors; ``host-H.json``, written last, commits them. Ledger lines are appended
-    to one file a host and cut back on resume, like ``metrics.jsonl``.
+    ``epoch-N/host-H.safetensors`` holds tensors; ``host-H.json``, written last, commits them. What every epoch adds to
+    (lines and legs of the ledger, seconds) is appended to files of the host and cut back on resume, like
+    ``metrics.jsonl``.
     """
 
     def __init__(self, folder: Path, digest: str, host: int) -> None:
         self.root, self.digest, self.host = folder / "checkpoint", digest, host
         self.log = folder / "metrics.jsonl"
-        self.pages = self.root / f"ledger-host-{host}.bin"
+        self.pages = {name: self.root / f"{name}-host-{host}.bin" for name in _PAGES}
 
     def every(self, run: Run) -> int:
         """Epochs between two checkpoints; the same on every host, so from the size of the whole federation."""
@@ -46,8 +48,7 @@ class Checkpoints:
     def commit(self, run: Run) -> None:
         """Write the state of this host after an epoch."""
         self.root.mkdir(parents=True, exist_ok=True)
-        with open(self.pages, "ab") as file:
-            file.write(run.wire.ledger.turn_page().numpy().tobytes())
+        self._append(run)
         here = self._place(run.epoch)
         here.mkdir(exist_ok=True)
         body = save(_tensors(run))
@@ -64,16 +65,29 @@ class Checkpoints:
             "draws": run.wire.noise.draws,
             "events": run.wire.ledger.events,
             "transport": run.wire.ledger.transport,
-            "ledger_bytes": self.pages.stat().st_size,
+            "pages": {name: path.stat().st_size for name, path in self.pages.items()},
             "log_bytes": self.log.stat().st_size if self.log.exists() else 0,
         }
         write_atomic(here / f"host-{self.host}.json", json.dumps(meta).encode())
         for old in self.committed()[:-_KEEP]:
             shutil.rmtree(self._place(old), ignore_errors=True)
 
+    def _append(self, run: Run) -> None:
+        """Write what was added since the last commit behind what is there."""
+        lines, legs = run.wire.ledger.turn_page()
+        known = self._size("computing") // np.dtype(np.float64).itemsize
+        fresh = {"ledger": lines.numpy(), "legs": legs.numpy(), "computing": np.array(run.computing[known:])}
+        for name, numbers in fresh.items():
+            with open(self.pages[name], "ab") as file:
+                file.write(numbers.tobytes())
+
+    def _size(self, name: str) -> int:
+        path = self.pages[name]
+        return path.stat().st_size if path.is_file() else 0
+
     def clear(self) -> None:
         """Forget what an earlier run, or one that never committed, has left of this host."""
-        for path in (self.pages, *self.root.glob(f"epoch-*/host-{self.host}.*")):
+        for path in (*self.pages.values(), *self.root.glob(f"epoch-*/host-{self.host}.*")):
             path.unlink(missing_ok=True)
         if self.host == 0:
             self.log.write_text("")
@@ -100,17 +114,14 @@ class Checkpoints:
         return epoch
 
     def _newest_of_all(self, run: Run) -> int:
-        ledger = run.wire.ledger
-        before = {key: list(count) for key, count in ledger._open.items()}, dict(ledger.transport)
         mine = torch.tensor([0, *self.committed()])
-        got = run.wire.post(Kind.METRICS, {(silo, SERVER): mine for silo in run.wire.mine})
         answer: dict[tuple[int, int], Tensor] = {}
-        if run.wire.serves:
-            common = set.intersection(*(set(x.tolist()) for x in got.values()))
-            answer = {(SERVER, silo): torch.tensor([max(common)]) for silo in range(run.wire.silos)}
-        newest = int(run.wire.post(Kind.METRICS, answer)[SERVER, run.wire.mine[0]])
-        ledger._open, ledger.transport = before  # an uninterrupted run would not have asked
-        return newest
+        with run.wire.ledger.unrecorded():
+            got = run.wire.post(Kind.METRICS, {(silo, SERVER): mine for silo in run.wire.mine})
+            if run.wire.serves:
+                common = set.intersection(*(set(x.tolist()) for x in got.values()))
+                answer = {(SERVER, silo): torch.tensor([max(common)]) for silo in range(run.wire.silos)}
+            return int(run.wire.post(Kind.METRICS, answer)[SERVER, run.wire.mine[0]])
 
     def _read(self, epoch: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
         here = self._place(epoch)
@@ -130,22 +141,25 @@ class Checkpoints:
                 f"The checkpoint '{here}' belongs to another configuration; resume with the options of "
                 f"'{self.root.parent / 'config.toml'}', or start again with --overwrite."
             )
+        if "pages" not in meta:
+            raise IsthmusError(f"The checkpoint '{here}' is of an older version; start again with --overwrite.")
         return meta, load(body)
 
     def _cut_back(self, run: Run, meta: dict[str, Any]) -> None:
-        """Forget what was logged after the checkpoint, then read the ledger up to it."""
-        sizes = {self.pages: meta["ledger_bytes"]} | ({self.log: meta["log_bytes"]} if self.host == 0 else {})
+        """Forget what was logged after the checkpoint, then read the ledger and the seconds up to it."""
+        sizes = {path: meta["pages"][name] for name, path in self.pages.items()}
+        sizes |= {self.log: meta["log_bytes"]} if self.host == 0 else {}
         for path, size in sizes.items():
             if not path.is_file() or path.stat().st_size < size:
                 raise IsthmusError(f"'{path}' is shorter than its checkpoint says; start again with --overwrite.")
             os.truncate(path, size)
-        lines = torch.from_numpy(np.fromfile(self.pages, dtype=np.int64))
-        ledger = run.wire.ledger
-        ledger.pages, ledger.events, ledger.transport = [], [], dict(meta["transport"])
-        ledger._open.clear()
-        ledger._grids.clear()
-        ledger.adopt(lines.reshape(-1, len(COLUMNS)), meta["events"])
-        ledger.epoch, ledger.step = run.epoch, run.step
+        lines, legs, seconds = (
+            torch.from_numpy(np.fromfile(self.pages[name], kind).reshape(-1, width))
+            for name, (kind, width) in _PAGES.items()
+        )
+        run.wire.ledger.restore(lines, legs, meta["events"], meta["transport"])
+        run.wire.ledger.epoch, run.wire.ledger.step = run.epoch, run.step
+        run.computing = seconds.flatten().tolist()
         if self.host == 0:
             run.history = [json.loads(line) for line in self.log.read_text().splitlines()]
 

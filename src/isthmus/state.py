@@ -26,7 +26,7 @@ from isthmus.select import Best
 from isthmus.settings import TrainConfig
 from isthmus.sync.sets import ParameterSets
 from isthmus.ways import make_ways
-from isthmus.wire.ledger import Kind
+from isthmus.wire.ledger import Kind, Purpose
 from isthmus.wire.route import Boundary
 
 OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -64,6 +64,7 @@ class Run:
         self.epoch = self.step = 0
         self.last_loss = float("nan")
         self.seconds = self.wire_seconds = 0.0  # of training, and of them in the hands of the transport
+        self.computing: list[float] = []  # of each epoch, the seconds that the transport had no part in
         self.round_starts = True
         self.due = False  # a validation waits for the end of a round
         self.scores: Scores | None = None  # what the last validation of this epoch found
@@ -177,12 +178,13 @@ class Run:
 
     def epoch_seeds(self) -> Iterator[Seeds]:
         """The seeds of each step of this epoch, and not beyond the last step that was asked for."""
-        self.wire.ledger.epoch, self.wire.ledger.step = self.epoch + 1, self.step + 1
+        ledger = self.wire.ledger
+        ledger.epoch, ledger.step, ledger.purpose = self.epoch + 1, self.step + 1, Purpose.ORDER
         drawn = draw_batches(self.train_pool, self.wire, self.order, self.train.batch, self.seed, "train", self.epoch)
         for seeds in drawn:
             if self.over:
                 return
-            self.wire.ledger.step = self.step + 1
+            ledger.step, ledger.purpose = self.step + 1, Purpose.STEP
             yield seeds
 
     def evaluates(self) -> bool:
@@ -200,7 +202,8 @@ class Run:
         scores, self.scores = self.scores, None
         steps = torch.stack(self._losses, 1) if self._losses else torch.zeros(len(self.wire.mine), 0, 2)
         self._losses = []
-        sums, counts = self.wire.share(Kind.METRICS, steps.cpu().double()).unbind(2)
+        with self.wire.ledger.during(Purpose.LOSSES):
+            sums, counts = self.wire.share(Kind.METRICS, steps.cpu().double()).unbind(2)
         loss = sums.sum(0) / counts.sum(0).clamp(min=1)
         first = self.step - len(loss) + 1
         lines: list[dict[str, Any]] = [

@@ -15,6 +15,7 @@ from isthmus.graph.graph import TEST, VALID
 from isthmus.metrics import led_by
 from isthmus.sample.batches import Batch, Seeds
 from isthmus.state import Run
+from isthmus.wire.ledger import Purpose
 
 
 @dataclass
@@ -44,8 +45,9 @@ def train(run: Run, watcher: Watcher | None = None) -> Result:
             run.exchange.step_end(run)
             run.round_starts = run.sync.round_over(run.step, run.epoch + 1, run.epoch_over) or run.over
             if run.round_starts:
-                run.exchange.round_end(run)
-                run.sync.round_end(run)
+                with run.wire.ledger.during(Purpose.ROUND):
+                    run.exchange.round_end(run)
+                    run.sync.round_end(run)
                 if not run.epoch_over:  # what was due in the middle of the round
                     validate(run)
             watcher.on_step(run, run.last_loss)
@@ -54,8 +56,9 @@ def train(run: Run, watcher: Watcher | None = None) -> Result:
         if run.round_starts:
             validate(run)
         lines = run.end_epoch()
-        run.seconds += time.perf_counter() - started
-        run.wire_seconds += run.wire.seconds - waited
+        spent, waited = time.perf_counter() - started, run.wire.seconds - waited
+        run.seconds, run.wire_seconds = run.seconds + spent, run.wire_seconds + waited
+        run.computing.append(spent - waited)
         watcher.on_epoch(run, lines)
     return finish(run)
 
@@ -63,7 +66,8 @@ def train(run: Run, watcher: Watcher | None = None) -> Result:
 def validate(run: Run) -> None:
     """Score the parameters that silos have just agreed on, if an epoch that has ended asks for it."""
     if run.due:
-        run.scores = evaluate(run, VALID)
+        with run.wire.ledger.during(Purpose.VALIDATION):
+            run.scores = evaluate(run, VALID)
         run.best.offer(run, run.scores)
         run.due = False
 
@@ -116,6 +120,7 @@ class Result:
 def finish(run: Run) -> Result:
     """Load what validation selected; only now the test split is read."""
     last = {name: tensor.clone() for name, tensor in run.sets.everything().items()}
+    run.wire.ledger.purpose = Purpose.END
     run.best.restore(run)
     valid = evaluate(run, VALID, run.train.pooled) if int(run.pools[VALID].counts.sum()) else None
     test = evaluate(run, TEST, run.train.pooled)

@@ -17,7 +17,7 @@ from isthmus.sample.across import JointSampler
 from isthmus.sample.batches import Batch, Layout
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.ledger import Kind
-from isthmus.wire.route import Route
+from isthmus.wire.route import Asked, Route
 
 if TYPE_CHECKING:
     from isthmus.state import Run
@@ -33,6 +33,7 @@ class LayerWise(Exchange):
 
     adjoint: bool = True
     stepwise: ClassVar[bool] = True
+    _everything: Asked = field(init=False, repr=False)
     _whole: Route | None = field(default=None, init=False, repr=False)
 
     @property
@@ -47,10 +48,12 @@ class LayerWise(Exchange):
         return self if batches == "joint" else Served(adjoint=self.adjoint)
 
     def begin(self, run: Run) -> None:
-        """Agree what a centralised model would know of far ends: degrees and ports."""
+        """Agree what a centralised model would know of far ends; a full batch asks for all of them, once."""
         need_embedding(run, "Layer-wise exchange would send raw features")
         if run.agreed:
             agree_on_far_ends(run)
+        if not run.train.batch:  # now and not at the first step, or a resumed run would ask again
+            self._everything = run.wire.ask(run.boundary, run.boundary.halo)
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Expand the sample across the boundary by asking owners."""
@@ -71,6 +74,5 @@ class LayerWise(Exchange):
                 layout.routes[layer] = make_route(asks, layout.held[layer], layout.read[layer], run.wire)
             return layout.routes[layer]
         if self._whole is None:
-            everything = run.wire.ask(run.boundary, run.boundary.halo)
-            self._whole = make_route([everything], layout.held[0], layout.read[0], run.wire)
+            self._whole = make_route([self._everything], layout.held[0], layout.read[0], run.wire)
         return self._whole

@@ -69,6 +69,9 @@ class ServerAggregate(Exchange):
             _check(run)
         if run.model.config.ports:
             agree_far_ports(run.wire, run.federation.silos, run.stack)
+        sampler = run.ways.across["train"].sampler
+        if not run.train.batch and isinstance(sampler, PartialSampler):  # now, or a resumed run would ask again
+            self._whole = make_errand([sampler.everything()], run, self.fewest)
         shape = len(run.wire.mine), 2
         self.state["handed"] = torch.zeros(shape, dtype=torch.int64, device=run.device)  # aggregates; of one neighbour
 
@@ -139,10 +142,7 @@ class ServerAggregate(Exchange):
         """Layer l merges the cross edges that were asked for in the first (layers - l) hops; in full, all."""
         layout = batch.layout
         if not layout.asks:
-            if self._whole is None:
-                sampler = run.ways.across["train"].sampler
-                assert isinstance(sampler, PartialSampler)
-                self._whole = make_errand([sampler.everything()], run, self.fewest)
+            assert self._whole is not None
             return self._whole
         layer = layer if layout.trimmed else 0
         asks = [asked for asked in layout.asks[: len(batch.blocks) - layer] if isinstance(asked, AskedEdges)]

@@ -57,13 +57,17 @@ def drawing(draw: Callable[_P, Canvas]) -> Callable[_P, str]:
 
 
 class Canvas:
-    """One figure of a fixed width, with room for a legend of ``names``; ``svg`` makes it part of a page."""
+    """One figure of a fixed width, with room for a legend of ``names``; ``svg`` makes it part of a page.
 
-    def __init__(self, height: float, names: int = 0) -> None:
+    With several ``panels`` side by side, which share their vertical axis, ``axes`` is the one that is drawn on.
+    """
+
+    def __init__(self, height: float, names: int = 0, panels: int = 1) -> None:
         from matplotlib.figure import Figure
 
         self.figure = Figure((6.8, max(height, 0.7 + 0.18 * names)), layout="constrained")
-        self.axes: Any = self.figure.add_subplot()
+        self.panels: list[Any] = list(self.figure.subplots(1, panels, sharey=True, squeeze=False)[0])
+        self.axes: Any = self.panels[0]
 
     def line(self, x: Sequence[float], y: Values, colour: str, width: float, **style: Any) -> None:
         """A curve through the known values, thinned to what can be seen by means of neighbours."""
@@ -90,14 +94,20 @@ class Canvas:
         self.axes.set_xlabel(what)
         self.axes.xaxis.get_major_locator().set_params(integer=True)
 
-    def sizes(self, what: str) -> None:
-        """Label a horizontal axis of bytes on a log scale."""
+    def amounts(self, what: str, text: Callable[[float], str]) -> None:
+        """Label a horizontal axis of bytes or seconds, written as ``text`` does."""
+        self.axes.xaxis.set_major_formatter(lambda value, _: text(value))
+        self.axes.locator_params(axis="x", nbins=5)
+        self.axes.set_xlabel(what)
+
+    def sizes(self, what: str, text: Callable[[float], str] = bytes_text) -> None:
+        """The same on a log scale."""
         self.axes.set_xscale("log")
         self.axes.margins(0.1, 0.15)
         low, high = self.axes.get_xlim()
-        if high < 300 * low:  # a short axis would show one tick or none
+        if high < (300 if len(self.panels) == 1 else 20) * low:  # a short axis would show one tick or none
             self.axes.xaxis.get_major_locator().set_params(subs=(1, 2, 5))
-        self.axes.xaxis.set_major_formatter(lambda value, _: bytes_text(value))
+        self.axes.xaxis.set_major_formatter(lambda value, _: text(value))
         self.axes.xaxis.set_minor_formatter(lambda value, _: "")
         self.axes.set_xlabel(what)
 

@@ -14,6 +14,8 @@ from rich.text import Text
 from isthmus.errors import IsthmusError
 from isthmus.run import compare_plots
 from isthmus.run.audited import ATTACK_NOTE, attack_error, attack_text
+from isthmus.run.config import link_of
+from isthmus.run.emulated import price
 from isthmus.run.folder import RunFolder, write_atomic
 from isthmus.run.page import box, figure, page, table
 from isthmus.run.summary import (
@@ -176,9 +178,27 @@ def _figures(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
     unlike = " " + " ".join(cautions(rows)) if cautions(rows) else ""
     across = " Dashed: merged, without a price in bytes." if any(row.merged for row in rows) else ""
     drawn = compare_plots.score_against_bytes(points, metric)
-    price = figure(drawn, f"Test score against bytes per step.{across}{unlike}")
+    cost = figure(drawn, f"Test score against bytes per step.{across}{unlike}")
     training = figure(compare_plots.overlaid(lines, metric), f"Validation score by epoch.{unlike}")
-    return f"<h2>Score and price</h2>{price}<h2>Training</h2>{training}"
+    return f"<h2>Score and price</h2>{cost}<h2>Training</h2>{training}{_prices(folders, rows)}"
+
+
+def _prices(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
+    """Validation scores against emulated seconds and bytes, of the runs that have counted their trips."""
+    links = {row.name: link_of(folder.config) for row, folder in zip(rows, folders, strict=True)}
+    found = {row.name: price(folder, links[row.name]) for row, folder in zip(rows, folders, strict=True)}
+    runs = {name: (each.seconds, each.bytes, each.valid) for name, each in found.items() if each is not None}
+    if not runs:
+        return ""
+    kinds = list(dict.fromkeys(str(links[name]) for name in runs))
+    caption = f"Validation score against emulated seconds (every party has a link of {kinds[0]}) and against bytes."
+    if len(kinds) > 1:
+        each = "; ".join(f"{name}: {links[name]}" for name in runs)
+        caption = f"Validation score against emulated seconds and bytes. The runs have different links: {each}."
+    old = [name for name in found if name not in runs]
+    caption += f" Without validations, or of an older version: {', '.join(old)}." if old else ""
+    merged = " Merged runs have no price in bytes." if any(row.merged for row in rows) else ""
+    return figure(compare_plots.price_curves(runs, rows[0].metric), caption + merged)
 
 
 def _silos(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:

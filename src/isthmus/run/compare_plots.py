@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from isthmus.run.canvas import SERIES, Canvas, Scores, Values, clip, drawing
+from isthmus.run.text import bytes_text, wait_text
 
 
 @drawing
@@ -41,6 +42,25 @@ def overlaid(curves: Mapping[str, tuple[Sequence[int], Values]], metric: str) ->
     canvas.count("epoch")
     canvas.scores("y", metric, "validation")
     canvas.legend()
+    return canvas
+
+
+@drawing
+def price_curves(runs: Mapping[str, tuple[Sequence[float], Sequence[float] | None, Values]], metric: str) -> Canvas:
+    """Validation scores of each run against (emulated seconds, bytes or None); on log scales where runs are several."""
+    canvas = Canvas(2.4, names=len(runs), panels=2)
+    several = len(runs) > 1
+    for place, (what, text) in enumerate((("emulated seconds", wait_text), ("bytes", bytes_text))):
+        canvas.axes = canvas.panels[place]
+        for number, (name, (*amounts, scores)) in enumerate(runs.items()):
+            colour, _, dash = _style(number)
+            x = amounts[place]
+            label = clip(name) if several else None
+            canvas.line(x or [], scores if x else [], colour, 1.5, label=label, linestyle=dash)
+        (canvas.sizes if several else canvas.amounts)(what + ", log scale" * several, text)
+    canvas.legend()
+    canvas.axes = canvas.panels[0]
+    canvas.scores("y", metric, "validation")
     return canvas
 
 

@@ -14,6 +14,7 @@ from isthmus.errors import IsthmusError, unknown
 from isthmus.kernels import CHOICES as KERNELS
 from isthmus.methods import Method
 from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
+from isthmus.run.link import LinkConfig
 from isthmus.settings import TrainConfig
 from isthmus.typed import as_default, fill
 
@@ -75,6 +76,7 @@ class RunConfig:
     system: SystemConfig
     seed: int = 0
     dtype: str = "float32"
+    link: LinkConfig = LinkConfig()
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as a recipe that repeats the run."""
@@ -86,6 +88,7 @@ class RunConfig:
             "model": asdict(self.model),
             "train": asdict(self.train),
             "system": asdict(self.system),
+            "link": asdict(self.link),
         }
         for axis in methods.AXES:
             options = methods.part_options(getattr(self.method, axis))
@@ -104,6 +107,7 @@ class RunConfig:
         """All that affects results, by dotted key; a run may be continued for longer, or elsewhere."""
         recipe = self.as_dict()
         recipe["system"] = {"hosts": self.system.hosts}
+        recipe.pop("link")
         for free in ("epochs", "checkpoint_every"):
             recipe["train"].pop(free)
         return flat(recipe)
@@ -130,7 +134,7 @@ def flat(table: Mapping[str, Any], head: str = "") -> dict[str, Any]:
 
 def resolve(recipe: Mapping[str, Any]) -> RunConfig:
     """Check every key and value of a recipe and fill in the rest."""
-    allowed = {"method", "seed", "dtype", "data", "model", "train", "system", *methods.AXES}
+    allowed = {"method", "seed", "dtype", "data", "model", "train", "system", "link", *methods.AXES}
     for key in recipe:
         if key not in allowed:
             raise unknown("key", key, allowed)
@@ -147,7 +151,13 @@ def resolve(recipe: Mapping[str, Any]) -> RunConfig:
     train = fill(TrainConfig(), {**suited, **tables["train"]}, "train")
     model = _model(tables["model"], method, data.name)
     train.check(model.layers)
-    return RunConfig(method, data, model, train, system, _whole("seed", recipe.get("seed", 0)), dtype)
+    seed = _whole("seed", recipe.get("seed", 0))
+    return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe))
+
+
+def link_of(recipe: Mapping[str, Any]) -> LinkConfig:
+    """The link that a recipe speaks of."""
+    return fill(LinkConfig(), _table(recipe, "link"), "link").check()
 
 
 def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:

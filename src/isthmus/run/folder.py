@@ -92,6 +92,13 @@ class RunFolder:
 
         return self._read("ledger.parquet", pq.read_table)
 
+    @cached_property
+    def legs(self) -> pa.Table:
+        """How many one-way trips followed each other at which step."""
+        import pyarrow.parquet as pq
+
+        return self._read("legs.parquet", pq.read_table)
+
     def _read(self, name: str, how: Callable[[Path], _T]) -> _T:
         try:
             return how(self.path / name)

@@ -41,6 +41,13 @@ def prepare(config: RunConfig) -> RunConfig:
     return config
 
 
+def set_up_process(config: RunConfig) -> None:
+    """Take as many threads and such kernels as asked for."""
+    if config.system.threads:
+        torch.set_num_threads(config.system.threads)
+    kernels.choose(config.system.kernels)
+
+
 def check_device(device: str) -> None:
     """Refuse a device that is not here."""
     if device == "cuda" and not torch.cuda.is_available():
@@ -105,9 +112,7 @@ class Recorder(Watcher):
 
 def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
     """Run this host to the end; the server's host returns the final metrics."""
-    if config.system.threads:
-        torch.set_num_threads(config.system.threads)
-    kernels.choose(config.system.kernels)
+    set_up_process(config)
     many = config.system.hosts > 1
     count = 1 if config.method.merged else config.data.silos
     wire: Wire

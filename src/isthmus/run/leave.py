@@ -16,6 +16,7 @@ from isthmus import kernels
 from isthmus.evaluate import Scores
 from isthmus.run.config import RunConfig
 from isthmus.run.folder import RunFolder, write_atomic
+from isthmus.run.link import Usage, link_times, phases, used
 from isthmus.run.released import notes_on_noise, privacy_of, row_losses, write_releases
 from isthmus.state import Run
 from isthmus.train import Result
@@ -25,7 +26,7 @@ from isthmus.wire.ledger import SERVER, Kind
 def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[str, Any] | None:
     """Collect ledgers and models at the server's host, and write the final files there."""
     run = result.run
-    sizes = _sizes(run)
+    sizes = silo_sizes(run)
     for silo, size in sizes.items():
         if not size["nodes"]:
             run.federation.note(f"{silo} owns no nodes.")
@@ -44,7 +45,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     if not run.wire.serves:
         return None
     bytes_by_kind, privacy = run.wire.ledger.by_kind(), privacy_of(run, losses)
-    run.wire.ledger.write(folder.path / "ledger.parquet")
+    usage = _write_ledger(run, folder)
     metrics = {
         "method": config.method.name,
         "data": config.data.name,
@@ -66,6 +67,8 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
         "seconds": run.seconds,
         "seconds_on_wire": run.wire_seconds,
         "seconds_per_step": run.seconds / max(run.step, 1),
+        "seconds_by_epoch": [round(seconds, 6) for seconds in run.computing],
+        "link": link_times(config.link, {} if config.method.merged else usage, sum(run.computing)),
         "epsilon": {kind: privacy.get(kind, {}).get("epsilon", "inf") for kind in bytes_by_kind},
         "privacy": privacy,
         "notes": run.federation.notes,
@@ -75,6 +78,16 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     }
     folder.write_json("metrics.json", metrics)
     return metrics
+
+
+def _write_ledger(run: Run, folder: RunFolder) -> dict[str, Usage]:
+    """``ledger.parquet`` and ``legs.parquet``; returns what crossed by purpose."""
+    import pyarrow.parquet as pq
+
+    lines, legs = run.wire.ledger.table(), run.wire.ledger.leg_table()
+    pq.write_table(lines, folder.path / "ledger.parquet")
+    pq.write_table(legs, folder.path / "legs.parquet")
+    return used(phases(lines, legs), "purpose")
 
 
 def _scores(scores: Scores | None) -> dict[str, Any]:
@@ -87,7 +100,7 @@ def _pooled(result: Result) -> dict[str, Any]:
     return {f"{name}_pooled": s.pooled_dict() for name, s in splits.items() if s is not None and s.pooled is not None}
 
 
-def _sizes(run: Run) -> dict[str, dict[str, int]]:
+def silo_sizes(run: Run) -> dict[str, dict[str, int]]:
     """Nodes, halo, training seeds, and bytes in tables of every silo, as the silos themselves tell them."""
     kept = run.exchange.table_bytes(run)
     counts = torch.tensor([[silo.n, silo.h, size] for silo, size in zip(run.federation.silos, kept, strict=True)])

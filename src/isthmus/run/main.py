@@ -36,6 +36,10 @@ class Request:
 
 def configure(request: Request) -> RunConfig:
     """The resolved configuration of a request; a resumed run starts from its own ``config.toml``."""
+    if request.resume and request.overwrite:
+        raise IsthmusError("--resume continues a run and --overwrite replaces it; use one of them.")
+    if request.seeds < 1:
+        raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
     recipe: dict[str, Any] = {}
     asked = merge_into(deepcopy(request.options), parse_set(request.sets))
     kept = Path(request.out, "config.toml") if request.out else None
@@ -73,10 +77,6 @@ def _refuse_second_split(config: RunConfig, asked: dict[str, Any]) -> None:
 
 def run_request(request: Request) -> dict[str, Any] | None:
     """Run, report, and return the final metrics (None on a host that is not the server's)."""
-    if request.resume and request.overwrite:
-        raise IsthmusError("--resume continues a run and --overwrite replaces it; use one of them.")
-    if request.seeds < 1:
-        raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
     config = configure(request)
     out = Path(request.out or f"runs/{Path(config.data.name).name}-{config.method.name}")
     with _folder(out, request) as folder:
@@ -126,7 +126,8 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
     combined = combine(each, seeds)
     folder.write_json("metrics.json", combined)
     first = folder.path / f"seed-{seeds[0]}"
-    for path in (first / "metrics.jsonl", first / "ledger.parquet", *first.glob("model*.safetensors")):
+    names = ("metrics.jsonl", "ledger.parquet", "legs.parquet")
+    for path in (*(first / name for name in names), *first.glob("model*.safetensors")):
         write_atomic(folder.path / path.name, path.read_bytes())
     write_report(RunFolder.open(folder.path))
     return combined
@@ -138,6 +139,7 @@ def combine(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
     worst = {kind: max(each, key=lambda run: float(run["epsilon"][kind])) for kind in each[0]["epsilon"]}
     combined["epsilon"] = {kind: run["epsilon"][kind] for kind, run in worst.items()}
     combined["privacy"] = {kind: run["privacy"][kind] for kind, run in worst.items() if kind in run["privacy"]}
+    combined["link"] = _fold([run["link"] for run in each], fmean)
     for split in [key for key in ("valid", "test", "valid_pooled", "test_pooled") if key in each[0]]:
         parts = [run[split] for run in each]
         combined[split] = _fold(parts, fmean)

@@ -9,8 +9,11 @@ from pathlib import Path
 from isthmus import methods
 from isthmus.run.adversary import adversary
 from isthmus.run.audited import attack_error, attack_text
+from isthmus.run.config import link_of
 from isthmus.run.disclosure import disclosure, in_short
+from isthmus.run.emulated import over_network
 from isthmus.run.folder import RunFolder, write_atomic
+from isthmus.run.link import LinkConfig
 from isthmus.run.losses import privacy
 from isthmus.run.page import box, page, table, tiles
 from isthmus.run.results import results, training
@@ -32,8 +35,11 @@ from isthmus.run.text import bytes_text, count_text, duration, epsilon_text, gai
 from isthmus.run.traffic import sheet, traffic
 
 
-def write_report(folder: RunFolder, alone: RunFolder | None = None) -> Path:
-    """Write ``report.html`` into the run folder; gains are over ``alone``, a run of each silo by itself."""
+def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkConfig | None = None) -> Path:
+    """Write ``report.html`` into the run folder; gains are over ``alone``, a run of each silo by itself.
+
+    The time over a network is that of the run's link, or of another one.
+    """
     why_not = _differs(folder, alone) if alone else ""
     base = None if why_not else alone
     flows = read_flows(folder)
@@ -45,6 +51,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None) -> Path:
         results(folder, base),
         training(folder),
         traffic(folder, flows),
+        over_network(folder, link or link_of(folder.config)),
         privacy(folder, flows),
         adversary(folder),
         sheet(disclosure(folder), len(members(folder))),

@@ -80,6 +80,11 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def wait_text(seconds: float) -> str:
+    """Seconds for humans, also few: ``12 ms``."""
+    return duration(seconds) if seconds >= 1 or seconds == 0 else f"{1000 * seconds:.3g} ms"
+
+
 def epsilon_text(value: float) -> str:
     """An epsilon for humans."""
     return "∞" if value == float("inf") else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -62,6 +62,7 @@ class Wire(ABC):
             copy, event = self.protect.seal(kind, copy, whole, self.noise)
             self.ledger.record(kind, str(event), sender, receiver, len(copy), _size(copy))
             sealed[sender, receiver] = copy
+        self.ledger.leg()
         return dict(sorted(self._deliver(kind, sealed).items()))
 
     def share(self, kind: Kind, x: Tensor) -> Tensor:
@@ -91,6 +92,7 @@ class Wire(ABC):
             raise AssertionError(f"{type(self.protect).__name__} must see each silo's payload on its own")
         for silo in self.mine:
             self._record_round_trip(kind, str(self._seal_nothing(kind, x)), silo, x)
+        self.ledger.leg(2)
         return self._sum_hosts(kind, x[None], per_silo=False)
 
     def home(self, party: int) -> int:
@@ -117,6 +119,7 @@ class Wire(ABC):
         splits = torch.searchsorted(place, ptr).diff().tolist()
         within = place - _first(ptr, splits)
         self.ledger.record_grid(Kind.IDS, str(self._seal_nothing(Kind.IDS, within)), pair_counts(pairs, self.silos), 8)
+        self.ledger.leg()
         told, told_splits = self._swap_sized(Kind.IDS, within, splits)
         return splits, _first(theirs, told_splits) + told, told_splits
 
@@ -147,6 +150,7 @@ class Wire(ABC):
             self.releases.record(kind, layer, leaving.row, sealed, self.protect.constrain(kind, rows))
         size = rows.shape[1:].numel() * sealed.element_size()
         self.ledger.record_grid(kind, str(event), leaving.grid, size)
+        self.ledger.leg()
         return self._swap(kind, sealed, leaving.splits, arriving.splits).to(rows.dtype)
 
     def _seal_nothing(self, kind: Kind, like: Tensor) -> Event:
@@ -166,6 +170,7 @@ class Wire(ABC):
             sealed = sealed * weights.reshape(-1, *[1] * (sealed.dim() - 1))
         for i, silo in enumerate(self.mine):
             self._record_round_trip(kind, str(event), silo, sealed[i])
+        self.ledger.leg(2)
         return self._sum_hosts(kind, sealed, per_silo=True)
 
     def _record_round_trip(self, kind: Kind, event: str, silo: int, x: Tensor) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,35 +39,78 @@ class Kind(StrEnum):
     EDGES = "edges"
 
 
-KINDS = tuple(Kind)
-COLUMNS = ("epoch", "step", "sender", "receiver", "kind", "event", "messages", "rows", "bytes")
+class Purpose(StrEnum):
+    """What a run was doing when a message left."""
+
+    SETUP = "setup"  # the handshake, and what is agreed before the first step
+    ORDER = "order"  # who learns from which seed at which step, once an epoch
+    STEP = "step"
+    ROUND = "round"  # the end of a round of local training
+    VALIDATION = "validation"  # scores that a model is selected by
+    LOSSES = "losses"  # silos tell the losses of an epoch's steps
+    END = "end"  # the final scores, and what the report needs
+
+
+KINDS, PURPOSES = tuple(Kind), tuple(Purpose)
+COLUMNS = ("epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes")
+LEG_COLUMNS = ("epoch", "step", "purpose", "legs")
 _KIND, _EVENT, _BYTES = COLUMNS.index("kind"), COLUMNS.index("event"), COLUMNS.index("bytes")
 
 
 class Ledger:
-    """Counts every message by (epoch, step, sender, receiver, kind, protection event).
+    """Counts every message by (epoch, step, purpose, sender, receiver, kind, protection event).
+
+    Beside the messages it counts **legs** by (epoch, step, purpose): one-way trips that had to follow each other. All
+    messages of one call travel at once, so that a call is one leg whatever the number of silos, also where it turns out
+    that nobody had anything to send. Every host makes the same calls, so every host counts the same legs.
 
     Lines of finished epochs lie in ``pages`` as whole numbers [lines, columns], so that a checkpoint can append them.
     """
 
     def __init__(self) -> None:
         self.epoch = self.step = 0
+        self.purpose = Purpose.SETUP
         self.events: list[str] = []
         self.names: dict[int, str] = {SERVER: SERVER_NAME}  # silos go by number until they introduce themselves
         self.pages: list[Tensor] = []
+        self.leg_pages: list[Tensor] = []
         self.transport: dict[str, int] = {}  # bytes that this host's transport really carried to other hosts
         self._open: dict[tuple[int, ...], list[int]] = {}
-        self._grids: dict[tuple[int, int, int, int], np.ndarray] = {}
+        self._grids: dict[tuple[int, ...], np.ndarray] = {}
+        self._legs: dict[tuple[int, ...], int] = {}
 
     def party(self, number: int) -> str:
         """The name of a party as people know it."""
         return self.names.get(number, f"silo-{number}")
 
+    def _now(self) -> tuple[int, int, int]:
+        return self.epoch, self.step, PURPOSES.index(self.purpose)
+
+    @contextmanager
+    def during(self, purpose: Purpose) -> Iterator[None]:
+        """Count what follows for a purpose of its own."""
+        before, self.purpose = self.purpose, purpose
+        try:
+            yield
+        finally:
+            self.purpose = before
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Forget messages that only a run that was interrupted has to send."""
+        before = {key: list(count) for key, count in self._open.items()}, dict(self.transport), dict(self._legs)
+        yield
+        self._open, self.transport, self._legs = before
+
+    def leg(self, count: int = 1) -> None:
+        """Count one-way trips that follow each other; a message through the server and back takes two."""
+        self._legs[self._now()] = self._legs.get(self._now(), 0) + count
+
     def record(self, kind: Kind, event: str, sender: int, receiver: int, rows: int, size: int) -> None:
         """Count one message of ``rows`` rows and ``size`` bytes."""
         if event not in self.events:
             self.events.append(event)
-        key = (self.epoch, self.step, sender, receiver, KINDS.index(kind), self.events.index(event))
+        key = (*self._now(), sender, receiver, KINDS.index(kind), self.events.index(event))
         count = self._open.setdefault(key, [0, 0, 0])
         count[0] += 1
         count[1] += rows
@@ -76,7 +120,7 @@ class Ledger:
         """Count messages between silos from a matrix of rows [sender, receiver], ``row_size`` bytes each."""
         if event not in self.events:
             self.events.append(event)
-        key = (self.epoch, self.step, KINDS.index(kind), self.events.index(event))
+        key = (*self._now(), KINDS.index(kind), self.events.index(event))
         grid = self._grids.setdefault(key, np.zeros((3, *rows.shape), dtype=np.int64))
         grid += np.stack([rows > 0, rows, rows * row_size])
 
@@ -84,19 +128,23 @@ class Ledger:
         """Count bytes that crossed between hosts."""
         self.transport[kind.value] = self.transport.get(kind.value, 0) + size
 
-    def turn_page(self) -> Tensor:
-        """Close the lines since the last call and return them."""
-        for (epoch, step, kind, event), grid in self._grids.items():
+    def turn_page(self) -> tuple[Tensor, Tensor]:
+        """Close the lines since the last call and return them, and the legs."""
+        for (*when, kind, event), grid in self._grids.items():
             for sender, receiver in zip(*(axis.tolist() for axis in grid[0].nonzero()), strict=True):
                 counts = grid[:, sender, receiver].tolist()
-                line = self._open.setdefault((epoch, step, sender, receiver, kind, event), [0, 0, 0])
+                line = self._open.setdefault((*when, sender, receiver, kind, event), [0, 0, 0])
                 line[:] = [a + b for a, b in zip(line, counts, strict=True)]
-        self._grids.clear()
         lines = sorted([*key, *count] for key, count in self._open.items())
-        page = torch.tensor(lines, dtype=torch.int64).reshape(-1, len(COLUMNS))
-        self.pages.append(page)
-        self._open.clear()
-        return page
+        legs = sorted([*key, count] for key, count in self._legs.items())
+        self.pages.append(torch.tensor(lines, dtype=torch.int64).reshape(-1, len(COLUMNS)))
+        self.leg_pages.append(torch.tensor(legs, dtype=torch.int64).reshape(-1, len(LEG_COLUMNS)))
+        self._clear()
+        return self.pages[-1], self.leg_pages[-1]
+
+    def _clear(self) -> None:
+        for counts in (self._grids, self._open, self._legs):
+            counts.clear()
 
     def lines(self) -> Tensor:
         """Every line so far: [lines, columns]."""
@@ -114,6 +162,12 @@ class Ledger:
         lines[:, _EVENT] = place[lines[:, _EVENT]]
         self.pages.append(lines)
 
+    def restore(self, lines: Tensor, legs: Tensor, events: list[str], transport: dict[str, int]) -> None:
+        """Stand where a checkpoint stood, whatever was recorded since."""
+        self._clear()
+        self.pages, self.leg_pages, self.events, self.transport = [], [legs], [], dict(transport)
+        self.adopt(lines, events)
+
     def by_kind(self) -> dict[str, int]:
         """Bytes of each kind that crossed, most first."""
         lines = self.lines()
@@ -123,25 +177,31 @@ class Ledger:
 
     def table(self) -> pa.Table:
         """The ledger as a table, with names instead of numbers."""
-        import pyarrow as pa
-
         lines = self.lines()
-        data = {name: lines[:, i].tolist() for i, name in enumerate(COLUMNS)}
-        named = {
-            "sender": [self.party(i) for i in data["sender"]],
-            "receiver": [self.party(i) for i in data["receiver"]],
-            "kind": [KINDS[i].value for i in data["kind"]],
-            "event": [self.events[i] for i in data["event"]],
+        names = {
+            "purpose": lambda i: PURPOSES[i].value,
+            "sender": self.party,
+            "receiver": self.party,
+            "kind": lambda i: KINDS[i].value,
+            "event": self.events.__getitem__,
         }
-        return pa.table(
-            {
-                name: pa.array(named[name], pa.string()) if name in named else pa.array(data[name], pa.int64())
-                for name in COLUMNS
-            }
-        )
+        return _table(lines, COLUMNS, names)
 
-    def write(self, path: Path) -> None:
-        """Write ``ledger.parquet``."""
-        import pyarrow.parquet as pq
+    def leg_table(self) -> pa.Table:
+        """How many one-way trips followed each other, by (epoch, step, purpose)."""
+        self.turn_page()
+        when, place = torch.cat(self.leg_pages)[:, :-1].unique(dim=0, return_inverse=True)
+        legs = torch.zeros(len(when), dtype=torch.int64).index_add_(0, place, torch.cat(self.leg_pages)[:, -1])
+        return _table(torch.cat([when, legs[:, None]], 1), LEG_COLUMNS, {"purpose": lambda i: PURPOSES[i].value})
 
-        pq.write_table(self.table(), path)
+
+def _table(lines: Tensor, columns: tuple[str, ...], names: Mapping[str, Callable[[int], str]]) -> pa.Table:
+    """Whole numbers as a table, those of named columns as words."""
+    import pyarrow as pa
+
+    found = {}
+    for i, name in enumerate(columns):
+        values = lines[:, i].tolist()
+        words = [names[name](value) for value in values] if name in names else None
+        found[name] = pa.array(values, pa.int64()) if words is None else pa.array(words, pa.string())
+    return pa.table(found)

@@ -61,7 +61,8 @@ def by_host(wire: Wire, counts: Tensor) -> list[int]:
 
 
 def _record(wire: Wire, kind: Kind, event: str, silo: Tensor, rows: Tensor, up: bool) -> None:
-    """A line of the ledger for each of my silos that took part."""
+    """One leg, and a line of the ledger for each of my silos that took part."""
+    wire.ledger.leg()
     size = rows.shape[1:].numel() * rows.element_size()
     counts = torch.bincount(silo, minlength=wire.silos).tolist()
     for number in wire.mine:

@@ -1,0 +1,87 @@
+"""Commands on the folders of finished runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.shared import Json, Set, console
+
+
+def score(
+    run_folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    data: Annotated[str, typer.Option(help="A data set, a folder with nodes and edges, or a folder of parts.")],
+    out: Annotated[
+        str | None, typer.Option(help="Where to write the predictions (default: RUN/predictions.parquet).")
+    ] = None,
+    silo: Annotated[int | None, typer.Option(help="Use this silo's model, where silos have their own.")] = None,
+    set_: Set = None,
+) -> None:
+    """Predict with a trained model on new data, as Parquet."""
+    from isthmus.run.scoring import score_command
+
+    path, rows = score_command(run_folder, data, tuple(set_ or ()), Path(out) if out else None, silo)
+    console.print(f"{rows} predictions in {path}", highlight=False, soft_wrap=True)
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
+    out: Annotated[str, typer.Option(help="Folder for comparison.html and comparison.json.")] = "runs/comparison",
+    as_json: Json = False,
+) -> None:
+    """Compare finished runs: a table, and a page with plots."""
+    from isthmus.run.compare import comparison, comparison_table, write_comparison
+    from isthmus.run.folder import RunFolder
+
+    folders = [RunFolder.open(path) for path in runs]
+    page = write_comparison(folders, Path(out))
+    if as_json:
+        print((Path(out) / "comparison.json").read_text(), end="")
+    else:
+        console.print(comparison_table(comparison(folders)))
+        console.print(str(page), highlight=False, soft_wrap=True)
+
+
+def report(
+    run_folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    alone: Annotated[str | None, typer.Option(help="A 'local' run of the same data, to show each silo's gain.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Another link, like link.mbps=100.")] = None,
+) -> None:
+    """Write report.html of a run anew."""
+    from isthmus.run.emulated import relinked
+    from isthmus.run.folder import RunFolder
+    from isthmus.run.report import write_report
+
+    folder = RunFolder.open(run_folder)
+    path = write_report(folder, RunFolder.open(alone) if alone else None, relinked(folder, tuple(set_ or ())))
+    console.print(str(path), highlight=False, soft_wrap=True)
+
+
+def audit(
+    run_folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    targets: Annotated[int, typer.Option(help="Nodes to attack at each layer.")] = 64,
+    sigma: Annotated[
+        str | None,
+        typer.Option(help="What if so much noise were added, like 0.1,0.3,1 (default: if the run has none)."),
+    ] = None,
+    deepest: Annotated[int | None, typer.Option(help="Leave out rows beyond this layer (default: none).")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of targets and added noise.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Attack the rows that a run released: how well features can be inferred from them."""
+    from isthmus.run.audit import Wish, audit, parse_sigmas
+    from isthmus.run.audited import NOTHING, audit_table, watched
+
+    with watched() as watch:
+        found = audit(run_folder, Wish(targets, seed, parse_sigmas(sigma), deepest), watch)
+    if as_json:
+        print(json.dumps(found.as_dict()))
+        return
+    if found.findings:
+        console.print(audit_table(found))
+    else:
+        console.print(f"No row has left a silo: {NOTHING}.", highlight=False)
+    console.print(f"The report shows it after: isthmus report {run_folder}", highlight=False, soft_wrap=True)

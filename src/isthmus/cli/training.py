@@ -1,0 +1,138 @@
+"""Commands that take a run's configuration: run it, or plan it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+from rich.table import Table
+
+from isthmus.cli.shared import Json, Set, console
+from isthmus.errors import IsthmusError
+
+if TYPE_CHECKING:
+    from isthmus.run.main import Request
+
+
+Text: TypeAlias = str | None
+Number: TypeAlias = int | None
+Recipe = Annotated[Text, typer.Argument(help="A shipped recipe, or a TOML file.")]
+Data = Annotated[
+    Text, typer.Option(help="A data set, a folder with nodes and edges or of parts, or a .csv of transfers.")
+]
+Method = Annotated[Text, typer.Option(help="See 'isthmus methods'.")]
+Model = Annotated[Text, typer.Option(help="gcn, sage, gin, gat, pna, mlp, multi-pna.")]
+Silos = Annotated[Number, typer.Option(help="Number of silos.")]
+Split = Annotated[Text, typer.Option(help="louvain, metis, random, label:ALPHA, attribute:COLUMN.")]
+Epochs = Annotated[Number, typer.Option(help="Epochs to train.")]
+Steps = Annotated[Number, typer.Option(help="Steps to train, instead of epochs.")]
+Seed = Annotated[Number, typer.Option(help="Seed of parameters, sampling, dropout and shuffles.")]
+Seeds = Annotated[int, typer.Option(help="Repeat with this many seeds; report mean and deviation.")]
+Dtype = Annotated[Text, typer.Option(help="float32 or float64.")]
+Device = Annotated[Text, typer.Option(help="cpu or cuda.")]
+Hosts = Annotated[Number, typer.Option(help="Processes to start on this machine.")]
+Out = Annotated[Text, typer.Option(help="Run folder (default: runs/DATA-METHOD).")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
+
+
+def run(
+    context: typer.Context, recipe: Recipe = None, data: Data = None, method: Method = None, model: Model = None,
+    silos: Silos = None, split: Split = None, epochs: Epochs = None, steps: Steps = None, seed: Seed = None,
+    seeds: Seeds = 1, dtype: Dtype = None, device: Device = None, hosts: Hosts = None, out: Out = None,
+    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Train a model over the silos of a graph."""
+    from isthmus.run.main import run_request
+
+    try:
+        metrics = run_request(_request(context.params))
+    except KeyboardInterrupt:
+        raise IsthmusError("Interrupted; the run continues from its last checkpoint with --resume.") from None
+    if metrics is None:  # another host reports
+        return
+    if as_json:
+        print(json.dumps(metrics))
+    else:
+        _print_result(metrics)
+
+
+def plan(
+    context: typer.Context, recipe: Recipe = None, data: Data = None, method: Method = None, model: Model = None,
+    silos: Silos = None, split: Split = None, epochs: Epochs = None, steps: Steps = None, seed: Seed = None,
+    seeds: Seeds = 1, dtype: Dtype = None, device: Device = None, hosts: Hosts = None, out: Out = None,
+    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, as_json: Json = False,
+    trial_steps: Annotated[
+        Number, typer.Option(help="Steps to try (default: two, an epoch and a round, but at most 64).")
+    ] = None,
+) -> None:  # fmt: skip
+    """Estimate what a run would send and wait for, and its epsilon; takes its options, sends and writes nothing."""
+    from isthmus.run.main import configure
+    from isthmus.run.plan import make_plan
+    from isthmus.run.plan_text import plan_table, sentences
+
+    config = configure(_request(context.params))
+    found = make_plan(config, trial_steps)
+    if as_json:
+        print(json.dumps({"method": config.method.name, "data": config.data.name, "seeds": seeds, **found.as_dict()}))
+        return
+    console.print(plan_table(found, f"{config.method.name} on {config.data.name}"))
+    for sentence in sentences(found, config.link, seeds):
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def _request(said: dict[str, Any]) -> Request:
+    """What the user asked for, from the parameters of a command."""
+    from isthmus.run.main import Request
+
+    options = {
+        "method": said["method"], "seed": said["seed"], "dtype": said["dtype"],
+        "data": {"name": said["data"], "silos": said["silos"], "split": said["split"]},
+        "model": {"name": said["model"]},
+        "train": {"epochs": said["epochs"], "steps": said["steps"]},
+        "system": {"device": said["device"], "hosts": said["hosts"]},
+    }  # fmt: skip
+    rest = (said[key] for key in ("out", "seeds", "resume", "overwrite"))
+    return Request(said["recipe"], _given(options), tuple(said["set_"] or ()), *rest)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Only what the user said."""
+    said: dict[str, Any] = {}
+    for key, value in options.items():
+        inner = _given(value) if isinstance(value, dict) else value
+        if inner is not None and inner != {}:
+            said[key] = inner
+    return said
+
+
+def _print_result(metrics: dict[str, Any]) -> None:
+    from isthmus.run.text import bytes_text, wait_text
+
+    spread = metrics.get("test_std", {})
+    table = Table(title=f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos", title_justify="left")
+    table.add_column("metric")
+    table.add_column("valid", justify="right")
+    table.add_column("test", justify="right")
+    for name, value in metrics["test"].items():
+        if name != "silos":
+            deviation = f" ± {spread[name]:.4f}" if spread.get(name) is not None else ""
+            table.add_row(name, _number(metrics["valid"].get(name)), _number(value) + deviation)
+    for name, value in metrics.get("test_pooled", {}).items():
+        table.add_row(f"{name}, pooled", _number(metrics.get("valid_pooled", {}).get(name)), _number(value))
+    console.print(table)
+    for note in metrics.get("notes", []):
+        console.print(f"note: {note}", markup=False, highlight=False)
+    crossed = f"{bytes_text(metrics['bytes']['total'])} crossed in {metrics['steps']} steps"
+    wire = f" ({metrics['seconds_on_wire']:.1f} s on the wire)" if metrics["hosts"] > 1 else ""
+    line = f"{crossed}; {metrics['seconds']:.1f} s{wire}; {metrics['folder']}/report.html"
+    console.print(line, highlight=False, soft_wrap=True)
+    link = metrics["link"]
+    if link["round_trips"]:
+        where = f"Over links of {link['mbps']:g} Mbit/s and {link['latency_ms']:g} ms"
+        console.print(f"{where}: {wait_text(link['seconds'])}", highlight=False, soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

@@ -1,0 +1,67 @@
+"""What a trial of a few steps measures, apart from the ledger: releases by purpose, and seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.run.length import Length
+from isthmus.state import Run
+from isthmus.train import Watcher
+from isthmus.wire.ledger import Kind, Ledger, Purpose
+from isthmus.wire.releases import COUNTS, Releases
+
+
+class ByPurpose(Releases):
+    """Counts releases of rows for each purpose by itself, so that each can be scaled."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self.ledger, self.each = ledger, dict[tuple[str, Purpose], Tensor]()
+
+    def record(self, kind: Kind, layer: int, row: Tensor, left: Tensor, plain: Tensor | None) -> None:
+        """Count as ever, and once more by purpose."""
+        super().record(kind, layer, row, left, plain)
+        key = f"{COUNTS}/{kind.value}/{layer}", self.ledger.purpose
+        counts = self.each.setdefault(key, torch.zeros(self.rows, device=row.device))
+        counts.index_copy_(0, row, counts.index_select(0, row) + 1)
+
+    def scale(self, factors: Mapping[Purpose, float]) -> None:
+        """As many releases as the whole run would make."""
+        for name in {name for name, _ in self.each}:
+            whole = sum(counts * factors[purpose] for (of, purpose), counts in self.each.items() if of == name)
+            assert isinstance(whole, Tensor)
+            self.state[name] = whole.round().to(torch.int32)
+
+
+@dataclass
+class Stopwatch(Watcher):
+    """Seconds of every step and of every validation, as measured."""
+
+    steps: list[float] = field(default_factory=list)
+    validations: list[float] = field(default_factory=list)
+    mark: float = field(default_factory=time.perf_counter)
+
+    def _lap(self) -> float:
+        before, self.mark = self.mark, time.perf_counter()
+        return self.mark - before
+
+    def on_step(self, run: Run, loss: float) -> None:
+        """A step has ended."""
+        self.steps.append(self._lap())
+
+    def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
+        """An epoch has ended, with a validation or without."""
+        spent = self._lap()
+        self.validations += [spent] if any("valid" in line for line in lines) else []
+
+    def whole(self, length: Length) -> float:
+        """Seconds of a whole run; the first step, which warms up, is left out where there are others."""
+        step, validation = (fmean(laps or [0.0]) for laps in (self.steps[1:] or self.steps, self.validations))
+        return step * length.steps + validation * length.validations

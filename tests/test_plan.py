@@ -1,0 +1,157 @@
+"""A plan says before a run what the run's ledger says after it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.run.main import Request, configure
+from isthmus.run.plan import make_plan
+from tests.command import SMALL, refuse, succeed
+
+pytestmark = pytest.mark.usefixtures("no_report")
+
+OPTIONS = tuple(x for x in SMALL if x not in ("run", "--epochs", 4))
+SAMPLED = ("--set", "train.batch=8", "--set", "train.fanout=2")
+EXACT: dict[str, tuple[Any, ...]] = {
+    "fedavg": ("--epochs", 9),
+    "rounds of three epochs": ("--epochs", 11, "--set", "sync.local_epochs=3", "--set", "train.evaluate_every=2"),
+    "sync-sgd": ("--method", "sync-sgd", "--epochs", 7, "--set", "train.evaluate_every=3"),
+    "full exchange": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 9),
+    "ce-fedgnn": ("--method", "ce-fedgnn", "--epochs", 19, "--set", "sync.local_steps=4"),
+    "optimes": ("--method", "optimes", "--epochs", 7),
+    "sums of features": ("--method", "fedgcn", "--model", "gcn", "--epochs", 7, "--set", "sync.local_steps=3"),
+    "local": ("--method", "local", "--epochs", 7),
+    "batches, and steps that end in an epoch": ("--steps", 23, *SAMPLED),
+    "joint batches, pooled": ("--method", "sync-sgd", *SAMPLED, "--epochs", 6, "--set", "train.pooled=true"),
+    "one step": ("--epochs", 1),
+    "no step": ("--epochs", 0),
+}
+ROUGH: dict[str, tuple[Any, ...]] = {
+    "full exchange": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 12, *SAMPLED),
+    "the paper's exchange": ("--method", "fedavg+fwd-bwd-le", "--epochs", 12, *SAMPLED),
+    "ce-fedgnn": ("--method", "ce-fedgnn", "--epochs", 30, "--set", "sync.local_steps=5", *SAMPLED),
+}
+
+
+def planned(*options: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(succeed("plan", *OPTIONS, *options, "--json").out)
+    return found
+
+
+def both(folder: Path, *options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the plan said and what the run did."""
+    plan = planned(*options)
+    ran = json.loads(succeed("run", *OPTIONS, *options, "--out", folder, "--json").out)
+    assert plan["trial_steps"] < ran["steps"] or ran["steps"] <= 1
+    assert (plan["steps"], plan["epochs"]) == (ran["steps"], ran["epochs"])
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert plan["validations"] == sum("valid" in line for line in lines)
+    return plan, ran
+
+
+def trips(found: dict[str, Any]) -> dict[str, float]:
+    return {name: part["round_trips"] for name, part in found["link"]["parts"].items()}
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_what_does_not_depend_on_sampling_is_exact(case: str, tmp_path: Path) -> None:
+    plan, ran = both(tmp_path / "run", *EXACT[case])
+    assert plan["extrapolated"] == []
+    assert plan["bytes"] == ran["bytes"]
+    assert trips(plan) == trips(ran) and plan["link"]["round_trips"] == ran["link"]["round_trips"]
+    assert plan["link"]["transfer_seconds"] == pytest.approx(ran["link"]["transfer_seconds"])
+    assert plan["link"]["latency_seconds"] == pytest.approx(ran["link"]["latency_seconds"])
+    for name, part in ran["link"]["parts"].items():
+        assert plan["link"]["parts"][name]["bytes"] == pytest.approx(part["bytes"])
+
+
+@pytest.mark.parametrize("case", ROUGH)
+def test_what_is_sampled_is_extrapolated(case: str, tmp_path: Path) -> None:
+    plan, ran = both(tmp_path / "run", *ROUGH[case])
+    assert set(plan["extrapolated"]) <= {"ids", "embeddings", "adjoints"} and "embeddings" in plan["extrapolated"]
+    assert trips(plan) == trips(ran)
+    for kind, size in ran["bytes"].items():
+        exact = kind not in (*plan["extrapolated"], "total")
+        assert plan["bytes"][kind] == (size if exact else pytest.approx(size, rel=0.1)), kind
+    assert plan["link"]["transfer_seconds"] == pytest.approx(ran["link"]["transfer_seconds"], rel=0.1)
+
+
+def test_trial_steps(tmp_path: Path) -> None:
+    assert planned("--epochs", 50)["trial_steps"] == 2
+    assert planned("--epochs", 500, "--set", "sync.local_epochs=10")["trial_steps"] == 10
+    assert planned("--epochs", 500, "--set", "sync.local_epochs=100")["trial_steps"] == 64
+    assert planned("--epochs", 50, "--trial-steps", 7)["trial_steps"] == 7
+    assert planned("--epochs", 3, "--trial-steps", 70)["trial_steps"] == 3
+    cut = planned("--method", "ce-fedgnn", "--epochs", 50, *SAMPLED, "--trial-steps", 3)
+    assert any("shorter than a round" in note for note in cut["notes"])
+    early = planned("--epochs", 50, "--set", "train.patience=3")
+    assert early["validations"] == 50 and "train.patience" in early["notes"][0]
+
+
+# Privacy
+
+
+def test_epsilon_of_silos_is_that_of_the_run(tmp_path: Path) -> None:
+    noise = [x for key in ("clip", "sigma") for x in ("--set", f"protect.{key}_parameters=0.5")]
+    plan, ran = both(tmp_path / "run", "--epochs", 9, *noise)
+    assert plan["epsilon"] == pytest.approx(ran["epsilon"])
+    assert 0 < plan["epsilon"]["parameters"] < float("inf") and plan["epsilon"]["ids"] == "inf"
+
+
+def test_releases_of_nodes_are_those_of_the_run(tmp_path: Path) -> None:
+    """Distances change with parameters and noise, so that epsilon is near; without either it is the same."""
+    noise = ("--set", "protect.sigma=0.5", "--set", "protect.clip=1", "--method", "ce-fedgnn")
+    length = ("--epochs", 12, "--set", "sync.local_steps=4")
+    still = ("--set", "train.lr=1e-30", "--set", "train.optimiser=sgd", "--set", "model.layers=1")
+    plan, ran = both(tmp_path / "still", *noise, *length, *still)
+    assert plan["epsilon"]["embeddings"] == pytest.approx(ran["epsilon"]["embeddings"], rel=1e-6)
+    plan, ran = both(tmp_path / "run", *noise, *length)
+    assert plan["epsilon"]["embeddings"] == pytest.approx(ran["epsilon"]["embeddings"], rel=0.5)
+    assert any("distances" in note for note in plan["notes"])
+
+
+def test_a_trial_that_cannot_tell_says_so() -> None:
+    noise = ("--method", "sync-sgd+fwd-le", "--set", "protect.sigma=0.5", "--epochs", 20, *SAMPLED)
+    assert "unknown: 2 trial steps" in planned(*noise, "--trial-steps", 2)["epsilon"]["embeddings"]
+    assert "Epsilon of embeddings is unknown" in succeed("plan", *OPTIONS, *noise, "--trial-steps", 2).out
+    assert planned(*noise)["epsilon"]["embeddings"] > 0
+    assert planned("--epochs", 5)["epsilon"] is None
+
+
+# The command
+
+
+def test_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = succeed("plan", *OPTIONS, "--epochs", 9, "--out", tmp_path / "run", "--overwrite", "--hosts", 2).out
+    assert "9 steps, 9 rounds, 9 validations" in said and "Exact: bytes, round trips" in said
+    assert "Over links of 1000 Mbit/s and 1 ms" in said
+    succeed("plan", *OPTIONS, "--method", "sync-sgd+fwd-bwd-le", "--epochs", 9, *SAMPLED, "--seeds", 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plan_of_a_folder_is_that_of_its_configuration(tmp_path: Path) -> None:
+    succeed("run", *OPTIONS, "--epochs", 2, "--out", tmp_path / "run")
+    whole = json.loads(succeed("plan", "--out", tmp_path / "run", "--resume", "--epochs", 9, "--json").out)
+    assert whole["bytes"] == planned("--epochs", 9)["bytes"]
+
+
+def test_merged_data_and_another_link() -> None:
+    merged = planned("--method", "centralised", "--epochs", 9)
+    assert merged["link"]["round_trips"] == 0 and any("nothing leaves it" in note for note in merged["notes"])
+    slow, fast = (planned("--epochs", 9, "--set", f"link.mbps={speed}") for speed in (10, 1000))
+    assert slow["link"]["transfer_seconds"] == pytest.approx(100 * fast["link"]["transfer_seconds"])
+    plan = make_plan(configure(Request(None, {}, ("data.nodes=64", "data.degree=3", "train.epochs=4"))))
+    assert plan.trial.steps == 2 and plan.length.steps == 4
+
+
+def test_errors_are_those_of_a_run() -> None:
+    refuse("plan", *OPTIONS, "--method", "fedavgg", says=["fedavgg", "fedavg"])
+    refuse("plan", *OPTIONS, "--set", "train.speed=1", says=["train", "speed"])
+    refuse("plan", *OPTIONS, "--set", "link.mbps=0", says=["link.mbps"])
+    refuse("plan", *OPTIONS, "--trial-steps", 0, says=["--trial-steps is 0", "at least 1"])
+    refuse("plan", *OPTIONS, "--epochs", 3, "--steps", 3, says=["--epochs", "--steps"])
+    refuse("plan", *OPTIONS, "--seeds", 0, says=["--seeds"])
+    refuse("plan", *OPTIONS, "--hosts", 9, says=["--hosts 9"])
