@@ -416,7 +416,7 @@ def test_seeds_and_single_runs_do_not_mix(run: Path) -> None:
     assert snapshot(run) == before
 
 
-@pytest.mark.parametrize("name", ["config.toml", "metrics.json", "metrics.jsonl", "ledger.parquet"])
+@pytest.mark.parametrize("name", ["config.toml", "metrics.json", "metrics.jsonl", "ledger.parquet", "legs.parquet"])
 def test_commands_on_a_damaged_run_say_what_is_damaged(name: str, run: Path, tmp_path: Path) -> None:
     (run / name).write_bytes(b"{ half")
     for command in (("report", run), ("compare", run, "--out", tmp_path / "comparison")):

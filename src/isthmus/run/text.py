@@ -81,7 +81,9 @@ def duration(seconds: float | None) -> str:
 
 
 def wait_text(seconds: float) -> str:
-    """Seconds for humans, also few: ``12 ms``."""
+    """Seconds for humans where parts of a second or a minute count: ``12 ms``, ``77 s``."""
+    if 60 <= seconds < 600:
+        return f"{seconds:.0f} s"
     return duration(seconds) if seconds >= 1 or seconds == 0 else f"{1000 * seconds:.3g} ms"
 
 
