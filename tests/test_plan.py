@@ -23,6 +23,10 @@ EXACT: dict[str, tuple[Any, ...]] = {
     "optimes": ("--method", "optimes", "--epochs", 7),
     "sums of features": ("--method", "fedgcn", "--model", "gcn", "--epochs", 7, "--set", "sync.local_steps=3"),
     "local": ("--method", "local", "--epochs", 7),
+    "aggregates": ("--method", "fedgnn-g", "--epochs", 7),
+    "aggregates at some steps": ("--method", "fedgnn-g", "--epochs", 8, "--set", "schedule.every=3"),
+    "exchange at some steps": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 7, "--set", "schedule.every=2"),
+    "corrections": ("--method", "llcg", "--epochs", 7, "--set", "schedule.every=3", "--set", "exchange.seeds=1000"),
     "batches, and steps that end in an epoch": ("--steps", 23, *SAMPLED),
     "joint batches, pooled": ("--method", "sync-sgd", *SAMPLED, "--epochs", 6, "--set", "train.pooled=true"),
     "one step": ("--epochs", 1),
@@ -32,6 +36,17 @@ ROUGH: dict[str, tuple[Any, ...]] = {
     "full exchange": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "the paper's exchange": ("--method", "fedavg+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "ce-fedgnn": ("--method", "ce-fedgnn", "--epochs", 30, "--set", "sync.local_steps=5", *SAMPLED),
+    "swift-fedgnn": (
+        "--method",
+        "swift-fedgnn",
+        "--epochs",
+        20,
+        "--set",
+        "schedule.every=2",
+        "--set",
+        "schedule.share=1",
+        *SAMPLED,
+    ),
 }
 
 
@@ -70,7 +85,10 @@ def test_what_does_not_depend_on_sampling_is_exact(case: str, tmp_path: Path) ->
 @pytest.mark.parametrize("case", ROUGH)
 def test_what_is_sampled_is_extrapolated(case: str, tmp_path: Path) -> None:
     plan, ran = both(tmp_path / "run", *ROUGH[case])
-    assert set(plan["extrapolated"]) <= {"ids", "embeddings", "adjoints"} and "embeddings" in plan["extrapolated"]
+    assert set(plan["extrapolated"]) <= {"ids", "embeddings", "adjoints", "partials"} and {
+        "embeddings",
+        "partials",
+    } & set(plan["extrapolated"])
     assert trips(plan) == trips(ran)
     for kind, size in ran["bytes"].items():
         exact = kind not in (*plan["extrapolated"], "total")

@@ -47,6 +47,11 @@ class Schedule:
         return self.every == 1 and self.silos == ALL and self.share == 1
 
     @property
+    def draws(self) -> bool:
+        """Whether it differs from step to step who crosses, where somebody does."""
+        return self.ever and (self.silos != ALL or self.share < 1)
+
+    @property
     def ever(self) -> bool:
         """Whether anybody ever crosses."""
         return self.silos > 0 or (self.silos == ALL and self.share > 0)
@@ -94,6 +99,11 @@ class Shrinking(Schedule):
     def always(self) -> bool:
         """With intervals of one step from the beginning."""
         return super().always and self.period == 1
+
+    @property
+    def draws(self) -> bool:
+        """Each silo has intervals of its own."""
+        return self.period > 1 or super().draws
 
     def across(self, step: int, seed: int, silos: int) -> Tensor:
         """Those whose interval is over."""

@@ -156,6 +156,11 @@ class Run:
         """One pass for all silos, as far as the purpose (a split) may see the graph."""
         return self.ways.score(purpose, self.schedule.scores_across).batch(seeds, step, purpose)
 
+    def crosses(self, step: int) -> bool:
+        """Whether a schedule lets silos cross at a step and not at all others."""
+        schedule = self.schedule
+        return not schedule.always and bool(schedule.across(step, self.seed, self.wire.silos).any())
+
     def step_batches(self, seeds: Seeds) -> list[Batch]:
         """The passes of this training step: the schedule says which silos cross."""
         cross = self.schedule.across(self.step, self.seed, self.wire.silos) & self.exchange.trains_across
@@ -184,7 +189,8 @@ class Run:
         for seeds in drawn:
             if self.over:
                 return
-            ledger.step, ledger.purpose = self.step + 1, Purpose.STEP
+            ledger.step = self.step + 1
+            ledger.purpose = Purpose.CROSSING if self.crosses(self.step) else Purpose.STEP
             yield seeds
 
     def evaluates(self) -> bool:

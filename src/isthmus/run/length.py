@@ -19,6 +19,7 @@ class Length:
     """What a run goes through if nothing stops it early."""
 
     steps: int = 0
+    crossings: int = 0  # steps at which a schedule lets silos cross; 0 where they always do
     epochs: int = 0
     rounds: int = 0
     validations: int = 0
@@ -27,7 +28,8 @@ class Length:
         """For each purpose of the ledger, how much more of it there is than in a part of the run."""
         often = {
             Purpose.ORDER: (self.epochs, part.epochs),
-            Purpose.STEP: (self.steps, part.steps),
+            Purpose.STEP: (self.steps - self.crossings, part.steps - part.crossings),
+            Purpose.CROSSING: (self.crossings, part.crossings),
             Purpose.ROUND: (self.rounds, part.rounds),
             Purpose.VALIDATION: (self.validations, part.validations),
             Purpose.LOSSES: (self.steps, part.steps),  # one message an epoch, with a line for each step
@@ -52,7 +54,7 @@ def length_of(run: Run, train: TrainConfig) -> Length:
         due |= scored and (epoch % train.evaluate_every == 0 or epoch == epochs)
         if ends and due:
             validations, due = validations + 1, False
-    return Length(last, epochs, rounds, validations)
+    return Length(last, sum(run.crosses(step) for step in range(last)), epochs, rounds, validations)
 
 
 def _ends(sync: Sync, step: int, size: int, last: int) -> bool:

@@ -68,7 +68,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     round_fits, watch = shorten(run, trial_steps), Stopwatch()
     train(run, watch)
     length, trial = length_of(run, config.train), length_of(run, run.train)
-    silo_sizes(run)  # as the end of a run tells them
+    silo_sizes(run), run.exchange.notes(run)  # as the end of a run tells them
     releases.scale(length.over(trial))
     losses = row_losses(run)
     sizes = _bytes(wire.ledger, length.over(trial))
@@ -76,7 +76,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
         length,
         trial,
         {part: _of_part(sizes, purposes) for part, purposes in PARTS.items()},
-        [kind for kind in _SAMPLED if run.train.batch and _in_training(kind, sizes)],
+        [kind for kind in _SAMPLED if (run.train.batch or run.schedule.draws) and _in_training(kind, sizes)],
         _times(config, wire.ledger, length, trial, watch),
         _epsilon(run, losses, length, trial, sizes),
         [*_notes(config, run, round_fits, sizes), *run.federation.notes],
@@ -99,7 +99,7 @@ def _of_part(sizes: Sizes, purposes: tuple[Purpose, ...]) -> dict[str, int]:
 
 def _in_training(kind: Kind, sizes: Sizes) -> bool:
     """Whether a kind leaves at steps or at the ends of rounds; all else is drawn alike every time."""
-    return any((purpose, kind) in sizes for purpose in (Purpose.STEP, Purpose.ROUND))
+    return any((purpose, kind) in sizes for purpose in (Purpose.STEP, Purpose.CROSSING, Purpose.ROUND))
 
 
 def _times(config: RunConfig, ledger: Ledger, length: Length, trial: Length, watch: Stopwatch) -> dict[str, Any]:
@@ -121,7 +121,8 @@ def _epsilon(
     found: dict[str, float | str] = dict.fromkeys((kind for _, kind in sizes), math.inf)
     for kind, numbers in losses.items():
         found[kind] = float(numbers[:, NAMES.index("epsilon 100")].max())
-        if (Purpose.STEP, kind) in sizes and trial.steps < min(run.steps_per_epoch, length.steps):
+        at_steps = any((purpose, kind) in sizes for purpose in (Purpose.STEP, Purpose.CROSSING))
+        if at_steps and trial.steps < min(run.steps_per_epoch, length.steps):
             found[kind] = f"unknown: {trial.steps} trial steps do not show how often a node leaves in an epoch"
     for kind in (Kind.PARAMETERS, Kind.GRADIENTS):
         if kind in found and protect.bounds(kind)[1]:

@@ -32,6 +32,13 @@ class ByPurpose(Releases):
         counts = self.each.setdefault(key, torch.zeros(self.rows, device=row.device))
         counts.index_copy_(0, row, counts.index_select(0, row) + 1)
 
+    def record_parts(self, kind: Kind, layer: int, row: Tensor) -> None:
+        """Count as ever, and once more by purpose."""
+        super().record_parts(kind, layer, row)
+        key = f"{COUNTS}/{kind.value}/{layer}", self.ledger.purpose
+        counts = self.each.setdefault(key, torch.zeros(self.rows, device=row.device))
+        counts.index_add_(0, row, torch.ones_like(row, dtype=counts.dtype))
+
     def scale(self, factors: Mapping[Purpose, float]) -> None:
         """As many releases as the whole run would make."""
         for name in {name for name, _ in self.each}:

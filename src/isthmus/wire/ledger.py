@@ -45,6 +45,7 @@ class Purpose(StrEnum):
     SETUP = "setup"  # the handshake, and what is agreed before the first step
     ORDER = "order"  # who learns from which seed at which step, once an epoch
     STEP = "step"
+    CROSSING = "crossing"  # a step at which some silos cross the boundary, where a schedule lets them rest at others
     ROUND = "round"  # the end of a round of local training
     VALIDATION = "validation"  # scores that a model is selected by
     LOSSES = "losses"  # silos tell the losses of an epoch's steps
