@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from isthmus.errors import unknown
-from isthmus.reproduce import ce_fedgnn, ce_fedgnn_aml, ce_fedgnn_epsilon, ce_fedgnn_parts, layerwise
+from isthmus.reproduce import (
+    ce_fedgnn,
+    ce_fedgnn_aml,
+    ce_fedgnn_epsilon,
+    ce_fedgnn_parts,
+    layerwise,
+    swift,
+    swift_surface,
+)
 from isthmus.reproduce.study import Study
 
-PAPERS = (layerwise, ce_fedgnn, ce_fedgnn_aml, ce_fedgnn_parts, ce_fedgnn_epsilon)
+PAPERS = (layerwise, ce_fedgnn, ce_fedgnn_aml, ce_fedgnn_parts, ce_fedgnn_epsilon, swift, swift_surface)
 STUDIES: dict[str, Study] = {study.name: study for paper in PAPERS for study in paper.STUDIES}
 
 

@@ -25,6 +25,7 @@ def study_page(findings: Findings) -> str:
             beside(findings),
             "The paper's value and ours; small panels have the same rows. Bars are deviations over seeds.",
         ),
+        study.figure(findings) if study.figure else "",
         _columns(findings),
         _tuning(findings),
         _repeat(findings),

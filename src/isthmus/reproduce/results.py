@@ -42,6 +42,7 @@ class Line:
     seeds: tuple[int, ...]
     seconds: float | None
     error: str = ""
+    runs: tuple[Metrics, ...] = ()  # what its finished runs left behind
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def collect(plan: Plan, errors: Mapping[str, str], facts: Mapping[str, Any], tun
         cells = {column.label: _cell(row, column, found) for column in plan.study.columns}
         times = [float(metrics["seconds"]) for metrics in found if metrics.get("seconds") is not None]
         seeds = tuple(job.config.seed for job in done)
-        lines.append(Line(row, cells, seeds, fmean(times) if times else None, error))
+        lines.append(Line(row, cells, seeds, fmean(times) if times else None, error, tuple(found)))
     return Findings(plan.study, tuple(lines), {**facts, **_where(plan.jobs)}, tuned)
 
 

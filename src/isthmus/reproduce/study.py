@@ -105,7 +105,8 @@ class Study:
 
     ``measure`` says what the numbers are. ``base`` is the recipe that all rows share. ``silos`` is the number that the
     paper's values hold for; None where each row has its own. ``close``: rows nearer than this in the paper are ties.
-    ``tuning`` is the stage before, where rows choose settings. ``quick`` is the same study on a small scale.
+    ``tuning`` is the stage before, where rows choose settings. ``figure`` draws more of the findings for the page.
+    ``quick`` is the same study on a small scale.
     """
 
     name: str
@@ -121,6 +122,7 @@ class Study:
     close: float = 0.5
     notes: tuple[str, ...] = ()
     tuning: Tuning | None = None
+    figure: Callable[[Any], str] | None = None
     quick: Study | None = None
 
     def __post_init__(self) -> None:

@@ -14,13 +14,14 @@ from safetensors.torch import save
 
 from isthmus import kernels
 from isthmus.evaluate import Scores
+from isthmus.metrics import led_by, metric_names
 from isthmus.run.config import RunConfig
 from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.link import Usage, link_times, phases, used
+from isthmus.run.link import Usage, link_times, phases, price_of_scores, used
 from isthmus.run.released import notes_on_noise, privacy_of, row_losses, write_releases
 from isthmus.state import Run
 from isthmus.train import Result
-from isthmus.wire.ledger import SERVER, Kind
+from isthmus.wire.ledger import SERVER, Kind, Purpose
 
 
 def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[str, Any] | None:
@@ -45,7 +46,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     if not run.wire.serves:
         return None
     bytes_by_kind, privacy = run.wire.ledger.by_kind(), privacy_of(run, losses)
-    usage = _write_ledger(run, folder)
+    usage, curve = _write_ledger(run, folder)
     metrics = {
         "method": config.method.name,
         "data": config.data.name,
@@ -68,6 +69,8 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
         "seconds_on_wire": run.wire_seconds,
         "seconds_per_step": run.seconds / max(run.step, 1),
         "seconds_by_epoch": [round(seconds, 6) for seconds in run.computing],
+        "curve": curve,
+        "bytes_per_crossing": _bytes_per_crossing(run),
         "link": link_times(config.link, {} if config.method.merged else usage, sum(run.computing)),
         "epsilon": {kind: privacy.get(kind, {}).get("epsilon", "inf") for kind in bytes_by_kind},
         "privacy": privacy,
@@ -80,14 +83,29 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     return metrics
 
 
-def _write_ledger(run: Run, folder: RunFolder) -> dict[str, Usage]:
-    """``ledger.parquet`` and ``legs.parquet``; returns what crossed by purpose."""
+def _write_ledger(run: Run, folder: RunFolder) -> tuple[dict[str, Usage], dict[str, list[Any]]]:
+    """``ledger.parquet`` and ``legs.parquet``; returns what crossed by purpose, and the price of each validation."""
     import pyarrow.parquet as pq
 
     lines, legs = run.wire.ledger.table(), run.wire.ledger.leg_table()
     pq.write_table(lines, folder.path / "ledger.parquet")
     pq.write_table(legs, folder.path / "legs.parquet")
-    return used(phases(lines, legs), "purpose")
+    table = phases(lines, legs)
+    metric = led_by(run.train.metric, run.schema)[0]
+    name = metric_names(run.schema)[metric]
+    scores = {line["epoch"]: line["valid"][name] for line in run.history if "valid" in line}
+    return used(table, "purpose"), price_of_scores(table, scores)
+
+
+def _bytes_per_crossing(run: Run) -> float | None:
+    """What crossed in the mean at a step at which silos cross, apart from gradients; None where none did."""
+    import pyarrow.compute as pc
+
+    lines = run.wire.ledger.table()
+    purpose = Purpose.STEP if run.schedule.always else Purpose.CROSSING
+    lines = lines.filter(pc.and_(pc.equal(lines["purpose"], purpose), pc.not_equal(lines["kind"], Kind.GRADIENTS)))
+    steps = len(pc.unique(lines["step"]))
+    return pc.sum(lines["bytes"]).as_py() / steps if steps else None
 
 
 def _scores(scores: Scores | None) -> dict[str, Any]:

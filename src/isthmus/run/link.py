@@ -97,6 +97,22 @@ def used(table: pa.Table, key: str, leave_out: str = "") -> dict[Any, Usage]:
     return {line[key]: Usage(*(line[f"{name}_sum"] for name in names)) for line in sums}
 
 
+def price_of_scores(table: pa.Table, scores: Mapping[int, float | None]) -> dict[str, list[Any]]:
+    """The ``curve`` of ``metrics.json``: validation scores by epoch, and what training alone had cost until then.
+
+    ``table`` has the phases. Sums run from the start: bytes, those of the busiest parties, and one-way trips.
+    """
+    kept = {purpose for name in ("setup", "training") for purpose in PARTS[name]}
+    spent: dict[int, Usage] = {}
+    for line in table.to_pylist():
+        if line["purpose"] in kept:
+            here = Usage(line["bytes"], line["busiest"], line["legs"])
+            spent[line["epoch"]] = spent.get(line["epoch"], Usage()) + here
+    found: dict[str, list[Any]] = {"epoch": list(scores), "valid": list(scores.values())}
+    until = [sum((use for epoch, use in spent.items() if epoch <= last), Usage()) for last in scores]
+    return found | {name: [getattr(use, name) for use in until] for name in ("bytes", "busiest", "legs")}
+
+
 def link_times(link: LinkConfig, usage: Mapping[str, Usage], computing: float) -> dict[str, Any]:
     """The ``link`` table of ``metrics.json``: until training ends, part by part, and beside them the end."""
     parts = {name: sum((usage.get(p, Usage()) for p in purposes), Usage()) for name, purposes in PARTS.items()}

@@ -1,0 +1,74 @@
+"""Figures of the studies of Swift-FedGNN: scores against their price, and against how often silos cross."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from isthmus.reproduce.results import Findings, Line
+from isthmus.run import page
+from isthmus.run.canvas import INK, SERIES, Canvas, drawing
+from isthmus.run.compare_plots import price_curves
+
+
+def prices(findings: Findings) -> str:
+    """The validation score of every row against emulated seconds and against bytes, mean over seeds."""
+    from isthmus.reproduce.swift import emulated
+
+    curves = {}
+    for line in findings.lines:
+        runs = [run for run in line.runs if run["curve"]["epoch"]]
+        if runs:
+            seconds = _mean([emulated(run) for run in runs])
+            sizes, scores = (_mean([run["curve"][name] for run in runs]) for name in ("bytes", "valid"))
+            curves[line.row.label] = seconds, sizes, scores
+    if not curves:
+        return ""
+    caption = "Validation accuracy against emulated seconds and against bytes of training, mean over seeds."
+    return page.figure(price_curves(curves, "accuracy"), caption)
+
+
+def _mean(curves: Sequence[Sequence[float | None]]) -> list[float]:
+    """The mean of curves of equal length, point by point."""
+    return [fmean(value for value in values if value is not None) for values in zip(*curves, strict=False)]
+
+
+def surface(findings: Findings) -> str:
+    """Scores by how often and how many silos cross; beside them the same against K / (I M)."""
+    points = [(line, *_where(line)) for line in findings.lines if findings.headline(line).ours is not None]
+    if not points:
+        return ""
+    caption = (
+        "Left: each line is one number of silos K that cross, against the steps I between crossings. Right: the same "
+        "scores against K / (I M). If only that ratio mattered, as the theorem's bound has it, dots would lie on one "
+        "curve."
+    )
+    return page.figure(_surface(findings), caption)
+
+
+def _where(line: Line) -> tuple[int, int]:
+    schedule = line.row.overrides["schedule"]
+    return schedule["every"], schedule["silos"]
+
+
+@drawing
+def _surface(findings: Findings) -> Canvas:
+    silos = findings.facts["silos"]
+    found: dict[int, list[tuple[int, float]]] = {}
+    for line in findings.lines:
+        cell = findings.headline(line)
+        if cell.ours is not None:
+            every, many = _where(line)
+            found.setdefault(many, []).append((every, cell.ours.mean))
+    canvas = Canvas(2.6, names=len(found), panels=2)
+    for number, (many, points) in enumerate(sorted(found.items())):
+        colour = SERIES[number % len(SERIES)]
+        steps, scores = zip(*sorted(points), strict=True)
+        canvas.panels[0].plot(steps, scores, "o-", color=colour, markersize=4, linewidth=1.2, label=f"K = {many}")
+        canvas.panels[1].plot([many / (i * silos) for i in steps], scores, "o", color=colour, markersize=4)
+    for axes, name in zip(canvas.panels, ("steps between crossings, I", "K / (I M)"), strict=True):
+        axes.set_xscale("log")
+        axes.set_xlabel(name, color=INK)
+    canvas.panels[0].set_ylabel(findings.study.measure, color=INK)
+    canvas.legend()
+    return canvas

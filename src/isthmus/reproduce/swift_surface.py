@@ -1,0 +1,49 @@
+"""What nobody has published: scores against both of Swift-FedGNN's numbers, beside the ratio of its theorem."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from isthmus.reproduce.ce_fedgnn import merged
+from isthmus.reproduce.study import Column, Row, Study
+from isthmus.reproduce.swift import CROSSING, GRAPHS, MEASURE, PAPER, SCORED, VALID, _crossing, _valid, quick, recipe
+from isthmus.reproduce.swift_plots import surface
+
+EVERY = (1, 2, 5, 10, 20)
+SILOS = (1, 2, 5, 10)
+NOTES = (
+    "Theorem 5.6 of the paper bounds the error by K / (I M): the share of all (silo, step) pairs that cross. Rows with "
+    "the same share, such as I = 1, K = 1 and I = 10, K = 10, should then do alike.",
+    "Adam, learning rate 0.001, 400 steps; all rows are scored alike, with neighbours from across the boundary.",
+)
+
+
+def row(every: int, silos: int) -> Row:
+    """Every I-th step, K silos."""
+    schedule: dict[str, Any] = {"schedule": {"every": every, "silos": silos}}
+    return Row(f"I = {every}, K = {silos}", merged({"method": "swift-fedgnn"}, SCORED, schedule))
+
+
+def made() -> Study:
+    """The surface on Cora."""
+    whole = Study(
+        name="swift-surface",
+        title="How often, and how many: Swift-FedGNN on Cora",
+        summary="Swift-FedGNN on Cora: score against steps between crossings (I) and silos that cross (K)",
+        source=f"{PAPER}, Theorem 5.6",
+        measure=MEASURE,
+        columns=(Column(CROSSING, _crossing), Column(VALID, _valid)),
+        rows=tuple(row(every, silos) for silos in SILOS for every in EVERY),
+        base=recipe(GRAPHS["cora"]),
+        silos=10,
+        seeds=3,
+        close=0.5,
+        notes=NOTES,
+        figure=surface,
+    )
+    small = quick(replace(whole, rows=tuple(row(every, silos) for silos in (1, 2, 4) for every in (1, 5, 20))))
+    return replace(whole, quick=replace(small, columns=whole.columns))
+
+
+STUDIES = (made(),)
