@@ -1,0 +1,85 @@
+"""The studies of Swift-FedGNN: the paper's values, one protocol for all rows, traffic and time to a target."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.reproduce.catalogue import STUDIES, get
+from isthmus.reproduce.plan import Wish, make_plan
+from isthmus.reproduce.study import Value
+from isthmus.reproduce.swift import CROSSING, TIME, TRAFFIC, VALID, columns, emulated, reached
+from tests.command import succeed
+
+NAMES = [name for name in STUDIES if name.startswith("swift-")]
+FIVE = [name for name in NAMES if name != "swift-surface"]
+
+
+def read(metrics: dict[str, Any], target: float) -> dict[str, float | None]:
+    return {column.label: column.read(metrics) for column in columns(target)}
+
+
+def test_the_papers_values() -> None:
+    """A few, typed in by hand."""
+    rows = {row.label: row.paper for row in get("swift-citeseer").rows}
+    assert rows["Swift-FedGNN"] == {VALID: Value(66.0), TRAFFIC: Value(35320.0)}
+    assert rows["FedGNN-G"] == {VALID: Value(66.08), TRAFFIC: Value(43430.0)}
+    assert rows["LLCG"][VALID] == Value(68.4) and rows["FedSage"] == {VALID: Value(64.39)}
+    assert not any(row.paper for name in FIVE if name != "swift-citeseer" for row in get(name).rows)
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_rows_follow_one_protocol(name: str) -> None:
+    configs = [job.config for job in make_plan(get(name), Wish(out="nowhere")).jobs]
+    assert {config.method.name for config in configs} == {"swift-fedgnn", "fedgnn-g", "llcg", "fedgnn-pns", "fedsage"}
+    assert all(config.method.schedule.score == "across" for config in configs)
+    assert len({(c.train.steps, c.train.batch, c.train.fanout, c.train.lr, c.model.hidden) for c in configs}) == 1
+    assert {c.train.batch for c in configs} == {256} and {c.train.fanout for c in configs} == {(15, 10)}
+    every = {c.method.schedule.every for c in configs if c.method.name in ("swift-fedgnn", "llcg")}
+    assert every == {5 if "citeseer" in name else 10}
+
+
+METRICS: dict[str, Any] = {
+    "method": "swift-fedgnn",
+    "metric": "accuracy",
+    "valid": {"accuracy": 0.75},
+    "bytes_per_crossing": 2.5e6,
+    "seconds_by_epoch": [1.0, 2.0, 3.0, 4.0],
+    "link": {"mbps": 8.0, "latency_ms": 100.0},
+    "curve": {
+        "epoch": [2, 4],
+        "valid": [0.5, 0.75],
+        "bytes": [10**6, 4 * 10**6],
+        "busiest": [10**6, 3 * 10**6],
+        "legs": [4, 10],
+    },
+}
+
+
+def test_traffic_and_time_are_those_of_the_first_validation_that_reaches_the_target() -> None:
+    assert [reached(METRICS, target) for target in (50, 50.1, 75, 76)] == [0, 1, 1, None]
+    assert emulated(METRICS) == pytest.approx([3 + 1 + 0.2, 10 + 3 + 0.5])
+    assert read(METRICS, 75.0) == {CROSSING: 2.5, TRAFFIC: 4.0, TIME: pytest.approx(13.5), VALID: 75.0}
+    assert read(METRICS, 80.0) == {CROSSING: 2.5, TRAFFIC: None, TIME: None, VALID: 75.0}
+
+
+def test_the_surface_has_rows_of_equal_shares() -> None:
+    rows = {row.label: row.overrides["schedule"] for row in get("swift-surface").rows}
+    shares: dict[float, list[str]] = {}
+    for label, schedule in rows.items():
+        shares.setdefault(schedule["silos"] / schedule["every"], []).append(label)
+    assert len(rows) == 20 and {"I = 1, K = 1", "I = 5, K = 5", "I = 10, K = 10"} <= set(shares[1.0])
+
+
+@pytest.mark.parametrize("name", ["swift-citeseer", "swift-surface"])
+def test_quick_studies_run(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    small = ("--set", "train.steps=6", "--set", "data.nodes=200", "--set", "model.hidden=4")
+    said = succeed("reproduce", name, "--quick", "--out", out, *small).out
+    page = (out / "report.html").read_text()
+    lines = list(csv.DictReader((out / "results.csv").read_text().splitlines()))
+    assert all(line["ours"] for line in lines if line["column"] == VALID) and "validation" in said
+    assert page.count("<figure") == 2
+    sent = {line["row"]: line["ours"] for line in lines if line["column"] == CROSSING}
+    assert all(float(size) > 0 for row, size in sent.items() if row != "FedSage")
