@@ -128,10 +128,14 @@ def test_runs_without_released_rows_have_nothing_to_attack(tmp_path: Path) -> No
     assert "What an adversary can do" in page.text and "nothing to attack" in page.text
 
 
-def test_sums_of_features_are_not_called_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("fedgcn", "sums of raw node features"), ("fedgnn-g", "aggregates of rows"), ("llcg", "raw features of single")],
+)
+def test_what_the_attack_does_not_read_is_not_called_nothing(method: str, words: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    succeed(*SMALL, "--model", "gcn", "--method", "fedgcn", "--out", folder)
-    refuse("audit", folder, says=["released sums of features", "Take the sums for disclosed"])
+    succeed(*SMALL, "--model", "gcn", "--method", method, "--out", folder)
+    refuse("audit", folder, says=[words, "Take them for disclosed"])
 
 
 def test_of_several_seeds_the_first_is_audited(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from isthmus.run.config import RunConfig, resolve
 from isthmus.run.folder import RunFolder
 from isthmus.run.host import load_silos, open_run
 from isthmus.run.summary import members, read_flows
+from isthmus.run.words import WORDS
 from isthmus.state import Run
 from isthmus.wire.base import LocalWire
 from isthmus.wire.ledger import Kind
@@ -96,11 +97,12 @@ def _check_nothing_left(folder: RunFolder) -> None:
     kinds = {flow.kind for flow in read_flows(folder) if flow.rows}
     if Kind.EMBEDDINGS in kinds:
         raise IsthmusError(f"'{folder.path}' has released rows but kept no releases.parquet of them; run it again.")
-    if Kind.AGGREGATES in kinds:
-        raise IsthmusError(
-            f"'{folder.path}' has released sums of features, which this attack does not read: it infers features from "
-            "embeddings. Take the sums for disclosed."
-        )
+    for kind in (Kind.FEATURES, Kind.AGGREGATES, Kind.PARTIALS):
+        if kind in kinds:
+            raise IsthmusError(
+                f"'{folder.path}' has released {WORDS[kind].name}, which this attack does not read: it infers features "
+                "from embeddings. Take them for disclosed."
+            )
 
 
 def _opened(config: RunConfig) -> Run:
