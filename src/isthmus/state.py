@@ -109,7 +109,7 @@ class Run:
             index = ((self.stack.edge_split == split) & known & mine).nonzero().flatten()
             at = self.stack.ends[1][index]
             share = owned[:, index].to(self.dtype).mean(0) if double else None
-        silo = torch.searchsorted(torch.tensor(self.stack.ptr[1:], device=at.device), at, right=True)
+        silo = self.stack.silo_of(at)
         held = torch.bincount(silo, minlength=len(self.wire.mine)).cpu()
         keys = self.stack.keys if self.schema.target == "node" else self.stack.edge_keys
         counts = self.wire.share(Kind.STATISTICS, held)

@@ -58,7 +58,7 @@ class FeatureSums(Exchange):
         """All that ever crosses of features; a resumed run collects the same sums again."""
         _check(run, self.hops)
         self.sums = collect_sums(run.wire, run.stack, run.boundary)
-        self.place = run.stack.owned.cumsum(0) - 1
+        self.place = run.stack.own_line
         if self.hops == 2:
             agree_far_degrees(run.wire, run.stack, run.boundary)
             self.sums = hand_out_sums(run.wire, run.stack, run.boundary, self.sums)

@@ -45,17 +45,12 @@ def make_errand(asks: Sequence[AskedEdges], run: Run, fewest: int) -> Errand:
     target = torch.cat([asked.target for asked in asks])
     number = torch.cat([asked.slot for asked in asks])
     order = torch.argsort(number, stable=True)
-    order = order[torch.argsort(place_of(target[order], stack), stable=True)]
+    order = order[torch.argsort(stack.silo_of(target[order]), stable=True)]
     target, held = target[order], torch.cat([asked.held for asked in asks])[order]
-    whose = torch.tensor(stack.silos, device=target.device)[place_of(target, stack)]
+    whose = torch.tensor(stack.silos, device=target.device)[stack.silo_of(target)]
     partials = pairs[first] // silos, far, stack.ends[0][edges]
     relay = open_relay(run.wire, partials, labels, (whose, target), fewest)
     return Errand(sources, _block(edges, at, sources, far, stack, run), target, held, relay)
-
-
-def place_of(rows: Tensor, stack: Stack) -> Tensor:
-    """The silo of each stack row, by its place on this host."""
-    return torch.searchsorted(torch.tensor(stack.ptr[1:], device=rows.device), rows, right=True)
 
 
 def _block(edges: Tensor, at: Tensor, sources: Tensor, far: Tensor, stack: Stack, run: Run) -> Block:

@@ -84,7 +84,7 @@ class MovingAverage(Exchange):
         """Agree on degrees and ports of far ends; nothing is known of any row yet."""
         need_embedding(run, "CE-FedGNN would release raw features")
         agree_on_far_ends(run)
-        self.place = run.stack.owned.cumsum(0) - 1
+        self.place = run.stack.own_line
         owned, halo, width = int(run.stack.owned.sum()), len(run.boundary.halo), run.model.config.hidden
         kept = FORMATS[self.table] or run.dtype
         for layer in range(run.model.config.layers + 1):

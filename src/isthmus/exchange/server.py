@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isthmus.errors import IsthmusError
 from isthmus.exchange.base import Beyond, Exchange
-from isthmus.exchange.errands import Errand, columns_of, make_errand, place_of, spread, told
+from isthmus.exchange.errands import Errand, columns_of, make_errand, spread, told
 from isthmus.graph.agree import agree_far_ports
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
@@ -111,7 +111,7 @@ class ServerAggregate(Exchange):
             neutral = [(NEUTRAL[column.join], column.width) for column in columns_of(monoid, handed.shape[1] - 1)]
             row = torch.cat([handed.new_full((width,), value) for value, width in [*neutral, (0.0, 1)]])
             self.state[f"kept-{layer}"] = table = row.repeat(int(run.stack.owned.sum()), 1)
-        table[own_line(run)[target]] = handed
+        table[run.stack.own_line[target]] = handed
 
     def notes(self, run: Run) -> list[str]:
         """How many of the aggregates that silos received in training were of a single neighbour."""
@@ -134,7 +134,7 @@ class ServerAggregate(Exchange):
 
     def _count(self, errand: Errand, run: Run) -> None:
         """How many aggregates my silos have been handed, and how many of them are of one neighbour."""
-        place = place_of(errand.target, run.stack)
+        place = run.stack.silo_of(errand.target)
         marks = torch.stack([errand.held >= self.fewest, (errand.held == 1) & (self.fewest == 1)], 1)
         self.state["handed"].index_add_(0, place, marks.long())
 
@@ -160,13 +160,8 @@ class Remembered(Exchange):
         table = self.of.state.get(f"kept-{layer}")
         if table is None:
             return Beyond(h)
-        rows = table[own_line(run)[batch.layout.held[layer + 1]]]
+        rows = table[run.stack.own_line[batch.layout.held[layer + 1]]]
         return Beyond(h, spread(rows, torch.arange(len(rows), device=rows.device), len(rows), run.model.monoid(layer)))
-
-
-def own_line(run: Run) -> Tensor:
-    """The line of each owned stack row in tables of owned rows."""
-    return run.stack.owned.cumsum(0) - 1
 
 
 def _check(run: Run) -> None:

@@ -48,18 +48,14 @@ def collect(run: Run, sample: Sample, seeds: Tensor) -> Stack | None:
 
 def _told(run: Run, kind: Kind, rows: Tensor, at: Tensor) -> Tensor:
     """Rows of my silos, by the stack rows that they belong to, for the server: there all silos' rows in silo order."""
-    wire, silo = run.wire, _silo(at, run.stack)
+    wire, silo = run.wire, run.stack.silo_of(at)
     parcels = {(number, SERVER): rows[silo == place].cpu() for place, number in enumerate(wire.mine)}
     got = wire.post(kind, parcels)
     return torch.cat([got[number, SERVER] for number in range(wire.silos)] if wire.serves else [rows[:0]]).to(rows)
 
 
-def _silo(rows: Tensor, stack: Stack) -> Tensor:
-    return torch.searchsorted(torch.tensor(stack.ptr[1:], device=rows.device), rows, right=True)
-
-
 def _dense(run: Run, rows: Tensor) -> Tensor:
-    x = take(run.stack.x, (run.stack.owned.cumsum(0) - 1)[rows])
+    x = take(run.stack.x, run.stack.own_line[rows])
     return x.dense() if isinstance(x, SparseRows) else x
 
 

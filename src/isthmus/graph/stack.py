@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import torch
@@ -98,6 +98,15 @@ class Stack:
         adjacency = replace(self, incoming=incoming, outgoing=outgoing)
         return replace(adjacency, in_degree=incoming.degree, out_degree=outgoing.degree)
 
+    @cached_property
+    def own_line(self) -> Tensor:
+        """The line of each owned row among the owned ones, as in tables and features that hold no others: [rows]."""
+        return self.owned.cumsum(0) - 1
+
+    def silo_of(self, rows: Tensor) -> Tensor:
+        """The silo of each row, by its place on this host."""
+        return torch.searchsorted(torch.tensor(self.ptr[1:], device=rows.device), rows, right=True)
+
     def segments(self, rows: Tensor) -> tuple[int, ...]:
         """Pointers of ascending ``rows`` by silo."""
         edges = torch.tensor(self.ptr, device=rows.device)
@@ -105,12 +114,9 @@ class Stack:
 
     def to(self, device: torch.device) -> Stack:
         """The same on another device."""
-        moved = {
-            name: value.to(device)
-            for name, value in self.__dict__.items()
-            if isinstance(value, Tensor | Adjacency | SparseRows)
-        }
-        return Stack(**{**self.__dict__, **moved})
+        mine = {each.name: getattr(self, each.name) for each in fields(self)}
+        moved = {name: x.to(device) for name, x in mine.items() if isinstance(x, Tensor | Adjacency | SparseRows)}
+        return replace(self, **moved)
 
 
 def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype) -> Stack:

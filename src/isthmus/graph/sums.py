@@ -47,7 +47,7 @@ def collect_sums(wire: Wire, stack: Stack, boundary: Boundary) -> Sums:
 
     Each silo adds up what its own nodes are to a halo node, and sends that one row to the node's owner.
     """
-    owned, place = stack.owned, stack.owned.cumsum(0) - 1
+    owned, place = stack.owned, stack.own_line
     scale = stack.in_degree.add(1).to(stack.x.dtype).rsqrt()
     mine = Sums(stack.x, scale.new_ones(len(stack.x), 1))
     source, target = stack.ends[:, owned[stack.ends[0]]]
@@ -71,7 +71,7 @@ def collect_sums(wire: Wire, stack: Stack, boundary: Boundary) -> Sums:
 
 def hand_out_sums(wire: Wire, stack: Stack, boundary: Boundary, sums: Sums) -> Sums:
     """The sums of all rows: owners send those of halo nodes from which an edge leads to this silo; others are 0."""
-    owned, place = stack.owned, stack.owned.cumsum(0) - 1
+    owned, place = stack.owned, stack.own_line
     source, target = stack.ends
     asked = wire.ask(boundary, source[~owned[source] & owned[target]].unique())
     served, halo = asked.lots(wire.silos)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -177,13 +176,8 @@ class Batcher:
     def _feature_rows(self, at: Tensor) -> Tensor:
         """The rows of x that stack rows use; where halo rows come from their owners, x holds owned rows only."""
         if self.halo:
-            return self._among_owned[at]
+            return self.stack.own_line[at]
         return at if self.stack.feature_row is None else self.stack.feature_row[at]
-
-    @cached_property
-    def _among_owned(self) -> Tensor:
-        """How many owned rows lie before each: [rows]."""
-        return self.stack.owned.cumsum(0) - 1
 
     def _sides(self, sample: Sample | None) -> list[_Side]:
         """The edges of a sample (None: all), incoming and for directed models outgoing ones too."""

@@ -40,7 +40,6 @@ class PartialSampler(Sampler):
     def __init__(self, stack: Stack, fanout: Sequence[int], seed: int, wire: Wire, boundary: Boundary) -> None:
         super().__init__(stack, fanout, seed, directed=False)
         self.wire, self.boundary = wire, build_edge_boundary(wire, boundary, stack)
-        self._silo = torch.repeat_interleave(torch.tensor(stack.ptr).diff()).to(stack.keys.device)
 
     def sample(self, roots: Tensor, step: int, purpose: str = "train") -> Sample:
         """The rows that my silos compute, their inner edges, and at each hop the cross edges that were asked for."""
@@ -67,7 +66,7 @@ class PartialSampler(Sampler):
         """Ask for cross edges; their targets get the slots that follow those ``used`` [my silos] so far."""
         asked = self.wire.ask(self.boundary, edges)
         target, at, held = self.stack.ends[1][asked.halo].unique(return_inverse=True, return_counts=True)
-        silo = self._silo[target]
+        silo = self.stack.silo_of(target)
         count = torch.bincount(silo, minlength=len(used))
         slot = torch.arange(len(target), device=target.device) + (used - count.cumsum(0) + count)[silo]
         used += count
@@ -77,4 +76,4 @@ class PartialSampler(Sampler):
 
     def everything(self) -> AskedEdges:
         """All cross edges, for passes over the whole graph."""
-        return self.ask(self.boundary.halo, torch.zeros(len(self.wire.mine), dtype=torch.int64).to(self._silo.device))
+        return self.ask(self.boundary.halo, self.boundary.halo.new_zeros(len(self.wire.mine)))

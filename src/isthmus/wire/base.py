@@ -78,11 +78,9 @@ class Wire(ABC):
         With ``weights`` [mine] a weighted one: each silo protects its own ``x``, and weighs what came of it.
         """
         if x.requires_grad:
-            if self._token is None:
-                self._token = torch.zeros((), dtype=x.dtype, device=x.device, requires_grad=True)
             y: Tensor
             assert weights is None
-            y, self._token = _Total.apply(x, self._token, self, kind)  # type: ignore[no-untyped-call]
+            y, self._token = _Total.apply(x, self._thread(x), self, kind)  # type: ignore[no-untyped-call]
             return y
         return self._totalled(kind, x, weights)
 
@@ -127,20 +125,17 @@ class Wire(ABC):
         """Rows across the boundary; with ``adjoint`` their derivatives come back through the same door."""
         if not (adjoint and h.requires_grad):
             return detached(self, route, kind, h, layer)
-        if self._token is None:
-            self._token = torch.zeros((), dtype=h.dtype, device=h.device, requires_grad=True)
         y: Tensor
-        y, self._token = Across.apply(h, self._token, self, route, kind, layer)  # type: ignore[no-untyped-call]
+        y, self._token = Across.apply(h, self._thread(h), self, route, kind, layer)  # type: ignore[no-untyped-call]
         return y
 
     def merge(self, partials: Tensor, relay: Relay, columns: Sequence[Column], layer: int) -> Tensor:
         """Partial aggregates, merged by the server: one row for each slot of my silos; derivatives come back."""
         if not partials.requires_grad:
             return relayed(self, relay, partials, columns, layer)[0]
-        if self._token is None:
-            self._token = torch.zeros((), dtype=partials.dtype, device=partials.device, requires_grad=True)
         y: Tensor
-        y, self._token = Relayed.apply(partials, self._token, self, relay, columns, layer)  # type: ignore[no-untyped-call]
+        args = partials, self._thread(partials), self, relay, columns, layer
+        y, self._token = Relayed.apply(*args)  # type: ignore[no-untyped-call]
         return y
 
     def move(self, kind: Kind, rows: Tensor, leaving: Lot, arriving: Lot, layer: int = 0) -> Tensor:
@@ -156,6 +151,12 @@ class Wire(ABC):
     def _seal_nothing(self, kind: Kind, like: Tensor) -> Event:
         """What protection says of a kind that it leaves alone."""
         return self.protect.seal(kind, like[:0], Origin(_EMPTY, _EMPTY), self.noise)[1]
+
+    def _thread(self, like: Tensor) -> Tensor:
+        """The token that runs through all differentiable collectives of a pass, so that they have one order."""
+        if self._token is None:
+            self._token = torch.zeros((), dtype=like.dtype, device=like.device, requires_grad=True)
+        return self._token
 
     def close(self, loss: Tensor) -> Tensor:
         """Tie every collective of this pass to the loss, so that all hosts run all of them backwards, in order."""
