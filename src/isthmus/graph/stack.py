@@ -116,7 +116,7 @@ class Stack:
         """The same on another device."""
         mine = {each.name: getattr(self, each.name) for each in fields(self)}
         moved = {name: x.to(device) for name, x in mine.items() if isinstance(x, Tensor | Adjacency | SparseRows)}
-        return replace(self, **moved)
+        return Stack(**{**mine, **moved})
 
 
 def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype) -> Stack:
