@@ -9,7 +9,7 @@ import pytest
 from isthmus.reproduce.catalogue import STUDIES, get
 from isthmus.reproduce.plan import Wish, make_plan
 from isthmus.reproduce.study import Value
-from isthmus.reproduce.swift import CROSSING, TIME, TRAFFIC, VALID, columns, emulated, reached
+from isthmus.reproduce.swift import CROSSING, EXCHANGED, TIME, TRAFFIC, VALID, columns, emulated, reached
 from tests.command import succeed
 
 NAMES = [name for name in STUDIES if name.startswith("swift-")]
@@ -51,6 +51,7 @@ METRICS: dict[str, Any] = {
         "epoch": [2, 4],
         "valid": [0.5, 0.75],
         "bytes": [10**6, 4 * 10**6],
+        "exchanged": [10**5, 10**6],
         "busiest": [10**6, 3 * 10**6],
         "legs": [4, 10],
     },
@@ -60,8 +61,8 @@ METRICS: dict[str, Any] = {
 def test_traffic_and_time_are_those_of_the_first_validation_that_reaches_the_target() -> None:
     assert [reached(METRICS, target) for target in (50, 50.1, 75, 76)] == [0, 1, 1, None]
     assert emulated(METRICS) == pytest.approx([3 + 1 + 0.2, 10 + 3 + 0.5])
-    assert read(METRICS, 75.0) == {CROSSING: 2.5, TRAFFIC: 4.0, TIME: pytest.approx(13.5), VALID: 75.0}
-    assert read(METRICS, 80.0) == {CROSSING: 2.5, TRAFFIC: None, TIME: None, VALID: 75.0}
+    assert read(METRICS, 75.0) == {CROSSING: 2.5, TRAFFIC: 4.0, EXCHANGED: 1.0, TIME: pytest.approx(13.5), VALID: 75.0}
+    assert read(METRICS, 80.0) == {CROSSING: 2.5, TRAFFIC: None, EXCHANGED: None, TIME: None, VALID: 75.0}
 
 
 def test_the_surface_has_rows_of_equal_shares() -> None:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isthmus.reproduce.ce_fedgnn import merged
-from isthmus.reproduce.study import Column, Metrics, Row, Study, Value
+from isthmus.reproduce.study import Column, Metrics, Reader, Row, Study, Value
 from isthmus.reproduce.swift_plots import prices
 from isthmus.reproduce.tables import read_table
 from isthmus.run.link import LinkConfig
 
 PAPER = "Swift-FedGNN (OpenReview QXwtkVI8Yr)"
-VALID, TRAFFIC, TIME, CROSSING = "validation", "MB to target", "s to target", "MB a crossing"
+VALID, TRAFFIC, EXCHANGED, TIME = "validation", "MB to target", "of these exchanged", "s to target"
+CROSSING = "MB a crossing"
 MEASURE = "best validation accuracy, %"
 SCORED: dict[str, Any] = {"schedule": {"score": "across"}}
 METHODS = {
@@ -69,7 +70,8 @@ GRAPHS = {
 }
 NOTES = (
     "All rows are scored alike, with neighbours from across the boundary and fanouts as in training; the traffic of "
-    "scoring is not counted here. Traffic to the target is that of training alone, gradients included.",
+    "scoring is not counted here. Traffic to the target is that of training alone, gradients included; exchanged is "
+    "what is left of it without them.",
     "The model has a linear map before the first layer, so that no raw features cross but LLCG's to its server. The "
     "paper has none: its rows at the first layer are as wide as the features.",
     "FedGNN-PNS: intervals of 10 to 20 steps, each nine tenths of the one before. LLCG: a correction on 256 seeds with "
@@ -105,15 +107,24 @@ def emulated(metrics: Metrics) -> list[float]:
 def columns(target: float) -> tuple[Column, ...]:
     """What is read of a run; traffic and time to the target where it was reached."""
 
-    def traffic(metrics: Metrics) -> float | None:
-        at = reached(metrics, target)
-        return None if at is None else float(metrics["curve"]["bytes"][at]) / 1e6
+    def megabytes(name: str) -> Reader:
+        def read(metrics: Metrics) -> float | None:
+            at = reached(metrics, target)
+            return None if at is None else float(metrics["curve"][name][at]) / 1e6
+
+        return read
 
     def seconds(metrics: Metrics) -> float | None:
         at = reached(metrics, target)
         return None if at is None else emulated(metrics)[at]
 
-    return Column(CROSSING, _crossing), Column(TRAFFIC, traffic), Column(TIME, seconds), Column(VALID, _valid)
+    return (
+        Column(CROSSING, _crossing),
+        Column(TRAFFIC, megabytes("bytes")),
+        Column(EXCHANGED, megabytes("exchanged")),
+        Column(TIME, seconds),
+        Column(VALID, _valid),
+    )
 
 
 def paper_values(column: str) -> dict[str, dict[str, Value]]:

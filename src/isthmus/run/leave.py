@@ -94,7 +94,7 @@ def _write_ledger(run: Run, folder: RunFolder) -> tuple[dict[str, Usage], dict[s
     metric = led_by(run.train.metric, run.schema)[0]
     name = metric_names(run.schema)[metric]
     scores = {line["epoch"]: line["valid"][name] for line in run.history if "valid" in line}
-    return used(table, "purpose"), price_of_scores(table, scores)
+    return used(table, "purpose"), price_of_scores(lines, legs, scores)
 
 
 def _bytes_per_crossing(run: Run) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import IsthmusError
-from isthmus.wire.ledger import Purpose
+from isthmus.wire.ledger import Kind, Purpose
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,20 +97,29 @@ def used(table: pa.Table, key: str, leave_out: str = "") -> dict[Any, Usage]:
     return {line[key]: Usage(*(line[f"{name}_sum"] for name in names)) for line in sums}
 
 
-def price_of_scores(table: pa.Table, scores: Mapping[int, float | None]) -> dict[str, list[Any]]:
+def price_of_scores(ledger: pa.Table, legs: pa.Table, scores: Mapping[int, float | None]) -> dict[str, list[Any]]:
     """The ``curve`` of ``metrics.json``: validation scores by epoch, and what training alone had cost until then.
 
-    ``table`` has the phases. Sums run from the start: bytes, those of the busiest parties, and one-way trips.
+    Sums run from the start: all bytes, those that were no model's (``exchanged``), those of the busiest parties, and
+    one-way trips.
     """
-    kept = {purpose for name in ("setup", "training") for purpose in PARTS[name]}
-    spent: dict[int, Usage] = {}
-    for line in table.to_pylist():
-        if line["purpose"] in kept:
-            here = Usage(line["bytes"], line["busiest"], line["legs"])
-            spent[line["epoch"]] = spent.get(line["epoch"], Usage()) + here
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kept = pa.array([purpose.value for name in ("setup", "training") for purpose in PARTS[name]])
+    ledger, legs = (table.filter(pc.is_in(table["purpose"], kept)) for table in (ledger, legs))
+    exchanged = ledger.filter(pc.invert(pc.is_in(ledger["kind"], pa.array([Kind.GRADIENTS, Kind.PARAMETERS]))))
+    sums = {
+        "exchanged": exchanged.group_by("epoch").aggregate([("bytes", "sum")]),
+        **{name: phases(ledger, legs).group_by("epoch").aggregate([(name, "sum")])
+           for name in ("bytes", "busiest", "legs")},
+    }  # fmt: skip
     found: dict[str, list[Any]] = {"epoch": list(scores), "valid": list(scores.values())}
-    until = [sum((use for epoch, use in spent.items() if epoch <= last), Usage()) for last in scores]
-    return found | {name: [getattr(use, name) for use in until] for name in ("bytes", "busiest", "legs")}
+    for name, table in sums.items():
+        column = next(column for column in table.column_names if column.endswith("_sum"))
+        spent = list(zip(table["epoch"].to_pylist(), table[column].to_pylist(), strict=True))
+        found[name] = [sum(size for epoch, size in spent if epoch <= last) for last in scores]
+    return found
 
 
 def link_times(link: LinkConfig, usage: Mapping[str, Usage], computing: float) -> dict[str, Any]:
