@@ -259,6 +259,8 @@ def test_what_cannot_be_merged_or_scheduled_is_refused() -> None:
         run_method("fedgnn-g", edges, owners(3), 3, "gin")
     with pytest.raises(IsthmusError, match="nothing to schedule"):
         run_method("ce-fedgnn", graph, owners(3), 3, options={"schedule": {"every": 2}})
+    with pytest.raises(IsthmusError, match="would be its raw features; give the model an embedding"):
+        run_method("swift-fedgnn", graph, owners(3), 3, model_options={"embed": False})
     with pytest.raises(IsthmusError, match="model.norm=none"):
         run_method("llcg", graph, owners(3), 3, model_options={"norm": "batch"})
     with pytest.raises(IsthmusError, match="needs train.batches=local"):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError
-from isthmus.exchange.base import Beyond, Exchange
+from isthmus.exchange.base import Beyond, Exchange, need_embedding
 from isthmus.exchange.errands import Errand, columns_of, make_errand, spread, told
 from isthmus.graph.agree import agree_far_ports
 from isthmus.graph.features import Features, take
@@ -166,6 +166,7 @@ class Remembered(Exchange):
 
 def _check(run: Run) -> None:
     """Refuse models that have no aggregate to merge, and labels that need more than aggregates."""
+    need_embedding(run, "An aggregate of one neighbour would be its raw features")
     layer, config = run.model.layers[0], run.model.config
     if isinstance(layer, Layer) and layer.monoid is None:
         raise layer.refusal()
