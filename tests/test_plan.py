@@ -26,7 +26,6 @@ EXACT: dict[str, tuple[Any, ...]] = {
     "aggregates": ("--method", "fedgnn-g", "--epochs", 7),
     "aggregates at some steps": ("--method", "fedgnn-g", "--epochs", 8, "--set", "schedule.every=3"),
     "exchange at some steps": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 7, "--set", "schedule.every=2"),
-    "corrections": ("--method", "llcg", "--epochs", 7, "--set", "schedule.every=3", "--set", "exchange.seeds=1000"),
     "batches, and steps that end in an epoch": ("--steps", 23, *SAMPLED),
     "joint batches, pooled": ("--method", "sync-sgd", *SAMPLED, "--epochs", 6, "--set", "train.pooled=true"),
     "one step": ("--epochs", 1),
@@ -36,6 +35,7 @@ ROUGH: dict[str, tuple[Any, ...]] = {
     "full exchange": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "the paper's exchange": ("--method", "fedavg+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "ce-fedgnn": ("--method", "ce-fedgnn", "--epochs", 30, "--set", "sync.local_steps=5", *SAMPLED),
+    "corrections": ("--method", "llcg", "--epochs", 7, "--set", "schedule.every=3", "--set", "exchange.seeds=1000"),
     "swift-fedgnn": (
         "--method",
         "swift-fedgnn",
@@ -85,10 +85,9 @@ def test_what_does_not_depend_on_sampling_is_exact(case: str, tmp_path: Path) ->
 @pytest.mark.parametrize("case", ROUGH)
 def test_what_is_sampled_is_extrapolated(case: str, tmp_path: Path) -> None:
     plan, ran = both(tmp_path / "run", *ROUGH[case])
-    assert set(plan["extrapolated"]) <= {"ids", "embeddings", "adjoints", "partials"} and {
-        "embeddings",
-        "partials",
-    } & set(plan["extrapolated"])
+    told = set(plan["extrapolated"])
+    assert told <= {"ids", "embeddings", "adjoints", "partials", "features", "labels", "edges"}
+    assert told & {"embeddings", "partials", "features"}
     assert trips(plan) == trips(ran)
     for kind, size in ran["bytes"].items():
         exact = kind not in (*plan["extrapolated"], "total")
@@ -173,3 +172,9 @@ def test_errors_are_those_of_a_run() -> None:
     refuse("plan", *OPTIONS, "--epochs", 3, "--steps", 3, says=["--epochs", "--steps"])
     refuse("plan", *OPTIONS, "--seeds", 0, says=["--seeds"])
     refuse("plan", *OPTIONS, "--hosts", 9, says=["--hosts 9"])
+
+
+def test_a_trial_shows_both_kinds_of_steps_of_a_schedule() -> None:
+    options = ("--method", "swift-fedgnn", "--epochs", 9, "--set", "schedule.every=4")
+    assert planned(*options)["trial_steps"] == 2
+    refuse("plan", *OPTIONS, *options, "--trial-steps", 1, says=["--trial-steps is 1", "give at least 2"])

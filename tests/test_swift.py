@@ -157,7 +157,7 @@ def handed(result: Result) -> Tensor:
     return result.run.exchange.state["handed"].sum(0)
 
 
-@pytest.mark.parametrize(("leaves", "fewest", "expected"), [(2, 1, [2, 0]), (2, 2, [2, 0]), (2, 3, [0, 0])])
+@pytest.mark.parametrize(("leaves", "fewest", "expected"), [(2, 1, [8, 0]), (2, 2, [8, 0]), (2, 3, [0, 0])])
 def test_aggregates_of_too_few_are_not_handed_out(leaves: int, fewest: int, expected: list[int]) -> None:
     graph, owner = star(leaves)
     result = run_method("fedgnn-g", graph, owner, 2, options={"exchange": {"fewest": fewest}}, epochs=1)
@@ -178,12 +178,35 @@ def test_a_single_neighbour_is_seen_as_it_is_unless_suppressed() -> None:
             return arrived
 
     result = run_method("fedgnn-g", graph, owner, 2, epochs=1, wire=Spy(2))
-    assert handed(result).tolist() == [2, 2]  # two layers
+    assert handed(result).tolist() == [8, 8]  # two layers; in training, validation, and at the end both scores
     sent, arrived = seen[0]
     assert torch.equal(sent, arrived) and sent.abs().sum() > 0
     suppressed = run_method("fedgnn-g", graph, owner, 2, options={"exchange": {"fewest": 2}}, epochs=1)
     assert handed(suppressed).tolist() == [0, 0]
     assert losses(suppressed) == losses(run_method("fedsage", graph, owner, 2, epochs=1))
+
+
+def test_parallel_edges_do_not_make_two_neighbours() -> None:
+    graph, owner = star(1)
+    twice = replace(
+        graph,
+        edge_index=torch.tensor([[1, 2, 2], [0, 0, 0]]),
+        edge_attr=torch.zeros(3, 2),
+        edge_time=torch.arange(3),
+    )
+    assert handed(run_method("fedgnn-g", twice, owner, 2, epochs=1)).tolist() == [8, 8]
+    suppressed = run_method("fedgnn-g", twice, owner, 2, options={"exchange": {"fewest": 2}}, epochs=1)
+    assert handed(suppressed).tolist() == [0, 0]
+    assert losses(suppressed) == losses(run_method("fedsage", twice, owner, 2, epochs=1))
+
+
+def test_both_legs_use_the_number_format_of_the_wire() -> None:
+    sizes = {}
+    for name in ("float32", "bfloat16"):
+        options = {"protect": {"format": name}}
+        sizes[name] = run_method("fedgnn-g", small_graph(30, 140), owners(3), 3, options=options, epochs=1).bytes
+    for kind in ("partials", "adjoints"):
+        assert sizes["float32"][kind] == 2 * sizes["bfloat16"][kind]
 
 
 def test_reused_aggregates_are_constants_of_the_last_crossing() -> None:
@@ -203,6 +226,14 @@ def test_intervals_shrink_to_one() -> None:
     gaps = [[b - a for a, b in zip(each, each[1:], strict=False)] for each in steps]
     assert all(each[0] == 0 for each in steps) and len({tuple(each) for each in steps}) > 1
     assert all(4 <= each[0] <= 8 and each == sorted(each, reverse=True) and each[-1] == 1 for each in gaps)
+
+
+def test_a_share_of_silos_is_rounded_up() -> None:
+    counts = {
+        (share, silos): int(Schedule(share=share).across(0, 0, silos).sum())
+        for share, silos in ((0.5, 5), (0.28, 25), (0.56, 25), (1.0, 3), (0.01, 3))
+    }
+    assert list(counts.values()) == [3, 7, 14, 3, 1]
 
 
 def test_who_crosses_is_drawn_evenly() -> None:
@@ -261,7 +292,15 @@ def test_what_cannot_be_merged_or_scheduled_is_refused() -> None:
         run_method("ce-fedgnn", graph, owners(3), 3, options={"schedule": {"every": 2}})
     with pytest.raises(IsthmusError, match="would be its raw features; give the model an embedding"):
         run_method("swift-fedgnn", graph, owners(3), 3, model_options={"embed": False})
-    with pytest.raises(IsthmusError, match="model.norm=none"):
+    with pytest.raises(IsthmusError, match="use none and false"):
         run_method("llcg", graph, owners(3), 3, model_options={"norm": "batch"})
+    with pytest.raises(IsthmusError, match="use train.statistics=agreed"):
+        run_method("llcg", graph, owners(3), 3, "pna")
+    with pytest.raises(IsthmusError, match="of all silos' nodes"):
+        run_method("llcg", graph, owners(3), 3, options={"schedule": {"silos": 1}})
+    with pytest.raises(IsthmusError, match="without protect.clip_gradients"):
+        run_method("llcg", graph, owners(3), 3, options={"protect": {"clip_gradients": 1.0}})
+    with pytest.raises(IsthmusError, match="has no option exchange.adjoint"):
+        run_method("llcg", graph, owners(3), 3, options={"exchange": {"adjoint": False}})
     with pytest.raises(IsthmusError, match="needs train.batches=local"):
         run_method("fedgnn-g", graph, owners(3), 3, batches="joint", batch=4)

@@ -71,7 +71,7 @@ class Schedule:
         cross = torch.zeros(silos, dtype=torch.bool)
         if step % self.every == 0:
             drawn = order(stream(seed, "schedule", step), torch.arange(silos))
-            cross[drawn[: math.ceil(self.share * silos) if self.silos == ALL else self.silos]] = True
+            cross[drawn[: math.ceil(self.share * silos - 1e-9) if self.silos == ALL else self.silos]] = True
         return cross
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -34,6 +34,8 @@ class Corrections(ServerAggregate):
     (-1: all). Parameters are scored with aggregates through the server, if at all across the boundary.
     """
 
+    adjoint: bool = field(default=True, init=False)  # nothing to choose: aggregates are for scores alone
+    reuse: bool = field(default=False, init=False)
     seeds: int = 0
     neighbours: int = -1
     trains_across: ClassVar[bool] = False
@@ -45,22 +47,11 @@ class Corrections(ServerAggregate):
                 f"exchange.seeds is {self.seeds} and exchange.neighbours {self.neighbours}; seeds are 0 or more, "
                 "neighbours at least 1, or -1 for all."
             )
-        if self.reuse:
-            raise IsthmusError("exchange.reuse keeps aggregates, of which this method hands out none in training.")
 
     def begin(self, run: Run) -> None:
         """The server steps for all silos, so that all must hold its parameters."""
         super().begin(run)
-        if run.sets.count != 1 or not run.sync.lockstep:
-            raise IsthmusError(
-                "The server corrects one set of parameters that all silos hold at every step; use sync-sgd, without "
-                "noise on gradients (protect.clip_gradients and protect.sigma_gradients)."
-            )
-        if run.model.config.norm != "none":
-            raise IsthmusError(
-                f"model.norm={run.model.config.norm}: moments over a silo's batch and over the server's are not of one "
-                "kind; use model.norm=none."
-            )
+        _check(run)
         fanout = [self.neighbours] * run.model.config.layers
         self._sampler = JointSampler(run.stack, fanout, run.seed, False, run.wire, run.boundary)
 
@@ -92,6 +83,26 @@ class Corrections(ServerAggregate):
             by_hash = order(stream(run.seed, "correction", step), pool.keys[first:last])
             drawn.append(pool.index[first:last][by_hash[: int(share[silo])]])
         return torch.cat(drawn).sort().values
+
+
+def _check(run: Run) -> None:
+    """Refuse what a server without data of its own cannot compute."""
+    config = run.model.config
+    if not run.sync.lockstep or run.wire.protect.separates(Kind.GRADIENTS):
+        raise IsthmusError(
+            "The server corrects one set of parameters that all silos hold at every step; use sync-sgd, without "
+            "protect.clip_gradients and protect.sigma_gradients."
+        )
+    if config.norm != "none" or config.ego:
+        raise IsthmusError(
+            "Moments over a silo's batch and over the server's are not of one kind, nor are the places of seeds in "
+            f"them: model.norm is {config.norm}, model.ego {str(config.ego).lower()}; use none and false."
+        )
+    if not run.agreed and (config.name == "pna" or run.positive_weight is not None):
+        what = "PNA's degree constants" if config.name == "pna" else "the weights of positive labels"
+        raise IsthmusError(f"The server has no statistics of its own for {what}; use train.statistics=agreed.")
+    if run.schedule.draws:
+        raise IsthmusError("A correction is of all silos' nodes; use schedule.silos=-1 (or 0) and schedule.share=1.")
 
 
 def _loss(run: Run, graph: Stack, step: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.monoid import Monoid, State
-from isthmus.sample.partial import AskedEdges
+from isthmus.sample.partial import AskedEdges, neighbours
 from isthmus.wire.relay import NEUTRAL, Column, Relay, open_relay
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ class Errand:
     sources: Tensor  # [s] stack rows that are asked for, ascending
     block: Block  # edges from them into one target for each (silo of mine, target elsewhere)
     target: Tensor  # [t] stack rows of my silos' targets, in the order of slots
-    held: Tensor  # [t] sampled neighbours beyond the boundary
+    held: Tensor  # [t] sampled edges from beyond the boundary
+    near: Tensor  # [t] and different neighbours that they come from
     relay: Relay
 
 
@@ -41,16 +42,18 @@ def make_errand(asks: Sequence[AskedEdges], run: Run, fewest: int) -> Errand:
     far, at, count = stack.ends[1][edges].unique(return_inverse=True, return_counts=True)
     sources = stack.ends[0][edges].unique()
     first = count.cumsum(0) - count
-    labels = torch.stack([pairs[first] % silos, slots[first], count], 1)
+    near = neighbours(at, stack.ends[0][edges], len(far))
+    labels = torch.stack([pairs[first] % silos, slots[first], near], 1)
     target = torch.cat([asked.target for asked in asks])
     number = torch.cat([asked.slot for asked in asks])
     order = torch.argsort(number, stable=True)
     order = order[torch.argsort(stack.silo_of(target[order]), stable=True)]
-    target, held = target[order], torch.cat([asked.held for asked in asks])[order]
+    target = target[order]
+    held, near = (torch.cat(each)[order] for each in ([a.held for a in asks], [a.near for a in asks]))
     whose = torch.tensor(stack.silos, device=target.device)[stack.silo_of(target)]
     partials = pairs[first] // silos, far, stack.ends[0][edges]
     relay = open_relay(run.wire, partials, labels, (whose, target), fewest)
-    return Errand(sources, _block(edges, at, sources, far, stack, run), target, held, relay)
+    return Errand(sources, _block(edges, at, sources, far, stack, run), target, held, near, relay)
 
 
 def _block(edges: Tensor, at: Tensor, sources: Tensor, far: Tensor, stack: Stack, run: Run) -> Block:

@@ -65,7 +65,7 @@ class ServerAggregate(Exchange):
 
     def begin(self, run: Run) -> None:
         """Refuse what cannot be merged; agree on the ports of cross edges, which owners encode for others' targets."""
-        if run.schedule.ever or run.schedule.scores_across:
+        if run.schedule.scores_across or (run.schedule.ever and self.trains_across):
             _check(run)
         if run.model.config.ports:
             agree_far_ports(run.wire, run.federation.silos, run.stack)
@@ -88,11 +88,10 @@ class ServerAggregate(Exchange):
         mine = take(h, torch.searchsorted(batch.layout.held[layer], errand.sources))
         partial = run.model.partial(layer, mine, errand.block)
         rows = torch.cat([partial[part] for part in told(monoid)], 1)
-        if this.training:
-            self._count(errand, run)
+        self._count(errand, run)
         columns = columns_of(monoid, rows.shape[1])
         merged = run.wire.merge(rows if self.adjoint else rows.detach(), errand.relay, columns, layer)
-        known = torch.where(errand.held >= self.fewest, errand.held, 0).to(merged)[:, None]
+        known = torch.where(errand.near >= self.fewest, errand.held, 0).to(merged)[:, None]
         held = batch.layout.held[layer + 1]
         at = torch.searchsorted(held, errand.target)
         handed = torch.cat([merged, known], 1)
@@ -114,15 +113,17 @@ class ServerAggregate(Exchange):
         table[run.stack.own_line[target]] = handed
 
     def notes(self, run: Run) -> list[str]:
-        """How many of the aggregates that silos received in training were of a single neighbour."""
+        """How many of the aggregates that silos received were of a single neighbour."""
         every, alone = run.wire.share(Kind.METRICS, self.state["handed"].cpu()).sum(0).tolist()
         if self.fewest > 1:
             return [f"Aggregates of fewer than {self.fewest} neighbours beyond the boundary were not handed out."]
         if not alone:
             return []
+        noisy = run.wire.protect.constrain(Kind.PARTIALS, torch.zeros(1, 1)) is not None
+        noise = ", but for the noise" if noisy else ""
         return [
-            f"{alone:,} of {every:,} aggregates that silos received in training were of one neighbour, and so that "
-            "neighbour's own row; exchange.fewest=2 withholds these."
+            f"{alone:,} of {every:,} aggregates that silos received, in training and to be scored, were of one "
+            f"neighbour, and so that neighbour's own row{noise}; exchange.fewest=2 withholds these."
         ]
 
     def table_bytes(self, run: Run) -> list[int]:
@@ -135,7 +136,7 @@ class ServerAggregate(Exchange):
     def _count(self, errand: Errand, run: Run) -> None:
         """How many aggregates my silos have been handed, and how many of them are of one neighbour."""
         place = run.stack.silo_of(errand.target)
-        marks = torch.stack([errand.held >= self.fewest, (errand.held == 1) & (self.fewest == 1)], 1)
+        marks = torch.stack([errand.near >= self.fewest, (errand.near == 1) & (self.fewest == 1)], 1)
         self.state["handed"].index_add_(0, place, marks.long())
 
     def _errand(self, layer: int, batch: Batch, run: Run) -> Errand:

@@ -27,12 +27,12 @@ def collect(run: Run, sample: Sample, seeds: Tensor) -> Stack | None:
     edge = stack.incoming.edge[sample.incoming]
     nodes = _told(run, Kind.IDS, stack.keys[rows], rows)
     x = _told(run, Kind.FEATURES, _dense(run, rows), rows)
-    degree = _told(run, Kind.STATISTICS, stack.in_degree[rows], rows)
+    degree = _told(run, Kind.EDGES, stack.in_degree[rows], rows) if run.batcher.degrees else torch.zeros_like(nodes)
     ends = _told(run, Kind.EDGES, stack.keys[stack.ends[:, edge]].T.contiguous(), stack.ends[1][edge])
-    keys = _told(run, Kind.EDGES, stack.edge_keys[edge], stack.ends[1][edge])
-    ports = _told(run, Kind.PORTS, stack.ports[edge], stack.ends[1][edge])
-    attr = None
-    if stack.edge_attr is not None:
+    ports, attr = torch.zeros_like(ends), None
+    if run.model.config.ports:
+        ports = _told(run, Kind.EDGES, stack.ports[edge], stack.ends[1][edge])
+    if stack.edge_attr is not None and run.model.encoder is not None:
         attr = _told(run, Kind.FEATURES, stack.edge_attr[edge], stack.ends[1][edge])
     whose = _told(run, Kind.IDS, stack.keys[seeds], seeds)
     y = _told(run, Kind.LABELS, run.labels[seeds], seeds)
@@ -43,7 +43,7 @@ def collect(run: Run, sample: Sample, seeds: Tensor) -> Stack | None:
     labels = run.labels.new_full((len(nodes), *y.shape[1:]), -1)
     labels[place[2 * len(ends) :]] = y
     both = place[: 2 * len(ends)].reshape(-1, 2).T.contiguous()
-    return _laid_out(nodes[order], x[order], degree[order], labels, (both, keys, attr, ports), run)
+    return _laid_out(nodes[order], x[order], degree[order], labels, (both, attr, ports), run)
 
 
 def _told(run: Run, kind: Kind, rows: Tensor, at: Tensor) -> Tensor:
@@ -60,11 +60,11 @@ def _dense(run: Run, rows: Tensor) -> Tensor:
 
 
 def _laid_out(
-    keys: Tensor, x: Tensor, degree: Tensor, y: Tensor, edges: tuple[Tensor, Tensor, Tensor | None, Tensor], run: Run
+    keys: Tensor, x: Tensor, degree: Tensor, y: Tensor, edges: tuple[Tensor, Tensor | None, Tensor], run: Run
 ) -> Stack:
     """A stack in which all nodes belong to the first of the server's host's silos, and the others have none."""
-    ends, edge_keys, attr, ports = (None if part is None else part.cpu() for part in edges)
-    assert ends is not None and edge_keys is not None and ports is not None
+    ends, attr, ports = (None if part is None else part.cpu() for part in edges)
+    assert ends is not None and ports is not None
     count = len(keys)
     incoming, outgoing = (Adjacency.build(ends[to], ends[1 - to], None, count) for to in (1, 0))
     return Stack(
@@ -80,7 +80,7 @@ def _laid_out(
         ends=ends,
         incoming=incoming,
         outgoing=outgoing,
-        edge_keys=edge_keys,
+        edge_keys=torch.zeros(ends.shape[1], dtype=torch.int64),  # nothing is sampled here
         edge_attr=attr,
         edge_y=None,
         edge_split=None,

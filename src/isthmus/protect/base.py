@@ -70,8 +70,12 @@ class Protect:
 
     def seal(self, kind: Kind, rows: Tensor, origin: Origin, noise: Noise) -> tuple[Tensor, Event]:
         """Constrain, then perturb rows [n, ...]; new tensors, and what was done."""
+        return self.formatted(kind, rows), UNPROTECTED
+
+    def formatted(self, kind: Kind, rows: Tensor) -> Tensor:
+        """Rows in the number format of the wire."""
         as_sent = FORMATS[self.format] if kind in ROWS else None
-        return rows if as_sent is None else rows.to(as_sent), UNPROTECTED
+        return rows if as_sent is None else rows.to(as_sent)
 
     def constrain(self, kind: Kind, rows: Tensor) -> Tensor | None:
         """The rows as noise finds them, by which the loss of privacy is measured; None where none is added."""

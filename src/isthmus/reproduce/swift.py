@@ -76,7 +76,8 @@ NOTES = (
     "paper has none: its rows at the first layer are as wide as the features.",
     "FedGNN-PNS: intervals of 10 to 20 steps, each nine tenths of the one before. LLCG: a correction on 256 seeds with "
     "all their neighbours, at the steps at which Swift-FedGNN crosses. The paper does not give either.",
-    "Seconds are emulated: computing as measured, all silos one after the other, and links of 1 Gbit/s.",
+    "Seconds are emulated: computing as measured, validations included, all silos one after the other, and links of "
+    "1 Gbit/s.",
 )
 
 

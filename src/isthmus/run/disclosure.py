@@ -117,7 +117,8 @@ def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
     order = sorted(WORDS, key=lambda kind: -rank(kind))
     crossed = [WORDS[kind].name for kind in order if kind in kinds]
     raw = [never(kinds)] if never(kinds) else []
-    left = [kind for kind in order if kind not in kinds and (raw == [] or kind not in RAW)]
+    said = (*(RAW if raw else ()), *([Kind.EMBEDDINGS] if Kind.PARTIALS in kinds else []))  # of one node: its own row
+    left = [kind for kind in order if kind not in kinds and kind not in said]
     return crossed, [*raw, *(WORDS[kind].name for kind in left)]
 
 

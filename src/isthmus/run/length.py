@@ -20,6 +20,7 @@ class Length:
 
     steps: int = 0
     crossings: int = 0  # steps at which a schedule lets silos cross; 0 where they always do
+    crossers: int = 0  # and silos at all of them
     epochs: int = 0
     rounds: int = 0
     validations: int = 0
@@ -54,7 +55,21 @@ def length_of(run: Run, train: TrainConfig) -> Length:
         due |= scored and (epoch % train.evaluate_every == 0 or epoch == epochs)
         if ends and due:
             validations, due = validations + 1, False
-    return Length(last, sum(run.crosses(step) for step in range(last)), epochs, rounds, validations)
+    return Length(last, *_crossings(run, last), epochs, rounds, validations)
+
+
+def _crossings(run: Run, steps: int) -> tuple[int, int]:
+    """How many of the first steps silos cross at, and how many silos do in all."""
+    if run.schedule.always:
+        return 0, 0
+    silos = [int(run.schedule.across(step, run.seed, run.wire.silos).sum()) for step in range(steps)]
+    return sum(count > 0 for count in silos), sum(silos)
+
+
+def _shows_all(run: Run, steps: int, total: int) -> bool:
+    """Whether the first steps have both kinds of steps, those at which silos cross and others, if the run has."""
+    (here, _), (whole, _) = _crossings(run, steps), _crossings(run, total)
+    return (here > 0 or not whole) and (here < steps or whole == total)
 
 
 def _ends(sync: Sync, step: int, size: int, last: int) -> bool:
@@ -72,6 +87,13 @@ def shorten(run: Run, wished: int | None) -> bool:
         raise IsthmusError(f"--trial-steps is {wished}; it must be at least 1.")
     steps = wished or next((s for s in range(max(2, size), MOST + 1) if _ends(run.sync, s, size, total)), MOST)
     steps = min(steps, total)
+    least = next((s for s in range(steps, total + 1) if _shows_all(run, s, total)), total)
+    if wished is not None and least > steps:
+        raise IsthmusError(
+            f"--trial-steps is {wished}, but the schedule has steps of two kinds, and the first {steps} are of one; "
+            f"give at least {least}."
+        )
+    steps = least
     run.train = replace(run.train, steps=steps, epochs=0, patience=0)
     run.epochs = run.train.total_epochs(size)
     return any(_ends(run.sync, step, size, total) for step in range(1, steps + 1))

@@ -12,6 +12,7 @@ from isthmus.run.folder import RunFolder
 from isthmus.run.page import table
 from isthmus.run.summary import Flow, epsilons, fact, is_merged
 from isthmus.run.text import epsilon_text
+from isthmus.wire.ledger import Kind
 
 MEANING = "Epsilon bounds how far a release can move the odds of any conclusion about one protected unit; ∞: no bound."
 
@@ -47,5 +48,6 @@ def _nodes(kind: str, part: Mapping[str, Any]) -> str:
         "nodes. ε: of a node against rows within its own ρ, over all its releases, by percentile of nodes. Any two: "
         "against any row within the clipping norm, for the node that left most often. Nodes: those that left."
     )
+    note += " Of sums no rows are known: ρ is twice the clipping norm." * (kind == Kind.PARTIALS)
     note += " Distances were measured on a sample of the nodes." if sampled else ""
     return f"<h3>{escape(kind.capitalize())}: nodes</h3>" + table(head, rows, note)

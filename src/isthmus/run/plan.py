@@ -25,7 +25,8 @@ from isthmus.wire.base import LocalWire
 from isthmus.wire.ledger import SERVER_NAME, Kind, Ledger, Purpose
 
 Sizes = dict[tuple[str, str], float]  # bytes by purpose and kind
-_SAMPLED = (Kind.IDS, *ROWS)  # how many of these leave depends on which nodes were drawn
+# How many of these leave depends on which nodes were drawn.
+_SAMPLED = (Kind.IDS, *ROWS, Kind.FEATURES, Kind.LABELS, Kind.EDGES)
 
 
 @dataclass(frozen=True)
@@ -71,22 +72,32 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     silo_sizes(run), run.exchange.notes(run)  # as the end of a run tells them
     releases.scale(length.over(trial))
     losses = row_losses(run)
-    sizes = _bytes(wire.ledger, length.over(trial))
+    sizes = _bytes(wire.ledger, length, trial)
     return Plan(
         length,
         trial,
         {part: _of_part(sizes, purposes) for part, purposes in PARTS.items()},
-        [kind for kind in _SAMPLED if (run.train.batch or run.schedule.draws) and _in_training(kind, sizes)],
+        [kind for kind in _SAMPLED if _draws(run) and _in_training(kind, sizes)],
         _times(config, wire.ledger, length, trial, watch),
         _epsilon(run, losses, length, trial, sizes),
         [*_notes(config, run, round_fits, sizes), *run.federation.notes],
     )
 
 
-def _bytes(ledger: Ledger, factors: Mapping[Purpose, float]) -> Sizes:
-    """Bytes of the whole run."""
-    sums = ledger.table().group_by(["purpose", "kind"]).aggregate([("bytes", "sum")]).to_pylist()
-    return {(line["purpose"], line["kind"]): line["bytes_sum"] * factors[line["purpose"]] for line in sums}
+def _draws(run: Run) -> bool:
+    """Whether steps draw what crosses: nodes, silos, or seeds of corrections."""
+    return bool(run.train.batch) or run.schedule.draws or not run.exchange.trains_across
+
+
+def _bytes(ledger: Ledger, length: Length, trial: Length) -> Sizes:
+    """Bytes of the whole run; what silos exchange at a crossing goes by how many cross."""
+    factors, silos = length.over(trial), length.crossers / max(trial.crossers, 1)
+    sizes: Sizes = {}
+    for line in ledger.table().group_by(["purpose", "kind"]).aggregate([("bytes", "sum")]).to_pylist():
+        by_silos = line["purpose"] == Purpose.CROSSING and line["kind"] != Kind.GRADIENTS
+        factor = silos if by_silos else factors[line["purpose"]]
+        sizes[line["purpose"], line["kind"]] = line["bytes_sum"] * factor
+    return sizes
 
 
 def _of_part(sizes: Sizes, purposes: tuple[Purpose, ...]) -> dict[str, int]:

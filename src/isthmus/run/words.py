@@ -54,7 +54,7 @@ WORDS: dict[Kind, Words] = {
     Kind.STATISTICS: Words(
         "sums, counts and label counts",
         "Sums and counts over a silo's nodes or edges: sizes of its splits, training labels of each class, "
-        "degrees, moments of features and of batches; where the server corrects, degrees of single nodes.",
+        "degrees, moments of features and of batches.",
         "A sum or a count over few nodes can reveal the value or the label of one.",
         down="Sums and label counts of all silos together, and the sizes of every silo's splits.",
     ),
@@ -94,7 +94,7 @@ WORDS: dict[Kind, Words] = {
     Kind.PARTIALS: Words(
         "aggregates of rows of a few nodes",
         "Sums or extremes of rows that the model computed for neighbours of a node.",
-        "An aggregate of one neighbour is that neighbour's row, as it is, and attributes can be inferred from it.",
+        "An aggregate of one neighbour is that neighbour's row, and attributes can be inferred from it.",
         up="For nodes of other silos, the sums or extremes of the rows that the model computed for a silo's own "
         "neighbours of them. The server sees whose part it is and for whom, not of which nodes.",
         down="For each of this silo's targets one row: the sum or extreme over its neighbours in all other silos, "
@@ -130,7 +130,8 @@ WORDS: dict[Kind, Words] = {
     ),
     Kind.EDGES: Words(
         "edges",
-        "Which nodes are connected, by hashes of their ids, also inside a silo.",
+        "Which nodes are connected, by hashes of their ids, also inside a silo; degrees and ports, where the model "
+        "reads them.",
         "This is the graph itself, as far as it was sampled.",
     ),
 }

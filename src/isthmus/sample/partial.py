@@ -28,6 +28,7 @@ class AskedEdges(Asked):
     target: Tensor  # [t] stack rows of my silos' targets, ascending
     slot: Tensor  # [t]
     held: Tensor  # [t] how many cross edges were asked for
+    near: Tensor  # [t] and how many neighbours these lead to: edges may be parallel
     served_slot: Tensor  # [b] the slot of each edge that was asked of my silos
 
 
@@ -66,14 +67,21 @@ class PartialSampler(Sampler):
         """Ask for cross edges; their targets get the slots that follow those ``used`` [my silos] so far."""
         asked = self.wire.ask(self.boundary, edges)
         target, at, held = self.stack.ends[1][asked.halo].unique(return_inverse=True, return_counts=True)
+        near = neighbours(at, self.stack.ends[0][asked.halo], len(target))
         silo = self.stack.silo_of(target)
         count = torch.bincount(silo, minlength=len(used))
         slot = torch.arange(len(target), device=target.device) + (used - count.cumsum(0) + count)[silo]
         used += count
         served, halo = asked.lots(self.wire.silos)
         told = self.wire.move(Kind.IDS, slot[at], halo, served)
-        return AskedEdges(*asked.fields(), target, slot, held, told)
+        return AskedEdges(*asked.fields(), target, slot, held, near, told)
 
     def everything(self) -> AskedEdges:
         """All cross edges, for passes over the whole graph."""
         return self.ask(self.boundary.halo, self.boundary.halo.new_zeros(len(self.wire.mine)))
+
+
+def neighbours(target: Tensor, source: Tensor, targets: int) -> Tensor:
+    """How many different sources each target (counted from 0) has among edges, of which some may be parallel."""
+    pairs = torch.stack([target, source]).unique(dim=1)
+    return torch.bincount(pairs[0], minlength=targets)

@@ -48,9 +48,9 @@ def lift(wire: Wire, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor
 def hand_out(wire: Wire, kind: Kind, rows: Tensor, ends: Ends) -> Tensor:
     """Send the server's rows, in the order of silos, to those whose they are; returns my silos' part."""
     arriving = [len(ends.silo), *[0] * (wire.hosts - 1)]
-    got = wire._swap(kind, rows, ends.hosts, arriving)
+    got = wire._swap(kind, wire.protect.formatted(kind, rows), ends.hosts, arriving)
     _record(wire, kind, str(wire._seal_nothing(kind, rows)), ends.silo, got, up=False)
-    return got
+    return got.to(rows.dtype)
 
 
 def by_host(wire: Wire, counts: Tensor) -> list[int]:
