@@ -12,10 +12,13 @@ from isthmus.reproduce.swift_plots import surface
 
 EVERY = (1, 2, 5, 10, 20)
 SILOS = (1, 2, 5, 10)
+# Nodes are dealt out at random, so that nine of ten edges cross; METIS leaves so few that nothing depends on them.
+ROUGH: dict[str, Any] = {"data": {"split": "random"}, "train": {"evaluate_every": 10, "checkpoint_every": 100}}
 NOTES = (
     "Theorem 5.6 of the paper bounds the error by K / (I M): the share of all (silo, step) pairs that cross. Rows with "
     "the same share, such as I = 1, K = 1 and I = 10, K = 10, should then do alike.",
-    "Adam, learning rate 0.001, 400 steps; all rows are scored alike, with neighbours from across the boundary.",
+    "Nodes are dealt out at random: nine of ten edges cross. Adam, learning rate 0.001, 400 steps; all rows are scored "
+    "alike, with neighbours from across the boundary.",
 )
 
 
@@ -35,7 +38,7 @@ def made() -> Study:
         measure=MEASURE,
         columns=(Column(CROSSING, _crossing), Column(VALID, _valid)),
         rows=tuple(row(every, silos) for silos in SILOS for every in EVERY),
-        base=recipe(GRAPHS["cora"]),
+        base=merged(recipe(GRAPHS["cora"]), ROUGH),
         silos=10,
         seeds=3,
         close=0.5,
