@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 from isthmus.reproduce.results import Findings, Line
 from isthmus.run import page
@@ -62,13 +63,22 @@ def _surface(findings: Findings) -> Canvas:
             found.setdefault(many, []).append((every, cell.ours.mean))
     canvas = Canvas(2.6, names=len(found), panels=2)
     for number, (many, points) in enumerate(sorted(found.items())):
-        colour = SERIES[number % len(SERIES)]
         steps, scores = zip(*sorted(points), strict=True)
-        canvas.panels[0].plot(steps, scores, "o-", color=colour, markersize=4, linewidth=1.2, label=f"K = {many}")
-        canvas.panels[1].plot([many / (i * silos) for i in steps], scores, "o", color=colour, markersize=4)
-    for axes, name in zip(canvas.panels, ("steps between crossings, I", "K / (I M)"), strict=True):
-        axes.set_xscale("log")
-        axes.set_xlabel(name, color=INK)
+        look = {"color": SERIES[number % len(SERIES)], "markersize": 4, "linewidth": 1.2, "label": f"K = {many}"}
+        canvas.panels[0].plot(steps, scores, "o-", **look)
+        canvas.panels[1].plot([many / (every * silos) for every in steps], scores, "o", **look)
+    periods = sorted({every for points in found.values() for every, _ in points})
+    _log_axis(canvas.panels[0], "steps between crossings, I", periods)
+    _log_axis(canvas.panels[1], "K / (I M)", [0.01, 0.1, 1.0])
     canvas.panels[0].set_ylabel(findings.study.measure, color=INK)
+    canvas.axes = canvas.panels[1]
     canvas.legend()
     return canvas
+
+
+def _log_axis(axes: Any, name: str, ticks: Sequence[float]) -> None:
+    """A horizontal axis on a log scale, with plain numbers."""
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel(name, color=INK)
