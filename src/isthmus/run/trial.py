@@ -52,6 +52,7 @@ class Stopwatch(Watcher):
     """Seconds of every step and of every validation, as measured."""
 
     steps: list[float] = field(default_factory=list)
+    crossings: list[float] = field(default_factory=list)  # steps at which a schedule lets silos cross
     validations: list[float] = field(default_factory=list)
     mark: float = field(default_factory=time.perf_counter)
 
@@ -61,7 +62,7 @@ class Stopwatch(Watcher):
 
     def on_step(self, run: Run, loss: float) -> None:
         """A step has ended."""
-        self.steps.append(self._lap())
+        (self.crossings if run.crosses(run.step - 1) else self.steps).append(self._lap())
 
     def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
         """An epoch has ended, with a validation or without."""
@@ -69,6 +70,7 @@ class Stopwatch(Watcher):
         self.validations += [spent] if any("valid" in line for line in lines) else []
 
     def whole(self, length: Length) -> float:
-        """Seconds of a whole run; the first step, which warms up, is left out where there are others."""
-        step, validation = (fmean(laps or [0.0]) for laps in (self.steps[1:] or self.steps, self.validations))
-        return step * length.steps + validation * length.validations
+        """Seconds of a whole run; the first step of a kind, which warms up, is left out where there are others."""
+        often = (length.steps - length.crossings, length.crossings, length.validations)
+        laps = (self.steps[1:] or self.steps, self.crossings[1:] or self.crossings, self.validations)
+        return sum(fmean(lap or [0.0]) * count for lap, count in zip(laps, often, strict=True))
