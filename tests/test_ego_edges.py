@@ -34,7 +34,7 @@ def run_edges(method: str, silos: int = 3, model: str = "multi-pna", **options: 
 
 
 def epoch(run: Run) -> Iterator[tuple[Seeds, Batch]]:
-    drawn = draw_batches(run.train_pool, run.wire, run.batches, run.train.batch, run.seed, "train", 0)
+    drawn = draw_batches(run.train_pool, run.wire, run.order, run.train.batch, run.seed, "train", 0)
     return ((seeds, run.make_batch(seeds, number)) for number, seeds in enumerate(drawn))
 
 
