@@ -263,6 +263,19 @@ def test_a_correction_sends_features_to_the_server_and_the_ledger_says_so() -> N
     assert not any(b == "silo" for a, b, kind in flows(result) if kind in ("features", "labels", "edges"))
 
 
+def test_trips_of_a_step_are_those_that_follow_each_other() -> None:
+    """Two layers, a full batch: gradients up and down; then what each kind of crossing adds."""
+    graph, every = small_graph(30, 140), {"schedule": {"every": 2}}
+
+    def legs(method: str) -> list[int]:
+        table = run_method(method, graph, owners(3), 3, options=every, epochs=2).run.wire.ledger.leg_table().to_pydict()
+        lines = zip(table["step"], table["purpose"], table["legs"], strict=True)
+        return [count for step, purpose, count in lines if step > 0 and purpose in ("step", "crossing")]
+
+    assert legs("fedgnn-g") == [2 + 2 * (2 + 2), 2]  # at each layer up and down, forwards and backwards
+    assert legs("llcg") == [2 + 3 + 1 + 1, 2]  # asks at three hops, all data at once, the gradient down
+
+
 BAD: list[tuple[dict[str, dict[str, object]], str]] = [
     ({"schedule": {"every": 0}}, "schedule.every is 0"),
     ({"schedule": {"silos": -2}}, "schedule.silos is -2"),

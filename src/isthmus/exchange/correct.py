@@ -62,7 +62,8 @@ class Corrections(ServerAggregate):
             return
         seeds = self._drawn(run, step)
         sample = self._sampler.sample(seeds, step, "correction")
-        graph = collect(run, sample, seeds)
+        with run.wire.ledger.at_once():
+            graph = collect(run, sample, seeds)
         run.sets.zero_gradients()
         if graph is not None:
             _loss(run, graph, step).backward()

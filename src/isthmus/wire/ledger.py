@@ -103,6 +103,14 @@ class Ledger:
         yield
         self._open, self.transport, self._legs = before
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Count what follows as one leg: messages of several calls that do not wait for each other."""
+        before = dict(self._legs)
+        yield
+        self._legs = before
+        self.leg()
+
     def leg(self, count: int = 1) -> None:
         """Count one-way trips that follow each other; a message through the server and back takes two."""
         self._legs[self._now()] = self._legs.get(self._now(), 0) + count

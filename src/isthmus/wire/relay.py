@@ -78,10 +78,11 @@ def open_relay(
     fewer neighbours than ``fewest`` stay closed.
     """
     device = labels.device
-    told, from_hosts = tell_server(wire, Kind.IDS, labels, partials[0])
     mine = torch.tensor(wire.mine, device=device)
     counts = torch.bincount(slots[0], minlength=wire.silos)[mine]
-    opened, _ = tell_server(wire, Kind.IDS, counts[:, None], mine)
+    with wire.ledger.at_once():
+        told, from_hosts = tell_server(wire, Kind.IDS, labels, partials[0])
+        opened, _ = tell_server(wire, Kind.IDS, counts[:, None], mine)
     every = opened.flatten()
     first = every.cumsum(0) - every
     group = first[told[:, 0]] + told[:, 1] if wire.serves else told[:, 0]
