@@ -47,6 +47,11 @@ def small_graph(
     ).check()
 
 
+def owners(silos: int, nodes: int = 30) -> Tensor:
+    """A random owner for each node."""
+    return torch.randint(0, silos, (nodes,), generator=torch.Generator().manual_seed(silos))
+
+
 def run_method(
     name: str,
     graph: Graph,

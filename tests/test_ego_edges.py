@@ -16,15 +16,11 @@ from isthmus.state import Run
 from isthmus.train import Result
 from isthmus.wire.base import Wire
 from tests.hosts import on_hosts, on_wire
-from tests.small import assert_same, losses, numbers, run_method, small_graph
+from tests.small import assert_same, losses, numbers, owners, run_method, small_graph
 
 EXACT = "sync-sgd+fwd-bwd-le"
 TRAINING: dict[str, Any] = {"batch": 4, "fanout": (3,), "epochs": 1}
 FIVE = torch.arange(30) % 5
-
-
-def owners(silos: int, nodes: int = 30) -> torch.Tensor:
-    return torch.randint(0, silos, (nodes,), generator=torch.Generator().manual_seed(silos))
 
 
 def run_edges(method: str, silos: int = 3, model: str = "multi-pna", **options: Any) -> Result:

@@ -6,14 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.errors import IsthmusError
-from tests.small import assert_same, losses, run_method, small_graph
+from tests.small import assert_same, losses, owners, run_method, small_graph
 
 BATCHES = [{}, {"batch": 4, "fanout": (2,), "epochs": 2}]
 ids = ["full", "sampled"]
-
-
-def owners(silos: int, nodes: int = 30) -> torch.Tensor:
-    return torch.randint(0, silos, (nodes,), generator=torch.Generator().manual_seed(silos))
 
 
 @pytest.mark.parametrize("training", BATCHES, ids=ids)

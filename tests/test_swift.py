@@ -12,15 +12,11 @@ from isthmus.graph.graph import TEST, TRAIN, VALID, Graph
 from isthmus.schedule import Schedule, Shrinking
 from isthmus.train import Result
 from isthmus.wire.base import LocalWire
-from tests.small import assert_same, losses, run_method, small_graph
+from tests.small import assert_same, losses, owners, run_method, small_graph
 
 BATCHES = [{}, {"batch": 4, "fanout": (2,), "epochs": 2}]
 ids = ["full", "sampled"]
 JOINT: dict[str, dict[str, object]] = {"sync": {"weights": ""}}
-
-
-def owners(silos: int, nodes: int = 30) -> Tensor:
-    return torch.randint(0, silos, (nodes,), generator=torch.Generator().manual_seed(silos))
 
 
 @pytest.mark.parametrize("training", BATCHES, ids=ids)

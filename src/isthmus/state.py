@@ -15,7 +15,7 @@ from isthmus.evaluate import Scores
 from isthmus.federation import Federation
 from isthmus.graph.agree import mean_log_degree, positive_weights
 from isthmus.graph.boundary import build_boundary
-from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID
+from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, labelled
 from isthmus.graph.stack import build_stack
 from isthmus.methods import Method
 from isthmus.nn.model import GNN, ModelConfig
@@ -97,7 +97,7 @@ class Run:
 
     def _pool(self, split: int) -> Pool:
         """Labelled, owned seeds of a split; an edge is a seed of its target's owner, in training perhaps of both."""
-        known = self.labels >= 0 if self.labels.dim() == 1 else (self.labels >= 0).any(1)
+        known = labelled(self.labels)
         share = None
         if self.schema.target == "node":
             index = ((self.stack.split == split) & known & self.stack.owned).nonzero().flatten()

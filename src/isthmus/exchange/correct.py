@@ -13,6 +13,7 @@ from isthmus.exchange.base import Exchange
 from isthmus.exchange.server import ServerAggregate
 from isthmus.forward import layers
 from isthmus.graph.collect import collect
+from isthmus.graph.graph import labelled
 from isthmus.graph.stack import Stack
 from isthmus.nn.norm import Pass
 from isthmus.sample.across import JointSampler
@@ -39,6 +40,7 @@ class Corrections(ServerAggregate):
     seeds: int = 0
     neighbours: int = -1
     trains_across: ClassVar[bool] = False
+    _sampler: JointSampler = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,8 +112,7 @@ def _loss(run: Run, graph: Stack, step: int) -> Tensor:
     """The mean loss of all seeds in a graph that the server holds."""
     config = run.model.config
     batcher = Batcher(graph, config.layers, False, "node", config.ego, Exchange(), run.batcher.degrees)
-    known = graph.y >= 0 if graph.y.dim() == 1 else (graph.y >= 0).any(1)
-    rows = known.nonzero().flatten()
+    rows = labelled(graph.y).nonzero().flatten()
     slots = torch.arange(len(rows), device=rows.device)
     silos = len(graph.silos)
     seeds = Seeds(rows, slots, (0, *[len(rows)] * silos), len(rows), torch.ones(silos))

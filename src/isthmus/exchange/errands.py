@@ -42,7 +42,7 @@ def make_errand(asks: Sequence[AskedEdges], run: Run, fewest: int) -> Errand:
     far, at, count = stack.ends[1][edges].unique(return_inverse=True, return_counts=True)
     sources = stack.ends[0][edges].unique()
     first = count.cumsum(0) - count
-    near = neighbours(at, stack.ends[0][edges], len(far))
+    near = neighbours(at, stack.ends[0][edges], len(far), stack.rows)
     labels = torch.stack([pairs[first] % silos, slots[first], near], 1)
     target = torch.cat([asked.target for asked in asks])
     number = torch.cat([asked.slot for asked in asks])

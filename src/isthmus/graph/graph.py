@@ -129,3 +129,8 @@ def natural(name: str) -> tuple[bool, float, str]:
     except ValueError:
         return True, 0.0, name
     return (False, number, name) if number == number else (True, 0.0, name)
+
+
+def labelled(y: Tensor) -> Tensor:
+    """Which rows of ``y`` have a label, of one task at least: [n] bool."""
+    return y >= 0 if y.dim() == 1 else (y >= 0).any(1)

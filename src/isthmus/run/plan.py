@@ -69,7 +69,8 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     round_fits, watch = shorten(run, trial_steps), Stopwatch()
     train(run, watch)
     length, trial = length_of(run, config.train), length_of(run, run.train)
-    silo_sizes(run), run.exchange.notes(run)  # as the end of a run tells them
+    silo_sizes(run)  # what the end of a run tells, and sends
+    run.exchange.notes(run)
     releases.scale(length.over(trial))
     losses = row_losses(run)
     sizes = _bytes(wire.ledger, length, trial)

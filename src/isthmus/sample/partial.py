@@ -67,7 +67,7 @@ class PartialSampler(Sampler):
         """Ask for cross edges; their targets get the slots that follow those ``used`` [my silos] so far."""
         asked = self.wire.ask(self.boundary, edges)
         target, at, held = self.stack.ends[1][asked.halo].unique(return_inverse=True, return_counts=True)
-        near = neighbours(at, self.stack.ends[0][asked.halo], len(target))
+        near = neighbours(at, self.stack.ends[0][asked.halo], len(target), self.stack.rows)
         silo = self.stack.silo_of(target)
         count = torch.bincount(silo, minlength=len(used))
         slot = torch.arange(len(target), device=target.device) + (used - count.cumsum(0) + count)[silo]
@@ -81,7 +81,7 @@ class PartialSampler(Sampler):
         return self.ask(self.boundary.halo, self.boundary.halo.new_zeros(len(self.wire.mine)))
 
 
-def neighbours(target: Tensor, source: Tensor, targets: int) -> Tensor:
-    """How many different sources each target (counted from 0) has among edges, of which some may be parallel."""
-    pairs = torch.stack([target, source]).unique(dim=1)
-    return torch.bincount(pairs[0], minlength=targets)
+def neighbours(target: Tensor, source: Tensor, targets: int, rows: int) -> Tensor:
+    """How many different sources, of ``rows``, each target (counted from 0) has; edges may be parallel."""
+    pairs = (target * rows + source).unique()  # as single numbers: many times faster than as columns
+    return torch.bincount(pairs // rows, minlength=targets)
