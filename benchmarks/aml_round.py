@@ -187,7 +187,7 @@ def shares(run: Run, each: Iterator[float], device: str) -> dict[str, float]:
 
         setattr(owner, name, outer)
 
-    watch(run, "make_batch", "sampling")
+    watch(run, "step_batches", "sampling")
     watch(run.exchange, "round_end", "round end")
     watch(run.sync, "round_end", "round end")
     total = next(each)

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("no_report")
 
 OPTIONS = tuple(x for x in SMALL if x not in ("run", "--epochs", 4))
 SAMPLED = ("--set", "train.batch=8", "--set", "train.fanout=2")
+ALL_SILOS = ("--set", "schedule.every=2", "--set", "schedule.share=1")
 EXACT: dict[str, tuple[Any, ...]] = {
     "fedavg": ("--epochs", 9),
     "rounds of three epochs": ("--epochs", 11, "--set", "sync.local_epochs=3", "--set", "train.evaluate_every=2"),
@@ -36,16 +37,12 @@ ROUGH: dict[str, tuple[Any, ...]] = {
     "the paper's exchange": ("--method", "fedavg+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "ce-fedgnn": ("--method", "ce-fedgnn", "--epochs", 30, "--set", "sync.local_steps=5", *SAMPLED),
     "corrections": ("--method", "llcg", "--epochs", 7, "--set", "schedule.every=3", "--set", "exchange.seeds=1000"),
-    "swift-fedgnn": (
-        "--method",
-        "swift-fedgnn",
-        "--epochs",
-        20,
-        "--set",
-        "schedule.every=2",
-        "--set",
-        "schedule.share=1",
-        *SAMPLED,
+    "swift-fedgnn": ("--method", "swift-fedgnn", "--epochs", 20, *ALL_SILOS, *SAMPLED),
+    "some silos": ("--method", "swift-fedgnn", "--epochs", 40, "--set", "schedule.every=2"),
+    "some silos, layer-wise": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 40, "--set", "schedule.silos=2"),
+    "intervals of their own, agreed moments": (
+        *("--method", "fedgnn-pns", "--epochs", 60, "--set", "schedule.period=8"),
+        *("--set", "model.norm=batch", "--set", "train.statistics=agreed"),
     ),
 }
 
@@ -91,7 +88,7 @@ def test_what_is_sampled_is_extrapolated(case: str, tmp_path: Path) -> None:
     assert trips(plan) == trips(ran)
     for kind, size in ran["bytes"].items():
         exact = kind not in (*plan["extrapolated"], "total")
-        assert plan["bytes"][kind] == (size if exact else pytest.approx(size, rel=0.1)), kind
+        assert plan["bytes"][kind] == (size if exact else pytest.approx(size, rel=0.15)), kind
     assert plan["link"]["transfer_seconds"] == pytest.approx(ran["link"]["transfer_seconds"], rel=0.1)
 
 
@@ -176,5 +173,6 @@ def test_errors_are_those_of_a_run() -> None:
 
 def test_a_trial_shows_both_kinds_of_steps_of_a_schedule() -> None:
     options = ("--method", "swift-fedgnn", "--epochs", 9, "--set", "schedule.every=4")
-    assert planned(*options)["trial_steps"] == 2
+    assert planned(*options, "--trial-steps", 2)["trial_steps"] == 2
+    assert planned(*options)["trial_steps"] == 5  # two of the three silos cross at a time
     refuse("plan", *OPTIONS, *options, "--trial-steps", 1, says=["--trial-steps is 1", "give at least 2"])

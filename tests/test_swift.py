@@ -1,14 +1,17 @@
 """Aggregates through the server: what a step equals, and what the ledger says of it."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError
-from isthmus.graph.graph import TEST, TRAIN, VALID, Graph
+from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph
+from isthmus.run.released import write_releases
 from isthmus.schedule import Schedule, Shrinking
 from isthmus.train import Result
 from isthmus.wire.base import LocalWire
@@ -88,6 +91,20 @@ def test_a_silo_that_does_not_cross_computes_as_if_there_were_no_boundary() -> N
     for silo, across in enumerate(cross.tolist()):
         assert some[silo] == pytest.approx((every if across else none)[silo], rel=1e-12)
         assert none[silo] != pytest.approx(every[silo], rel=1e-6)
+
+
+@pytest.mark.parametrize("training", [{"epochs": 1}, {**LOCAL, "epochs": 1}], ids=ids)
+@pytest.mark.parametrize("method", ["swift-fedgnn", "sync-sgd+fwd-bwd-le"])
+def test_fewer_silos_across_means_less_traffic(method: str, training: dict) -> None:
+    """Also in a full batch only what the seeds of silos that cross depend on is asked for."""
+    options = [{"schedule": {"silos": k, "score": "own"}} for k in (0, 1, 2, 4)]
+    batches = {"batches": "joint"} if "le" in method else {}
+    runs = [run_method(method, small_graph(60, 140), owners(4, 60), 4, options=o, **batches, **training)
+            for o in options]  # fmt: skip
+    sent = [run.bytes.get("partials", 0) + run.bytes.get("embeddings", 0) for run in runs]
+    back = [run.bytes.get("adjoints", 0) for run in runs]
+    assert sent == sorted(set(sent)) and back == sorted(set(back))
+    assert sent[0] == back[0] == 0
 
 
 def test_layerwise_exchange_follows_a_schedule() -> None:
@@ -194,6 +211,21 @@ def test_parallel_edges_do_not_make_two_neighbours() -> None:
     suppressed = run_method("fedgnn-g", twice, owner, 2, options={"exchange": {"fewest": 2}}, epochs=1)
     assert handed(suppressed).tolist() == [0, 0]
     assert losses(suppressed) == losses(run_method("fedsage", twice, owner, 2, epochs=1))
+
+
+def test_a_layer_at_which_no_row_left_is_written_down_too(tmp_path: Path) -> None:
+    """2 (silo 1) -> 1 -> 0, the only seed: at the last layer nothing is merged."""
+    graph = replace(
+        small_graph(4, 4),
+        edge_index=torch.tensor([[1, 2], [0, 1]]),
+        edge_attr=torch.zeros(2, 2),
+        edge_time=torch.arange(2),
+        split=torch.tensor([TRAIN, UNUSED, VALID, TEST], dtype=torch.int8),
+    )
+    result = run_method("fedgnn-g", graph, torch.tensor([0, 0, 1, 1]), 2, batch=4, fanout=(-1,))
+    write_releases(result.run, result.last, tmp_path)
+    lines = pq.read_table(tmp_path / "releases.parquet").to_pylist()
+    assert {(line["layer"], line["node"]) for line in lines if line["kind"] == "partials"} == {(0, str(graph.ids[2]))}
 
 
 def test_both_legs_use_the_number_format_of_the_wire() -> None:

@@ -56,6 +56,14 @@ class Schedule:
         """Whether anybody ever crosses."""
         return self.silos > 0 or (self.silos == ALL and self.share > 0)
 
+    def everybody(self, silos: int) -> bool:
+        """Whether all of so many silos ever cross at once."""
+        return self.crossers(silos) == silos
+
+    def crossers(self, silos: int) -> int:
+        """How many of so many silos cross, when some do."""
+        return math.ceil(self.share * silos - 1e-9) if self.silos == ALL else self.silos
+
     @property
     def scores_across(self) -> bool:
         """Whether parameters are scored with neighbours from across the boundary."""
@@ -71,7 +79,7 @@ class Schedule:
         cross = torch.zeros(silos, dtype=torch.bool)
         if step % self.every == 0:
             drawn = order(stream(seed, "schedule", step), torch.arange(silos))
-            cross[drawn[: math.ceil(self.share * silos - 1e-9) if self.silos == ALL else self.silos]] = True
+            cross[drawn[: self.crossers(silos)]] = True
         return cross
 
 

@@ -70,12 +70,14 @@ class TrainConfig:
         return (self.statistics or ("agreed" if batches == "joint" else "own")) == "agreed"
 
     def fanouts(self, layers: int) -> tuple[int, ...]:
-        """The fanout of each hop, first hop first."""
+        """The fanout of each hop, first hop first; in a full batch all neighbours."""
         if any(f == 0 or f < -1 for f in self.fanout) or len(self.fanout) not in (1, layers):
             raise IsthmusError(
                 f"train.fanout is {list(self.fanout)}; give one number, or one for each of the {layers} layers "
                 "(positive, or -1 for all neighbours)."
             )
+        if not self.batch:
+            return (-1,) * layers
         return self.fanout * layers if len(self.fanout) == 1 else self.fanout
 
     def total_epochs(self, steps_per_epoch: int) -> int:

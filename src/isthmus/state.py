@@ -156,10 +156,20 @@ class Run:
         """One pass for all silos, as far as the purpose (a split) may see the graph."""
         return self.ways.score(purpose, self.schedule.scores_across).batch(seeds, step, purpose)
 
-    def crosses(self, step: int) -> bool:
-        """Whether a schedule lets silos cross at a step and not at all others."""
-        schedule = self.schedule
-        return not schedule.always and bool(schedule.across(step, self.seed, self.wire.silos).any())
+    def kind_of(self, step: int) -> Purpose:
+        """What the ledger calls a training step (counted from 0)."""
+        if self.schedule.always:
+            return Purpose.STEP
+        cross = self.schedule.across(step, self.seed, self.wire.silos)
+        if not bool(cross.any()):
+            return Purpose.STEP
+        return Purpose.CROSSING if bool(cross.all()) else Purpose.MIXED
+
+    @property
+    def crosses_whole(self) -> bool:
+        """Whether passes over whole graphs, without sampling, cross the boundary."""
+        train = self.exchange.trains_across and self.schedule.everybody(self.wire.silos)
+        return not self.train.batch and (train or self.schedule.scores_across)
 
     def step_batches(self, seeds: Seeds) -> list[Batch]:
         """The passes of this training step: the schedule says which silos cross."""
@@ -190,7 +200,7 @@ class Run:
             if self.over:
                 return
             ledger.step = self.step + 1
-            ledger.purpose = Purpose.CROSSING if self.crosses(self.step) else Purpose.STEP
+            ledger.purpose = self.kind_of(self.step)
             yield seeds
 
     def evaluates(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -41,9 +41,14 @@ class Way:
 
 @dataclass(frozen=True)
 class Ways:
-    """Across the boundary, as far as each split may see; and the one of silos that do not cross at a step."""
+    """Across the boundary, as far as each split may see; and those of steps at which only some silos cross.
+
+    A pass over whole graphs asks all silos for everything. Where ``some`` cross, only what their seeds depend on is
+    asked for; a sample of all neighbours is just that. ``apart``: for the others.
+    """
 
     across: Mapping[str, Way]
+    some: Way
     apart: Way
 
     def train(self, seeds: Seeds, step: int, cross: Tensor, mine: tuple[int, ...]) -> list[Batch]:
@@ -56,7 +61,7 @@ class Ways:
             return [self.across[train].batch(seeds, step)]
         if not bool(cross.any()):
             return [self.apart.batch(seeds, step)]
-        return [self.across[train].batch(seeds.of(here), step), self.apart.batch(seeds.of(~here), step)]
+        return [self.some.batch(seeds.of(here), step), self.apart.batch(seeds.of(~here), step)]
 
     def score(self, split: str, across: bool) -> Way:
         """How parameters are scored."""
@@ -72,9 +77,10 @@ def make_ways(run: Run, model: ModelConfig) -> Ways:
         across = {SPLIT_NAMES[split]: _way(run, run.exchange, run.stack.until(split), model) for split in splits}
     else:
         across = dict.fromkeys((SPLIT_NAMES[split] for split in splits), _way(run, run.exchange, run.stack, model))
+    train = across[SPLIT_NAMES[TRAIN]]
     always = run.schedule.always and run.schedule.scores_across and run.exchange.trains_across
-    apart = across[SPLIT_NAMES[TRAIN]] if always else _way(run, *run.exchange.apart(run.stack), model)
-    return Ways(across, apart)
+    apart = train if always else _way(run, *run.exchange.apart(run.stack), model)
+    return Ways(across, replace(train, whole=False), apart)
 
 
 def _way(run: Run, exchange: Exchange, stack: Stack, model: ModelConfig) -> Way:

@@ -52,7 +52,7 @@ class LayerWise(Exchange):
         need_embedding(run, "Layer-wise exchange would send raw features")
         if run.agreed:
             agree_on_far_ends(run)
-        if not run.train.batch:  # now and not at the first step, or a resumed run would ask again
+        if run.crosses_whole:  # now and not at the first step, or a resumed run would ask again
             self._everything = run.wire.ask(run.boundary, run.boundary.halo)
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:

@@ -65,15 +65,12 @@ class ServerAggregate(Exchange):
 
     def begin(self, run: Run) -> None:
         """Refuse what cannot be merged; agree on the ports of cross edges, which owners encode for others' targets."""
-        crosses = run.schedule.scores_across or (run.schedule.ever and self.trains_across)
-        if crosses:
+        if run.schedule.scores_across or (run.schedule.ever and self.trains_across):
             _check(run)
         if run.model.config.ports:
             agree_far_ports(run.wire, run.federation.silos, run.stack)
         sampler = run.ways.across["train"].sampler
-        if (
-            crosses and not run.train.batch and isinstance(sampler, PartialSampler)
-        ):  # now, or a resumed run would ask again
+        if run.crosses_whole and isinstance(sampler, PartialSampler):  # now, or a resumed run would ask again
             self._whole = make_errand([sampler.everything()], run, self.fewest)
         shape = len(run.wire.mine), 2
         self.state["handed"] = torch.zeros(shape, dtype=torch.int64, device=run.device)  # aggregates; of one neighbour

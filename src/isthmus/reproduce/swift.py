@@ -62,7 +62,7 @@ GRAPHS = {
     "wordnet": Graph("WordNet", {"name": "wordnet"}, 60.0, evaluate_every=1, seeds=1, guessed=True),
     "blocks": Graph(
         "a block model of a million nodes",
-        {"name": "blocks", "nodes": 1_000_000, "degree": 8.0},
+        {"name": "blocks", "nodes": 1_000_000, "degree": 8.0, "train": 0.05},
         80.0,
         steps=300,
         silos=20,

@@ -99,11 +99,13 @@ def _write_ledger(run: Run, folder: RunFolder) -> tuple[dict[str, Usage], dict[s
 
 def _bytes_per_crossing(run: Run) -> float | None:
     """What crossed in the mean at a step at which silos cross, apart from gradients; None where none did."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     lines = run.wire.ledger.table()
-    purpose = Purpose.STEP if run.schedule.always else Purpose.CROSSING
-    lines = lines.filter(pc.and_(pc.equal(lines["purpose"], purpose), pc.not_equal(lines["kind"], Kind.GRADIENTS)))
+    crossing = [Purpose.STEP] if run.schedule.always else [Purpose.CROSSING, Purpose.MIXED]
+    there = pc.is_in(lines["purpose"], pa.array([purpose.value for purpose in crossing]))
+    lines = lines.filter(pc.and_(there, pc.not_equal(lines["kind"], Kind.GRADIENTS)))
     steps = len(pc.unique(lines["step"]))
     return pc.sum(lines["bytes"]).as_py() / steps if steps else None
 

@@ -19,24 +19,35 @@ class Length:
     """What a run goes through if nothing stops it early."""
 
     steps: int = 0
-    crossings: int = 0  # steps at which a schedule lets silos cross; 0 where they always do
-    crossers: int = 0  # and silos at all of them
+    crossings: int = 0  # steps at which a schedule lets all silos cross; 0 where they always do
+    mixed: int = 0  # steps at which it lets some
+    crossers: int = 0  # and silos at all of these
     epochs: int = 0
     rounds: int = 0
     validations: int = 0
 
     def over(self, part: Length) -> dict[Purpose, float]:
-        """For each purpose of the ledger, how much more of it there is than in a part of the run."""
+        """For each purpose of the ledger, how much more often a run has it than a part of the run."""
         often = {
             Purpose.ORDER: (self.epochs, part.epochs),
-            Purpose.STEP: (self.steps - self.crossings, part.steps - part.crossings),
+            Purpose.STEP: (self.rests, part.rests),
             Purpose.CROSSING: (self.crossings, part.crossings),
+            Purpose.MIXED: (self.mixed, part.mixed),
             Purpose.ROUND: (self.rounds, part.rounds),
             Purpose.VALIDATION: (self.validations, part.validations),
             Purpose.LOSSES: (self.steps, part.steps),  # one message an epoch, with a line for each step
         }
         ratios = {purpose: here / there if there else 0.0 for purpose, (here, there) in often.items()}
         return {Purpose.SETUP: 1.0, **ratios, Purpose.END: 1.0}
+
+    def rows_over(self, part: Length) -> dict[Purpose, float]:
+        """The same for what is drawn for a silo's seeds: at mixed steps it goes by the silos that cross."""
+        return {**self.over(part), Purpose.MIXED: self.crossers / part.crossers if part.crossers else 0.0}
+
+    @property
+    def rests(self) -> int:
+        """Steps at which no silo crosses, or of a run without a schedule."""
+        return self.steps - self.crossings - self.mixed
 
 
 def length_of(run: Run, train: TrainConfig) -> Length:
@@ -58,18 +69,24 @@ def length_of(run: Run, train: TrainConfig) -> Length:
     return Length(last, *_crossings(run, last), epochs, rounds, validations)
 
 
-def _crossings(run: Run, steps: int) -> tuple[int, int]:
-    """How many of the first steps silos cross at, and how many silos do in all."""
-    if run.schedule.always:
-        return 0, 0
-    silos = [int(run.schedule.across(step, run.seed, run.wire.silos).sum()) for step in range(steps)]
-    return sum(count > 0 for count in silos), sum(silos)
+def _crossings(run: Run, steps: int) -> tuple[int, int, int]:
+    """At how many of the first steps all silos cross, at how many some, and how many silos do at the latter."""
+    kinds = [run.kind_of(step) for step in range(steps)]
+    some = [step for step, kind in enumerate(kinds) if kind is Purpose.MIXED]
+    silos = sum(int(run.schedule.across(step, run.seed, run.wire.silos).sum()) for step in some)
+    return kinds.count(Purpose.CROSSING), len(some), silos
 
 
-def _shows_all(run: Run, steps: int, total: int) -> bool:
-    """Whether the first steps have both kinds of steps, those at which silos cross and others, if the run has."""
-    (here, _), (whole, _) = _crossings(run, steps), _crossings(run, total)
-    return (here > 0 or not whole) and (here < steps or whole == total)
+def _least(run: Run, total: int) -> int:
+    """How many steps show all kinds that a run of ``total`` steps has: all silos cross, some, none."""
+    kinds = [run.kind_of(step) for step in range(total)]
+    return 1 + max((kinds.index(kind) for kind in set(kinds)), default=-1)
+
+
+def _everybody(run: Run, total: int) -> int:
+    """How many steps, of ``MOST``, it takes until as many silos have crossed as there are, where some do at a time."""
+    steps = range(min(total, MOST))
+    return next((s for s in steps if _crossings(run, s)[2] >= run.wire.silos), len(steps) if run.schedule.draws else 0)
 
 
 def _ends(sync: Sync, step: int, size: int, last: int) -> bool:
@@ -80,20 +97,20 @@ def _ends(sync: Sync, step: int, size: int, last: int) -> bool:
 def shorten(run: Run, wished: int | None) -> bool:
     """Let a run stop after a few steps; returns whether a whole round fits in.
 
-    Those asked for, or else two, an epoch (its last batch is smaller) and a round, as far as ``MOST`` steps go.
+    Those asked for, or else two, an epoch (its last batch is smaller), a round, and crossings of as many silos as there
+    are, as far as ``MOST`` steps go.
     """
     size, total = run.steps_per_epoch, length_of(run, run.train).steps
     if wished is not None and wished < 1:
         raise IsthmusError(f"--trial-steps is {wished}; it must be at least 1.")
-    steps = wished or next((s for s in range(max(2, size), MOST + 1) if _ends(run.sync, s, size, total)), MOST)
-    steps = min(steps, total)
-    least = next((s for s in range(steps, total + 1) if _shows_all(run, s, total)), total)
-    if wished is not None and least > steps:
+    least = _least(run, total)
+    if wished is not None and least > wished:
         raise IsthmusError(
-            f"--trial-steps is {wished}, but the schedule has steps of two kinds, and the first {steps} are of one; "
+            f"--trial-steps is {wished}, but the first {wished} steps are not of all kinds that the schedule has; "
             f"give at least {least}."
         )
-    steps = least
+    fits = next((s for s in range(max(2, size), MOST + 1) if _ends(run.sync, s, size, total)), MOST)
+    steps = min(wished or max(fits, least, _everybody(run, total)), total)
     run.train = replace(run.train, steps=steps, epochs=0, patience=0)
     run.epochs = run.train.total_epochs(size)
     return any(_ends(run.sync, step, size, total) for step in range(1, steps + 1))

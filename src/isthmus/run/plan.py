@@ -22,7 +22,7 @@ from isthmus.run.trial import ByPurpose, Stopwatch
 from isthmus.state import Run
 from isthmus.train import train
 from isthmus.wire.base import LocalWire
-from isthmus.wire.ledger import SERVER_NAME, Kind, Ledger, Purpose
+from isthmus.wire.ledger import SERVER_NAME, STEPS, Kind, Ledger, Purpose
 
 Sizes = dict[tuple[str, str], float]  # bytes by purpose and kind
 # How many of these leave depends on which nodes were drawn.
@@ -71,7 +71,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     length, trial = length_of(run, config.train), length_of(run, run.train)
     silo_sizes(run)  # what the end of a run tells, and sends
     run.exchange.notes(run)
-    releases.scale(length.over(trial))
+    releases.scale(length.rows_over(trial))
     losses = row_losses(run)
     sizes = _bytes(wire.ledger, length, trial)
     return Plan(
@@ -79,7 +79,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
         trial,
         {part: _of_part(sizes, purposes) for part, purposes in PARTS.items()},
         [kind for kind in _SAMPLED if _draws(run) and _in_training(kind, sizes)],
-        _times(config, wire.ledger, length, trial, watch),
+        _times(config, wire.ledger, length.over(trial), sizes, watch.whole(length)),
         _epsilon(run, losses, length, trial, sizes),
         [*_notes(config, run, round_fits, sizes), *run.federation.notes],
     )
@@ -91,13 +91,12 @@ def _draws(run: Run) -> bool:
 
 
 def _bytes(ledger: Ledger, length: Length, trial: Length) -> Sizes:
-    """Bytes of the whole run; what silos exchange at a crossing goes by how many cross."""
-    factors, silos = length.over(trial), length.crossers / max(trial.crossers, 1)
+    """Bytes of the whole run."""
+    often, rows = length.over(trial), length.rows_over(trial)
     sizes: Sizes = {}
     for line in ledger.table().group_by(["purpose", "kind"]).aggregate([("bytes", "sum")]).to_pylist():
-        by_silos = line["purpose"] == Purpose.CROSSING and line["kind"] != Kind.GRADIENTS
-        factor = silos if by_silos else factors[line["purpose"]]
-        sizes[line["purpose"], line["kind"]] = line["bytes_sum"] * factor
+        factors = rows if line["kind"] in _SAMPLED else often
+        sizes[line["purpose"], line["kind"]] = line["bytes_sum"] * factors[line["purpose"]]
     return sizes
 
 
@@ -111,16 +110,21 @@ def _of_part(sizes: Sizes, purposes: tuple[Purpose, ...]) -> dict[str, int]:
 
 def _in_training(kind: Kind, sizes: Sizes) -> bool:
     """Whether a kind leaves at steps or at the ends of rounds; all else is drawn alike every time."""
-    return any((purpose, kind) in sizes for purpose in (Purpose.STEP, Purpose.CROSSING, Purpose.ROUND))
+    return any((purpose, kind) in sizes for purpose in (*STEPS, Purpose.ROUND))
 
 
-def _times(config: RunConfig, ledger: Ledger, length: Length, trial: Length, watch: Stopwatch) -> dict[str, Any]:
+def _times(
+    config: RunConfig, ledger: Ledger, often: Mapping[Purpose, float], sizes: Sizes, computing: float
+) -> dict[str, Any]:
     """The ``link`` table; trips of a message that grows with the steps of an epoch come once an epoch all the same."""
-    factors = length.over(trial)
-    trips = {**factors, Purpose.LOSSES: factors[Purpose.ORDER]}
+    trips = {**often, Purpose.LOSSES: often[Purpose.ORDER]}
     found = {} if config.method.merged else used(phases(ledger.table(), ledger.leg_table()), "purpose")
-    usage = {purpose: use.times(factors[purpose], trips[purpose]) for purpose, use in found.items()}
-    return link_times(config.link, usage, watch.whole(length))
+    whole = {purpose: sum(size for (of, _), size in sizes.items() if of == purpose) for purpose in found}
+    usage = {
+        purpose: use.times(whole[purpose] / use.bytes if use.bytes else 0.0, trips[purpose])
+        for purpose, use in found.items()
+    }
+    return link_times(config.link, usage, computing)
 
 
 def _epsilon(
@@ -133,7 +137,7 @@ def _epsilon(
     found: dict[str, float | str] = dict.fromkeys((kind for _, kind in sizes), math.inf)
     for kind, numbers in losses.items():
         found[kind] = float(numbers[:, NAMES.index("epsilon 100")].max())
-        at_steps = any((purpose, kind) in sizes for purpose in (Purpose.STEP, Purpose.CROSSING))
+        at_steps = any((purpose, kind) in sizes for purpose in STEPS)
         if at_steps and trial.steps < min(run.steps_per_epoch, length.steps):
             found[kind] = f"unknown: {trial.steps} trial steps do not show how often a node leaves in an epoch"
     for kind in (Kind.PARAMETERS, Kind.GRADIENTS):

@@ -64,13 +64,15 @@ def write_releases(run: Run, last: dict[str, Tensor], folder: Path) -> None:
     (folder / "audit.json").unlink(missing_ok=True)  # of an earlier end of this run
     releases, parts, rows = run.wire.releases, [], {}
     silo, node = _names(run)
+    names, numbers = ("silo", "node", "kind"), ("layer", "releases")
+    columns = pa.schema([*((name, pa.string()) for name in names), *((name, pa.int64()) for name in numbers)])
     for kind in ROWS:
         for layer in releases.layers(kind):
             counts = releases.get(COUNTS, kind, layer).cpu()
             at = (counts > 0).nonzero().flatten()
             fixed = {"kind": [kind.value] * len(at), "layer": [layer] * len(at)}
             here = {"silo": [silo[i] for i in at.tolist()], "node": [node[i] for i in at.tolist()]}
-            parts.append(pa.table({**here, **fixed, "releases": counts[at].tolist()}))
+            parts.append(pa.table({**here, **fixed, "releases": counts[at].tolist()}, schema=columns))
             if kind == Kind.EMBEDDINGS:
                 rows[f"{kind.value}/{layer}"] = releases.get(LEFT, kind, layer).cpu()[at].contiguous()
     if parts:

@@ -14,7 +14,7 @@ from torch import Tensor
 from isthmus.run.length import Length
 from isthmus.state import Run
 from isthmus.train import Watcher
-from isthmus.wire.ledger import Kind, Ledger, Purpose
+from isthmus.wire.ledger import STEPS, Kind, Ledger, Purpose
 from isthmus.wire.releases import COUNTS, Releases
 
 
@@ -51,8 +51,7 @@ class ByPurpose(Releases):
 class Stopwatch(Watcher):
     """Seconds of every step and of every validation, as measured."""
 
-    steps: list[float] = field(default_factory=list)
-    crossings: list[float] = field(default_factory=list)  # steps at which a schedule lets silos cross
+    steps: dict[Purpose, list[float]] = field(default_factory=lambda: {kind: [] for kind in STEPS})
     validations: list[float] = field(default_factory=list)
     mark: float = field(default_factory=time.perf_counter)
 
@@ -62,7 +61,7 @@ class Stopwatch(Watcher):
 
     def on_step(self, run: Run, loss: float) -> None:
         """A step has ended."""
-        (self.crossings if run.crosses(run.step - 1) else self.steps).append(self._lap())
+        self.steps[run.kind_of(run.step - 1)].append(self._lap())
 
     def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
         """An epoch has ended, with a validation or without."""
@@ -71,6 +70,6 @@ class Stopwatch(Watcher):
 
     def whole(self, length: Length) -> float:
         """Seconds of a whole run; the first step of a kind, which warms up, is left out where there are others."""
-        often = (length.steps - length.crossings, length.crossings, length.validations)
-        laps = (self.steps[1:] or self.steps, self.crossings[1:] or self.crossings, self.validations)
+        often = (length.rests, length.crossings, length.mixed, length.validations)
+        laps = (*(each[1:] or each for each in self.steps.values()), self.validations)
         return sum(fmean(lap or [0.0]) * count for lap, count in zip(laps, often, strict=True))

@@ -27,7 +27,7 @@ class Pool:
 
     def all(self, weights: Tensor) -> Seeds:
         """Everything in one batch."""
-        slots = torch.arange(len(self.index))
+        slots = torch.arange(len(self.index), device=self.index.device)
         return Seeds(self.index, slots, self.ptr, int(self.counts.sum()), weights, self.share)
 
 

@@ -45,7 +45,8 @@ class Purpose(StrEnum):
     SETUP = "setup"  # the handshake, and what is agreed before the first step
     ORDER = "order"  # who learns from which seed at which step, once an epoch
     STEP = "step"
-    CROSSING = "crossing"  # a step at which some silos cross the boundary, where a schedule lets them rest at others
+    CROSSING = "crossing"  # a step at which all silos cross the boundary, where a schedule lets them rest at others
+    MIXED = "mixed"  # a step at which some silos cross, in a pass of their own, and the others do not
     ROUND = "round"  # the end of a round of local training
     VALIDATION = "validation"  # scores that a model is selected by
     LOSSES = "losses"  # silos tell the losses of an epoch's steps
@@ -53,6 +54,7 @@ class Purpose(StrEnum):
 
 
 KINDS, PURPOSES = tuple(Kind), tuple(Purpose)
+STEPS = (Purpose.STEP, Purpose.CROSSING, Purpose.MIXED)
 COLUMNS = ("epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes")
 LEG_COLUMNS = ("epoch", "step", "purpose", "legs")
 _KIND, _EVENT, _BYTES = COLUMNS.index("kind"), COLUMNS.index("event"), COLUMNS.index("bytes")
