@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from isthmus.reproduce.catalogue import STUDIES, get
+from isthmus.reproduce.page import study_page
 from isthmus.reproduce.plan import Wish, make_plan
+from isthmus.reproduce.results import Cell, Findings, Line, as_csv
 from isthmus.reproduce.study import Value
 from isthmus.reproduce.swift import CROSSING, EXCHANGED, TIME, TRAFFIC, VALID, columns, emulated, reached
+from isthmus.reproduce.text import study_tables
 from tests.command import succeed
 
 NAMES = [name for name in STUDIES if name.startswith("swift-")]
@@ -63,6 +67,24 @@ def test_traffic_and_time_are_those_of_the_first_validation_that_reaches_the_tar
     assert emulated(METRICS) == pytest.approx([3 + 1 + 0.2, 10 + 3 + 0.5])
     assert read(METRICS, 75.0) == {CROSSING: 2.5, TRAFFIC: 4.0, EXCHANGED: 1.0, TIME: pytest.approx(13.5), VALID: 75.0}
     assert read(METRICS, 80.0) == {CROSSING: 2.5, TRAFFIC: None, EXCHANGED: None, TIME: None, VALID: 75.0}
+
+
+def test_a_mean_says_how_many_seeds_reached_the_target() -> None:
+    cells = {column.label: Cell(None, None, None, 0, 3) for column in get("swift-cora").columns}
+    cells |= {TRAFFIC: Cell(None, Value(2881.4, 9.0), None, 2, 1), VALID: Cell(None, Value(78.25, 0.5), None, 3)}
+    study = get("swift-cora")
+    findings = Findings(
+        study, (Line(study.rows[0], cells, (0, 1, 2), 1.0),), {"seeds": 3, "command": "", "hardware": []}
+    )
+    lines = {line["column"]: line for line in csv.DictReader(as_csv(findings).splitlines())}
+    assert {name: line["seeds"] for name, line in lines.items()} == {
+        CROSSING: "0", TRAFFIC: "2", EXCHANGED: "0", TIME: "0", VALID: "3"
+    }  # fmt: skip
+    console = Console(width=80)
+    with console.capture() as said:
+        console.print(*study_tables(findings))
+    assert "2,881 (2/3)" in said.get() and "78.25 ± 0.50 │" in said.get()
+    assert "2,881 (2/3)" in study_page(findings)
 
 
 def test_the_surface_has_rows_of_equal_shares() -> None:

@@ -6,7 +6,7 @@ from html import escape
 
 from isthmus.reproduce.plots import beside
 from isthmus.reproduce.results import Cell, Findings, Line
-from isthmus.reproduce.text import difference_text, tone, tuning_lines, value_text
+from isthmus.reproduce.text import difference_text, mean_text, tone, tuning_lines, value_text
 from isthmus.reproduce.tuning import as_records, settings_text
 from isthmus.run import page
 from isthmus.run.text import count_text, duration
@@ -88,14 +88,14 @@ def _columns(findings: Findings) -> str:
     ours: list[page.Line] = [[line.row.label, *(_ours(line.cells[name]) for name in names)] for line in findings.lines]
     judged = [line for line in findings.lines if line.row.paper]
     apart: list[page.Line] = [[line.row.label, *(_difference(line.cells[name]) for name in names)] for line in judged]
-    tables = page.table(["Ours", *names], ours, "Mean over seeds; the paper's value shows on hover.")
+    note = "Mean over seeds; (2/3): of two of three, where others have no value. The paper's value shows on hover."
+    tables = page.table(["Ours", *names], ours, note)
     tables += page.table(["Ours − paper", *names], apart) if apart else ""
     return f"<h2>Column by column</h2>{tables}"
 
 
 def _ours(cell: Cell) -> page.Cell:
-    text = "–" if cell.ours is None else f"{cell.ours.mean:.2f}"
-    return page.Cell(text, hint=f"ours {value_text(cell.ours)}, paper {value_text(cell.paper)}")
+    return page.Cell(mean_text(cell), hint=f"ours {value_text(cell.ours)}, paper {value_text(cell.paper)}")
 
 
 def _tuning(findings: Findings) -> str:

@@ -21,11 +21,16 @@ FIELDS = ("row", "column", "paper", "paper_std", "ours", "ours_std", "difference
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of the table: the paper's, ours over ``seeds`` runs, and ours with all predictions pooled."""
+    """One number of the table: the paper's, ours over ``seeds`` of the runs, and ours with all predictions pooled.
+
+    ``missing`` runs have no such number: a target that they did not reach, a score that is not defined.
+    """
 
     paper: Value | None
     ours: Value | None
     pooled: float | None
+    seeds: int = 0
+    missing: int = 0
 
     @property
     def difference(self) -> float | None:
@@ -97,7 +102,8 @@ def _cell(row: Row, column: Column, found: Sequence[Metrics]) -> Cell:
     ours = [value for metrics in found if (value := column.read(metrics)) is not None]
     pooled = [value for metrics in found if (value := column.pooled(metrics)) is not None]
     mean = Value(fmean(ours), stdev(ours) if len(ours) > 1 else None) if ours else None
-    return Cell(row.paper.get(column.label), mean, fmean(pooled) if pooled else None)
+    sizes = len(ours), len(found) - len(ours)
+    return Cell(row.paper.get(column.label), mean, fmean(pooled) if pooled else None, *sizes)
 
 
 def _where(jobs: Sequence[Job]) -> dict[str, Any]:
@@ -114,7 +120,7 @@ def as_csv(findings: Findings) -> str:
     writer.writeheader()
     for line in findings.lines:
         for name, cell in line.cells.items():
-            writer.writerow({"row": line.row.label, "column": name, "seeds": len(line.seeds), **_numbers(cell)})
+            writer.writerow({"row": line.row.label, "column": name, "seeds": cell.seeds, **_numbers(cell)})
     return out.getvalue()
 
 

@@ -105,8 +105,8 @@ class Study:
 
     ``measure`` says what the numbers are. ``base`` is the recipe that all rows share. ``silos`` is the number that the
     paper's values hold for; None where each row has its own. ``close``: rows nearer than this in the paper are ties.
-    ``tuning`` is the stage before, where rows choose settings. ``figure`` draws more of the findings for the page.
-    ``quick`` is the same study on a small scale.
+    ``tuning`` is the stage before, where rows choose settings. ``figure`` draws more of the findings for the page;
+    ``beside`` are columns that the terminal shows too. ``quick`` is the same study on a small scale.
     """
 
     name: str
@@ -123,6 +123,7 @@ class Study:
     notes: tuple[str, ...] = ()
     tuning: Tuning | None = None
     figure: Callable[[Any], str] | None = None
+    beside: tuple[str, ...] = ()
     quick: Study | None = None
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.reproduce.results import Findings
+from isthmus.reproduce.results import Cell, Findings
 from isthmus.reproduce.study import Value
 from isthmus.reproduce.tuning import Tuned, settings_text
 from isthmus.run.text import count_text
@@ -21,6 +21,18 @@ def value_text(value: Value | None) -> str:
     return f"{value.mean:.2f}" + (f" ± {value.std:.2f}" if value.std is not None else "")
 
 
+def mean_text(cell: Cell) -> str:
+    """Our mean, and of how many runs where some have none: ``2,881 (2/3)``."""
+    if cell.ours is None:
+        return "–"
+    mean = cell.ours.mean
+    return (f"{mean:,.0f}" if abs(mean) >= 1000 else f"{mean:.2f}") + _some(cell)
+
+
+def _some(cell: Cell) -> str:
+    return f" ({cell.seeds}/{cell.seeds + cell.missing})" if cell.ours and cell.missing else ""
+
+
 def difference_text(value: float | None) -> str:
     """A difference with its sign."""
     return "–" if value is None else f"{value:+.2f}".replace("-", "−")
@@ -32,8 +44,22 @@ def tone(value: float | None) -> str:
 
 
 def study_tables(findings: Findings) -> list[Table]:
-    """The study's table and, where rows were tuned, what they chose."""
-    return [study_table(findings)] + ([tuning_table(findings.tuned)] if findings.tuned else [])
+    """The study's table; where it has more columns to show, these; where rows were tuned, what they chose."""
+    more = [_beside(findings)] if findings.study.beside else []
+    return [study_table(findings), *more, *([tuning_table(findings.tuned)] if findings.tuned else [])]
+
+
+def _beside(findings: Findings) -> Table:
+    """Our means of other columns."""
+    table = Table(caption_justify="left")
+    if any(_some(line.cells[name]) for line in findings.lines for name in findings.study.beside):
+        table.caption = "(2/3): the mean of two of three seeds; the others have no value."
+    table.add_column("ours", no_wrap=True)
+    for name in findings.study.beside:
+        table.add_column(name, justify="right", min_width=11)
+    for line in findings.lines:
+        table.add_row(Text(line.row.label), *(mean_text(line.cells[name]) for name in findings.study.beside))
+    return table
 
 
 def tuning_table(tuned: Tuned) -> Table:
@@ -72,7 +98,7 @@ def study_table(findings: Findings) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for line in findings.lines:
         cell = findings.headline(line)
-        ours = value_text(cell.ours)
+        ours = value_text(cell.ours) + _some(cell)
         ours = ours if cell.ours is None or len(line.seeds) == findings.facts["seeds"] else f"{ours} (unfinished)"
         table.add_row(
             Text(line.row.label),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
 
 from isthmus.errors import IsthmusError
 from isthmus.graph.graph import VALID
 from isthmus.settings import TrainConfig
 from isthmus.state import Run
 from isthmus.sync.base import Sync
-from isthmus.wire.ledger import Purpose
+from isthmus.wire.ledger import STEPS, Purpose
 
 MOST = 64  # trial steps, where nobody asks for more
 
@@ -21,10 +24,10 @@ class Length:
     steps: int = 0
     crossings: int = 0  # steps at which a schedule lets all silos cross; 0 where they always do
     mixed: int = 0  # steps at which it lets some
-    crossers: int = 0  # and silos at all of these
     epochs: int = 0
     rounds: int = 0
     validations: int = 0
+    seeds: dict[Purpose, float] = field(default_factory=dict)  # at steps of each kind, of the silos that cross there
 
     def over(self, part: Length) -> dict[Purpose, float]:
         """For each purpose of the ledger, how much more often a run has it than a part of the run."""
@@ -41,8 +44,14 @@ class Length:
         return {Purpose.SETUP: 1.0, **ratios, Purpose.END: 1.0}
 
     def rows_over(self, part: Length) -> dict[Purpose, float]:
-        """The same for what is drawn for a silo's seeds: at mixed steps it goes by the silos that cross."""
-        return {**self.over(part), Purpose.MIXED: self.crossers / part.crossers if part.crossers else 0.0}
+        """The same for what is drawn around seeds: at steps it goes by how many of them there are."""
+        steps = {kind: seeds / part.seeds[kind] if part.seeds.get(kind) else 0.0 for kind, seeds in self.seeds.items()}
+        return {**self.over(part), **steps}
+
+    @property
+    def crosses(self) -> int:
+        """Steps at which silos cross; without a schedule all."""
+        return self.crossings + self.mixed or self.steps
 
     @property
     def rests(self) -> int:
@@ -66,15 +75,21 @@ def length_of(run: Run, train: TrainConfig) -> Length:
         due |= scored and (epoch % train.evaluate_every == 0 or epoch == epochs)
         if ends and due:
             validations, due = validations + 1, False
-    return Length(last, *_crossings(run, last), epochs, rounds, validations)
+    kinds = [run.kind_of(step) for step in range(last)]
+    seeds = dict.fromkeys(STEPS, 0.0)
+    for step, kind in enumerate(kinds):
+        seeds[kind] += float(_seeds(run, step, kind).sum())
+    often = kinds.count(Purpose.CROSSING), kinds.count(Purpose.MIXED)
+    return Length(last, *often, epochs, rounds, validations, seeds)
 
 
-def _crossings(run: Run, steps: int) -> tuple[int, int, int]:
-    """At how many of the first steps all silos cross, at how many some, and how many silos do at the latter."""
-    kinds = [run.kind_of(step) for step in range(steps)]
-    some = [step for step, kind in enumerate(kinds) if kind is Purpose.MIXED]
-    silos = sum(int(run.schedule.across(step, run.seed, run.wire.silos).sum()) for step in some)
-    return kinds.count(Purpose.CROSSING), len(some), silos
+def _seeds(run: Run, step: int, kind: Purpose) -> Tensor:
+    """Seeds for which something may cross at a step: [silos]; a step of the server counts as one."""
+    if not run.exchange.trains_across:
+        return torch.ones(1)
+    pool, size = run.train_pool, run.train.batch
+    seeds = run.order.seeds_of(pool, size, step % run.steps_per_epoch) if size else pool.counts
+    return seeds[run.schedule.across(step, run.seed, run.wire.silos)] if kind is Purpose.MIXED else seeds
 
 
 def _least(run: Run, total: int) -> int:
@@ -84,9 +99,16 @@ def _least(run: Run, total: int) -> int:
 
 
 def _everybody(run: Run, total: int) -> int:
-    """How many steps, of ``MOST``, it takes until as many silos have crossed as there are, where some do at a time."""
-    steps = range(min(total, MOST))
-    return next((s for s in steps if _crossings(run, s)[2] >= run.wire.silos), len(steps) if run.schedule.draws else 0)
+    """How many steps, of ``MOST``, until twice as many silos have crossed as there are, where some do at a time."""
+    if not run.schedule.draws:
+        return 0
+    crossed = 0
+    for step in range(min(total, MOST)):
+        some = run.kind_of(step) is Purpose.MIXED
+        crossed += int(run.schedule.across(step, run.seed, run.wire.silos).sum()) if some else 0
+        if crossed >= 2 * run.wire.silos:
+            return step + 1
+    return min(total, MOST)
 
 
 def _ends(sync: Sync, step: int, size: int, last: int) -> bool:
@@ -97,8 +119,8 @@ def _ends(sync: Sync, step: int, size: int, last: int) -> bool:
 def shorten(run: Run, wished: int | None) -> bool:
     """Let a run stop after a few steps; returns whether a whole round fits in.
 
-    Those asked for, or else two, an epoch (its last batch is smaller), a round, and crossings of as many silos as there
-    are, as far as ``MOST`` steps go.
+    Those asked for, or else two, an epoch (its last batch is smaller), a round, and two crossings of every silo
+    on average, as far as ``MOST`` steps go.
     """
     size, total = run.steps_per_epoch, length_of(run, run.train).steps
     if wished is not None and wished < 1:

@@ -18,6 +18,7 @@ from isthmus.run.leave import silo_sizes
 from isthmus.run.length import Length, length_of, shorten
 from isthmus.run.link import PARTS, link_times, phases, used
 from isthmus.run.released import row_losses
+from isthmus.run.text import count_text
 from isthmus.run.trial import ByPurpose, Stopwatch
 from isthmus.state import Run
 from isthmus.train import train
@@ -52,7 +53,8 @@ class Plan:
         """The plan as JSON; ``bytes`` and ``link`` have the keys of ``metrics.json``."""
         rest = {key: value for key, value in asdict(self).items() if key not in ("length", "trial")}
         total = {"total": sum(self.by_kind.values()), **self.by_kind}
-        return {**asdict(self.length), "trial_steps": self.trial.steps, **rest, "bytes": total}
+        length = {key: value for key, value in asdict(self.length).items() if key != "seeds"}
+        return {**length, "trial_steps": self.trial.steps, **rest, "bytes": total}
 
 
 def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
@@ -138,8 +140,9 @@ def _epsilon(
     for kind, numbers in losses.items():
         found[kind] = float(numbers[:, NAMES.index("epsilon 100")].max())
         at_steps = any((purpose, kind) in sizes for purpose in STEPS)
-        if at_steps and trial.steps < min(run.steps_per_epoch, length.steps):
-            found[kind] = f"unknown: {trial.steps} trial steps do not show how often a node leaves in an epoch"
+        if at_steps and trial.crosses < min(run.steps_per_epoch, length.crosses):
+            what = count_text(trial.crosses, "trial step") + ("" if run.schedule.always else " across the boundary")
+            found[kind] = f"unknown: {what} do not show how often a node leaves in an epoch"
     for kind in (Kind.PARAMETERS, Kind.GRADIENTS):
         if kind in found and protect.bounds(kind)[1]:
             found[kind] = silo_loss(_times_up(run.wire.ledger, kind, length.over(trial)), kind, protect)

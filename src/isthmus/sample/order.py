@@ -53,14 +53,18 @@ class Local:
             rank[first:last][shuffled] = torch.arange(last - first, device=rank.device)
         return rank
 
+    def seeds_of(self, pool: Pool, size: int, step: int) -> Tensor:
+        """Seeds of each silo at a step of an epoch: [all silos]."""
+        return (pool.counts - step * size).clamp(0, size)
+
     def seeds_per_step(self, pool: Pool, size: int) -> list[int]:
         """Seeds of the whole federation at each step."""
         steps = -(-int(pool.counts.max()) // size)
-        return [int((pool.counts - t * size).clamp(0, size).sum()) for t in range(steps)]
+        return [int(self.seeds_of(pool, size, step).sum()) for step in range(steps)]
 
     def seed_weights(self, pool: Pool, size: int, step: int) -> Tensor:
         """The weight of one seed of each silo in a joint loss; by nodes it counts however few are left."""
-        left = (pool.counts - step * size).clamp(0, size)
+        left = self.seeds_of(pool, size, step)
         share = WEIGHTS[self.weights](pool.counts, left).double()
         return share / share.sum().clamp(min=1) / left.clamp(min=1)
 
@@ -80,6 +84,11 @@ class Joint:
             answer = {(SERVER, silo): part for silo, part in enumerate(ranks.split(sizes))}
         back = wire.post(Kind.ORDER, answer)
         return torch.cat([back[SERVER, silo] for silo in wire.mine]).to(pool.index.device)
+
+    def seeds_of(self, pool: Pool, size: int, step: int) -> Tensor:
+        """Seeds of each silo at a step of an epoch, on average: [all silos]."""
+        total = int(pool.counts.sum())
+        return pool.counts.double() * (min(size, total - step * size) / max(total, 1))
 
     def seeds_per_step(self, pool: Pool, size: int) -> list[int]:
         """Seeds of the whole federation at each step."""
