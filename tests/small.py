@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from isthmus import methods
 from isthmus.federation import open_federation
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
-from isthmus.graph.silo import merge, split_graph
+from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.nn.model import MODELS
 from isthmus.protect.noise import Noise, secrets_from_seed
 from isthmus.settings import TrainConfig
@@ -52,11 +53,20 @@ def owners(silos: int, nodes: int = 30) -> Tensor:
     return torch.randint(0, silos, (nodes,), generator=torch.Generator().manual_seed(silos))
 
 
-def run_method(
+def without_edges(silo: Silo, keep: Tensor) -> Silo:
+    """The silo with those edges alone that ``keep`` [edges] marks."""
+    fields = {name: getattr(silo, name)[keep] for name in ("edge_attr", "edge_time")}
+    return replace(silo, edge_index=silo.edge_index[:, keep], **fields)
+
+
+def run_method(name: str, graph: Graph, owner: Tensor, silos: int, *given: Any, **options: Any) -> Result:
+    """Split the graph and train; ``given`` and ``options`` are those of ``run_parts``."""
+    return run_parts(name, split_graph(graph, owner, silos), *given, **options)
+
+
+def run_parts(
     name: str,
-    graph: Graph,
-    owner: Tensor,
-    silos: int,
+    parts: list[Silo],
     model: str = "sage",
     options: dict[str, dict[str, object]] | None = None,
     dtype: torch.dtype = torch.float64,
@@ -68,7 +78,6 @@ def run_method(
 ) -> Result:
     """Train for a few steps, dropout on, with every silo of the wire's host."""
     method = methods.adjust(methods.get(name), options or {})
-    parts = split_graph(graph, owner, silos)
     parts = [merge(parts)] if method.merged else parts
     wire = wire or LocalWire(len(parts))
     wire.protect, wire.noise = method.protect, Noise(secrets_from_seed(seed, wire.mine))

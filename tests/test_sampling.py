@@ -10,7 +10,7 @@ from isthmus.exchange.base import Exchange
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import Stack, build_stack
 from isthmus.sample.batches import Batcher
-from isthmus.sample.neighbours import Sample, Sampler, spread
+from isthmus.sample.neighbours import Draws, Sample, Sampler, spread
 from isthmus.sample.order import Joint, Local, Pool, draw_batches, rule_of
 from isthmus.wire.base import LocalWire
 from tests.small import small_graph
@@ -37,7 +37,7 @@ def test_the_same_sample_for_any_placement(seed: int, step: int, silos: int, fan
     found = []
     for stack in (one, many):
         roots = torch.isin(stack.keys, keys).nonzero().flatten()
-        sample = Sampler(stack, (fanout, fanout), seed, directed=True).sample(roots, step)
+        sample = Sampler(stack, (fanout, fanout), Draws(seed), directed=True).sample(roots, step)
         depth = dict(zip(stack.keys[sample.rows].tolist(), sample.depth.tolist(), strict=True))
         found.append((sampled_edges(stack, sample), depth))
     assert found[0] == found[1]
@@ -48,7 +48,7 @@ def test_fanout_is_respected_and_all_edges_are_taken_where_it_suffices() -> None
     stack = stack_of(graph, torch.zeros(20, dtype=torch.int64), 1)
     roots = torch.arange(20)
     for fanout in (1, 3, -1):
-        sample = Sampler(stack, (fanout,), 0, directed=False).sample(roots, 0)
+        sample = Sampler(stack, (fanout,), Draws(0), directed=False).sample(roots, 0)
         taken = torch.bincount(stack.ends[1][stack.incoming.edge[sample.incoming]], minlength=20)
         limit = stack.incoming.degree if fanout < 0 else stack.incoming.degree.clamp(max=fanout)
         assert torch.equal(taken, limit)
@@ -59,12 +59,26 @@ def test_every_neighbour_is_equally_likely() -> None:
     stack = stack_of(graph, torch.zeros(20, dtype=torch.int64), 1)
     hub = int(stack.incoming.degree.argmax())
     degree, counts = int(stack.incoming.degree[hub]), torch.zeros(stack.ends.shape[1])
-    sampler = Sampler(stack, (3,), 0, directed=False)
+    sampler = Sampler(stack, (3,), Draws(0), directed=False)
     for step in range(3000):
         counts[stack.incoming.edge[sampler.sample(torch.tensor([hub]), step).incoming]] += 1
     seen = counts[counts > 0]
     assert len(seen) == degree
     assert chisquare(seen.numpy()).pvalue > 1e-4
+
+
+def test_neighbours_that_are_not_drawn_again_stay_the_same() -> None:
+    stack = stack_of(small_graph(20, 200), torch.zeros(20, dtype=torch.int64), 1)
+    roots = torch.arange(10)
+
+    def drawn(anew: bool, fanout: int, step: int, purpose: str) -> set[int]:
+        return set(
+            Sampler(stack, (fanout,), Draws(0, anew), directed=False).sample(roots, step, purpose).incoming.tolist()
+        )
+
+    first = drawn(False, 3, 0, "train")
+    assert first == drawn(False, 3, 7, "valid") and first < drawn(False, 5, 1, "train")
+    assert first != drawn(True, 3, 0, "train") != drawn(True, 3, 1, "train")
 
 
 @given(seed=st.integers(0, 99), silos=st.integers(1, 4))
@@ -79,7 +93,7 @@ def test_blocks_of_full_neighbourhoods_hold_every_edge_into_their_targets(seed: 
         tuple(stack.segments(stack.owned.nonzero().flatten()[::3].contiguous())),
         torch.tensor([1]),
     )
-    sample = Sampler(stack, (-1, -1), seed, directed=False).sample(pool.index, 0)
+    sample = Sampler(stack, (-1, -1), Draws(seed), directed=False).sample(pool.index, 0)
     batch = batcher.sampled(pool.all(torch.ones(1)), sample, 0)
     for block in batch.blocks:
         assert torch.equal(block.count, block.dst_degree)

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError
+from isthmus.exchange.server import REDRAWN
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph
+from isthmus.graph.silo import split_graph
 from isthmus.run.released import write_releases
 from isthmus.schedule import Schedule, Shrinking
 from isthmus.train import Result
 from isthmus.wire.base import LocalWire
-from tests.small import assert_same, losses, owners, run_method, small_graph
+from tests.small import assert_same, losses, owners, run_method, run_parts, small_graph, without_edges
 
 BATCHES = [{}, {"batch": 4, "fanout": (2,), "epochs": 2}]
 ids = ["full", "sampled"]
@@ -35,6 +37,17 @@ def test_a_step_of_all_silos_is_centralised(model: str, silos: int, training: di
         "fedgnn-g", graph, owners(silos), silos, name, JOINT, model_options=options, batches="joint", **training
     )
     assert_same(together, swift)
+
+
+def test_neighbours_drawn_once_are_those_of_centralised_training() -> None:
+    graph, training = small_graph(30, 140), {"batch": 4, "fanout": (2,), "epochs": 2, "redraw": False}
+    together = run_method("centralised", graph, owners(3), 3, **training)
+    swift = run_method("fedgnn-g", graph, owners(3), 3, options=JOINT, batches="joint", **training)
+    assert_same(together, swift)
+    again = run_method("fedgnn-g", graph, owners(3), 3, options=JOINT, batches="joint", **{**training, "redraw": True})
+    assert losses(again) != losses(swift)
+    assert REDRAWN in again.run.exchange.notes(again.run)
+    assert REDRAWN not in swift.run.exchange.notes(swift.run)
 
 
 def test_without_adjoints_logits_are_centralised_and_gradients_are_not() -> None:
@@ -226,6 +239,22 @@ def test_a_layer_at_which_no_row_left_is_written_down_too(tmp_path: Path) -> Non
     write_releases(result.run, result.last, tmp_path)
     lines = pq.read_table(tmp_path / "releases.parquet").to_pylist()
     assert {(line["layer"], line["node"]) for line in lines if line["kind"] == "partials"} == {(0, str(graph.ids[2]))}
+
+
+@pytest.mark.parametrize("training", [{}, {**LOCAL, "fanout": (-1,)}], ids=ids)
+def test_edges_that_one_side_does_not_list_are_in_no_aggregate(training: dict) -> None:
+    """As if the other side did not list them either."""
+    whole = split_graph(small_graph(30, 140), owners(3), 3)
+    cross = whole[0].crosses.nonzero().flatten()
+    keep = torch.ones(len(whole[0].crosses), dtype=torch.bool)
+    keep[cross[::2]] = False
+    one_sided = [without_edges(whole[0], keep), *whole[1:]]
+    gone = whole[0].edge_keys[~keep]
+    neither = [without_edges(silo, ~(silo.crosses & torch.isin(silo.edge_keys, gone))) for silo in whole]
+    runs = [run_parts("fedgnn-g", parts, **training) for parts in (one_sided, neither, whole)]
+    assert losses(runs[0]) == pytest.approx(losses(runs[1]), rel=1e-12)
+    assert losses(runs[0]) != pytest.approx(losses(runs[2]), rel=1e-3)
+    assert any("in no aggregate" in note for note in runs[0].run.federation.notes)
 
 
 def test_both_legs_use_the_number_format_of_the_wire() -> None:

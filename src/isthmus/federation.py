@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
+from torch import Tensor
+
 from isthmus.errors import IsthmusError
 from isthmus.graph.agree import Moments, scale_features
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, Schema
@@ -21,6 +24,7 @@ class Federation:
     wire: Wire
     silos: list[Silo]
     plan: HaloPlan
+    alone: Tensor  # [edges of my silos, end to end] bool: cross edges that the other silo does not list
     moments: Moments = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -57,8 +61,9 @@ def open_federation(
     check_single_owner(wire, silos, seed)
     plan = plan_halo(wire, silos)
     scaled, moments = scale_features(wire, silos, scale, agreed)
-    federation = Federation(wire, scaled, plan, moments)
-    for sentence in compare_edges(wire, silos):
+    notes, alone = compare_edges(wire, silos)
+    federation = Federation(wire, scaled, plan, torch.cat(alone), moments)
+    for sentence in notes:
         federation.note(sentence)
     for silo in silos:
         if not silo.n:

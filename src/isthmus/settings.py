@@ -11,6 +11,7 @@ from isthmus.errors import IsthmusError, unknown
 class TrainConfig:
     """``batch`` 0 is full batch; ``fanout`` one number for all layers or one a layer (-1: all neighbours).
 
+    ``redraw``: neighbours are drawn anew at every step; else they are the same throughout the run.
     ``batches`` (joint, local) and ``statistics`` (own, agreed) override what the method prescribes. ``start``: what
     silos do not share starts from the same values, or from each silo's own. ``trim``: a layer computes only the rows
     that the seeds need of it; without, every sampled row at every layer. ``messages``, where edges carry the labels
@@ -28,6 +29,7 @@ class TrainConfig:
     steps: int = 0
     batch: int = 0
     fanout: tuple[int, ...] = (10,)
+    redraw: bool = True
     lr: float = 0.01
     weight_decay: float = 5e-4
     optimiser: str = "adam"

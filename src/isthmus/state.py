@@ -21,6 +21,7 @@ from isthmus.methods import Method
 from isthmus.nn.model import GNN, ModelConfig
 from isthmus.nn.sets import reset_apart
 from isthmus.sample.batches import Batch, Seeds
+from isthmus.sample.neighbours import Draws
 from isthmus.sample.order import Pool, draw_batches, rule_of
 from isthmus.select import Best
 from isthmus.settings import TrainConfig
@@ -59,6 +60,7 @@ class Run:
         self.batches = train.batches or method.batches
         self.agreed = train.agrees(self.batches)
         self.order = rule_of(self.batches, method.sync.seed_weights)
+        self.draws = Draws(seed, train.redraw)
         self.exchange = method.exchange.with_batches(self.batches)
         self.schedule, self.sync, self.objective = method.schedule, method.sync, method.objective
         self.epoch = self.step = 0

@@ -66,7 +66,7 @@ class FeatureSums(Exchange):
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Each silo expands what it knows by itself, one hop less than there are layers."""
-        return Sampler(stack, fanout[:-1], run.seed, directed)
+        return Sampler(stack, fanout[:-1], run.draws, directed)
 
     def enter(self, batch: Batch, run: Run, this: Pass) -> tuple[int, Features]:
         """The first layer, of halo rows too where their sums are known."""

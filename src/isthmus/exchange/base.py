@@ -68,7 +68,7 @@ class Exchange:
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Who expands which node; here each silo expands what it knows by itself."""
-        return Sampler(stack, fanout, run.seed, directed)
+        return Sampler(stack, fanout, run.draws, directed)
 
     def enter(self, batch: Batch, run: Run, this: Pass) -> tuple[int, Features]:
         """How many layers are ready when a pass begins, and what the next one reads: here none, embedded features."""

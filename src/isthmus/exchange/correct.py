@@ -55,7 +55,7 @@ class Corrections(ServerAggregate):
         super().begin(run)
         _check(run)
         fanout = [self.neighbours] * run.model.config.layers
-        self._sampler = JointSampler(run.stack, fanout, run.seed, False, run.wire, run.boundary)
+        self._sampler = JointSampler(run.stack, fanout, run.draws, False, run.wire, run.boundary)
 
     def step_end(self, run: Run) -> None:
         """The server's step, where the schedule has one."""

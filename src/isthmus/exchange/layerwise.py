@@ -57,7 +57,7 @@ class LayerWise(Exchange):
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Expand the sample across the boundary by asking owners."""
-        return JointSampler(stack, fanout, run.seed, directed, run.wire, run.boundary)
+        return JointSampler(stack, fanout, run.draws, directed, run.wire, run.boundary)
 
     def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
         """Fill the halo rows that this layer reads."""

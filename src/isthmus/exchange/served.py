@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus.exchange.base import Exchange, Nothing
 from isthmus.exchange.layerwise import LayerWise
 from isthmus.graph.stack import Stack
-from isthmus.sample.neighbours import Sample, Sampler
+from isthmus.sample.neighbours import Draws, Sample, Sampler
 from isthmus.wire.base import Wire
 from isthmus.wire.ledger import Kind
 from isthmus.wire.route import Asked, Boundary
@@ -39,16 +39,16 @@ class Served(LayerWise):
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Each silo samples by itself, then asks who has what."""
-        return ServedSampler(stack, fanout, run.seed, directed, run.wire, run.boundary)
+        return ServedSampler(stack, fanout, run.draws, directed, run.wire, run.boundary)
 
 
 class ServedSampler(Sampler):
     """A row is exchanged at layer l if both its owner and the silo that reads it have it within layers - l hops."""
 
     def __init__(
-        self, stack: Stack, fanout: Sequence[int], seed: int, directed: bool, wire: Wire, boundary: Boundary
+        self, stack: Stack, fanout: Sequence[int], draws: Draws, directed: bool, wire: Wire, boundary: Boundary
     ) -> None:
-        super().__init__(stack, fanout, seed, directed)
+        super().__init__(stack, fanout, draws, directed)
         self.wire, self.boundary = wire, boundary
 
     def sample(self, roots: Tensor, step: int, purpose: str = "train") -> Sample:

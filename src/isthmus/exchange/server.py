@@ -13,6 +13,7 @@ from isthmus.errors import IsthmusError
 from isthmus.exchange.base import Beyond, Exchange, need_embedding
 from isthmus.exchange.errands import Errand, columns_of, make_errand, spread, told
 from isthmus.graph.agree import agree_far_ports
+from isthmus.graph.boundary import build_edge_boundary
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
 from isthmus.nn.layer import Layer
@@ -26,6 +27,11 @@ from isthmus.wire.relay import NEUTRAL
 
 if TYPE_CHECKING:
     from isthmus.state import Run
+
+REDRAWN = (
+    "Neighbours were drawn anew at every step: whoever puts together its aggregates over different draws of the same "
+    "neighbours gets single rows out of them. train.redraw=false draws once for the run; noise helps too."
+)
 
 
 @dataclass
@@ -67,6 +73,8 @@ class ServerAggregate(Exchange):
         """Refuse what cannot be merged; agree on the ports of cross edges, which owners encode for others' targets."""
         if run.schedule.scores_across or (run.schedule.ever and self.trains_across):
             _check(run)
+        if bool(run.federation.alone.any()):
+            run.federation.note("Cross edges that only one of two silos lists are in no aggregate.")
         if run.model.config.ports:
             agree_far_ports(run.wire, run.federation.silos, run.stack)
         sampler = run.ways.across["train"].sampler
@@ -77,7 +85,8 @@ class ServerAggregate(Exchange):
 
     def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
         """Expand the sample across the boundary; the silo that asks never sees a far row."""
-        return PartialSampler(stack, fanout, run.seed, run.wire, run.boundary)
+        boundary = build_edge_boundary(run.wire, run.boundary, stack, run.federation.alone.to(run.device))
+        return PartialSampler(stack, fanout, run.draws, run.wire, boundary)
 
     def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
         """Reduce what others ask for, let the server merge, and read what it hands out."""
@@ -113,18 +122,22 @@ class ServerAggregate(Exchange):
         table[run.stack.own_line[target]] = handed
 
     def notes(self, run: Run) -> list[str]:
-        """How many of the aggregates that silos received were of a single neighbour."""
+        """How many of the aggregates that silos received were of a single neighbour, and what sets of them tell."""
         every, alone = run.wire.share(Kind.METRICS, self.state["handed"].cpu()).sum(0).tolist()
-        if self.fewest > 1:
-            return [f"Aggregates of fewer than {self.fewest} neighbours beyond the boundary were not handed out."]
-        if not alone:
-            return []
         noisy = run.wire.protect.constrain(Kind.PARTIALS, torch.zeros(1, 1)) is not None
-        noise = ", but for the noise" if noisy else ""
-        return [
-            f"{alone:,} of {every:,} aggregates that silos received, in training and to be scored, were of one "
-            f"neighbour, and so that neighbour's own row{noise}; exchange.fewest=2 withholds these."
-        ]
+        notes = []
+        if self.fewest > 1:
+            notes.append(f"Aggregates of fewer than {self.fewest} neighbours beyond the boundary were not handed out.")
+        elif alone:
+            notes.append(
+                f"{alone:,} of {every:,} aggregates that silos received, in training and to be scored, were of one "
+                f"neighbour, and so that neighbour's own row{', but for the noise' if noisy else ''}; "
+                "exchange.fewest=2 withholds these."
+            )
+        sampled = any(fanout > 0 for fanout in run.train.fanouts(run.model.config.layers))
+        if every and sampled and run.train.redraw and not noisy:
+            notes.append(REDRAWN)
+        return notes
 
     def table_bytes(self, run: Run) -> list[int]:
         """What is kept of the last aggregates of a silo's own nodes."""

@@ -33,13 +33,14 @@ def build_boundary(wire: Wire, plan: HaloPlan, stack: Stack) -> Boundary:
     )
 
 
-def build_edge_boundary(wire: Wire, boundary: Boundary, stack: Stack) -> Boundary:
+def build_edge_boundary(wire: Wire, boundary: Boundary, stack: Stack, alone: Tensor) -> Boundary:
     """The same for cross edges: those into my silos' nodes, and mirrored, those out of them into others' nodes.
 
-    Both ends know a cross edge by the same key, so that lists ordered by it mirror without a word.
+    Both ends know a cross edge by the same key, so that lists ordered by it mirror without a word. Edges that a silo
+    lists ``alone`` [edges] have no place in them.
     """
     inward, outward = (
-        (stack.owned[stack.ends[to]] & ~stack.owned[stack.ends[1 - to]]).nonzero().flatten() for to in (1, 0)
+        (stack.owned[stack.ends[to]] & ~stack.owned[stack.ends[1 - to]] & ~alone).nonzero().flatten() for to in (1, 0)
     )
     asks = boundary.halo_pair[boundary.place[stack.ends[0][inward]]]  # by (silo, owner) of the far source
     gives = boundary.halo_pair[boundary.place[stack.ends[1][outward]]]  # by (silo, owner of the far target)

@@ -186,16 +186,21 @@ def _raise_together(wire: Wire, problem: str, advice: str) -> None:
         raise IsthmusError(f"{verdict} {advice}")
 
 
-def compare_edges(wire: Wire, silos: Sequence[Silo]) -> list[str]:
-    """Cross edges that only one of the two silos lists, as sentences with counts and an example."""
+def compare_edges(wire: Wire, silos: Sequence[Silo]) -> tuple[list[str], list[Tensor]]:
+    """Cross edges that only one of the two silos lists: sentences with counts and an example, and which ones.
+
+    For each silo [edges] bool: listed by it alone.
+    """
     by_number = {s.number: s for s in silos}
     mine = {(s.number, peer): edges for s in silos for peer, edges in cross_by_peer(s).items()}
     got = wire.post(Kind.IDS, {(i, j): by_number[i].edge_keys[edges] for (i, j), edges in mine.items()})
     notes = []
+    marks = {s.number: torch.zeros(s.edge_index.shape[1], dtype=torch.bool) for s in silos}
     for i, j in sorted(set(mine) | {(b, a) for a, b in got}):
         silo, edges = by_number[i], mine.get((i, j), torch.zeros(0, dtype=torch.int64))
         theirs = got.get((j, i), torch.zeros(0, dtype=torch.int64))
         alone = edges[~torch.isin(silo.edge_keys[edges], theirs)]
+        marks[i][alone] = True
         unheard = int((~torch.isin(theirs, silo.edge_keys[edges])).sum())
         if len(alone):
             notes.append(
@@ -204,7 +209,7 @@ def compare_edges(wire: Wire, silos: Sequence[Silo]) -> list[str]:
             )
         if unheard and j not in by_number:
             notes.append(f"{wire.party(j)} lists {unheard} edges that {silo.name} does not list.")
-    return notes
+    return notes, list(marks.values())
 
 
 def cross_by_peer(silo: Silo) -> dict[int, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus.graph.stack import Stack
-from isthmus.sample.neighbours import Sample, Sampler
+from isthmus.sample.neighbours import Draws, Sample, Sampler
 from isthmus.wire.base import Wire
 from isthmus.wire.ledger import Kind
 from isthmus.wire.route import Asked, Boundary
@@ -22,9 +22,9 @@ class JointSampler(Sampler):
     """
 
     def __init__(
-        self, stack: Stack, fanout: Sequence[int], seed: int, directed: bool, wire: Wire, boundary: Boundary
+        self, stack: Stack, fanout: Sequence[int], draws: Draws, directed: bool, wire: Wire, boundary: Boundary
     ) -> None:
-        super().__init__(stack, fanout, seed, directed)
+        super().__init__(stack, fanout, draws, directed)
         self.wire, self.boundary = wire, boundary
 
     def _reach(self, found: Tensor, hop: int, depth: Tensor, reached: list[Tensor], asks: list[Asked]) -> Tensor:

@@ -26,11 +26,29 @@ class Sample:
     asks: tuple[Asked, ...] = ()  # rows asked of other silos at each hop, where sampling crosses the boundary
 
 
+@dataclass(frozen=True)
+class Draws:
+    """What the choice of a node's neighbours follows from: the seed, and where it is made ``anew`` the step and hop.
+
+    Else it is the same throughout a run, whatever the purpose; of two fanouts the smaller one's choice is a part of the
+    larger one's.
+    """
+
+    seed: int
+    anew: bool = True
+
+    def key(self, purpose: str, step: int, hop: int, side: int) -> int:
+        """The stream that edges of one direction are drawn from."""
+        if not self.anew:
+            return stream(self.seed, "neighbours", side)
+        return stream(self.seed, f"neighbours/{purpose}", step, hop, side)
+
+
 class Sampler:
     """Expands seeds hop by hop: of v's neighbours the ``fanout`` with the smallest hash of (seed, step, hop, edge)."""
 
-    def __init__(self, stack: Stack, fanout: Sequence[int], seed: int, directed: bool) -> None:
-        self.stack, self.fanout, self.seed, self.directed = stack, tuple(fanout), seed, directed
+    def __init__(self, stack: Stack, fanout: Sequence[int], draws: Draws, directed: bool) -> None:
+        self.stack, self.fanout, self.draws, self.directed = stack, tuple(fanout), draws, directed
 
     def sample(self, roots: Tensor, step: int, purpose: str = "train") -> Sample:
         """The sampled neighbourhood of ``roots``; every row is expanded once, at its smallest depth."""
@@ -43,7 +61,7 @@ class Sampler:
         for hop, fanout in enumerate(self.fanout):
             near = []
             for side, adjacency in enumerate(sides):
-                key = stream(self.seed, f"neighbours/{purpose}", step, hop, side)
+                key = self.draws.key(purpose, step, hop, side)
                 at = pick(adjacency, frontier, fanout, key, self.stack.edge_keys)
                 picked[side].append(at)
                 near.append(adjacency.near[at])

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isthmus.graph.boundary import build_edge_boundary
 from isthmus.graph.stack import Stack
-from isthmus.sample.neighbours import Sample, Sampler, pick
-from isthmus.sample.random import stream
+from isthmus.sample.neighbours import Draws, Sample, Sampler, pick
 from isthmus.wire.base import Wire
 from isthmus.wire.ledger import Kind
 from isthmus.wire.route import Asked, Boundary
@@ -35,12 +33,13 @@ class AskedEdges(Asked):
 class PartialSampler(Sampler):
     """The sample of the whole graph, each node expanded by its owner, once a step; the fanout counts all neighbours.
 
-    Only owned rows are reached: what lies beyond is somebody else's to compute, and to add up.
+    Only owned rows are reached: what lies beyond is somebody else's to compute, and to add up. ``boundary`` is that of
+    edges.
     """
 
-    def __init__(self, stack: Stack, fanout: Sequence[int], seed: int, wire: Wire, boundary: Boundary) -> None:
-        super().__init__(stack, fanout, seed, directed=False)
-        self.wire, self.boundary = wire, build_edge_boundary(wire, boundary, stack)
+    def __init__(self, stack: Stack, fanout: Sequence[int], draws: Draws, wire: Wire, boundary: Boundary) -> None:
+        super().__init__(stack, fanout, draws, directed=False)
+        self.wire, self.boundary = wire, boundary
 
     def sample(self, roots: Tensor, step: int, purpose: str = "train") -> Sample:
         """The rows that my silos compute, their inner edges, and at each hop the cross edges that were asked for."""
@@ -50,12 +49,13 @@ class PartialSampler(Sampler):
         used = torch.zeros(len(self.wire.mine), dtype=torch.int64, device=roots.device)
         frontier = self._reach(roots, 0, depth, reached, asks)
         for hop, fanout in enumerate(self.fanout):
-            key = stream(self.seed, f"neighbours/{purpose}", step, hop, 0)
+            key = self.draws.key(purpose, step, hop, 0)
             at = pick(self.stack.incoming, frontier, fanout, key, self.stack.edge_keys)
             near = self.stack.incoming.near[at]
             inner = self.stack.owned[near]
             picked.append(at[inner])
-            asked = self.ask(self.stack.incoming.edge[at[~inner]], used)
+            cross = self.stack.incoming.edge[at[~inner]]
+            asked = self.ask(cross[self.boundary.place[cross] >= 0], used)  # but for those that the owner does not list
             asks.append(asked)
             found = torch.cat([near[inner], self.stack.ends[0][asked.served]])
             frontier = self._reach(found, hop + 1, depth, reached, asks)

@@ -1,0 +1,127 @@
+"""What aggregates tell of the neighbours in them: features that a silo infers from all rows it was ever handed.
+
+    python benchmarks/swift_leak.py --json docs/results/swift_leak.json
+
+A block model of 32 features between four silos, dealt out at random; FedGNN-G, GraphSAGE of two layers, width 64. The
+adversary is silo 0. It knows the parameters of every step, which of its cross edges it drew, and the mean of its own
+features. Before the first layer a row that it is handed is the sum of W x_u + b over the neighbours u that it drew for
+a target, and W has more rows than columns: it knows sums of features, of as many sets of neighbours as it has drawn.
+It takes the features nearest to the mean that fit all of them. The error is squared, as a share of that of the mean
+itself; a neighbour counts as exposed where it is below 1 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from measure import SEED, WORDS, record
+from torch import Tensor
+
+from isthmus.data.blocks import blocks
+from isthmus.exchange.base import Beyond
+from isthmus.exchange.server import ServerAggregate
+from isthmus.federation import open_federation
+from isthmus.graph.features import Features
+from isthmus.graph.partition import partition
+from isthmus.graph.silo import split_graph
+from isthmus.methods import get
+from isthmus.nn.model import MODELS
+from isthmus.nn.norm import Pass
+from isthmus.sample.batches import Batch
+from isthmus.sample.random import keys_of
+from isthmus.settings import TrainConfig
+from isthmus.state import Run
+from isthmus.train import step
+from isthmus.wire.base import LocalWire
+
+NODES, DEGREE, SILOS, WIDTH, BATCH = 1200, 8.0, 4, 64, 64
+FEWEST, STEPS = (1, 2, 3), (1, 10, 100)
+DRAWS = {"all": (-1, True), "5, once": (5, False), "5, anew": (5, True), "3, anew": (3, True)}  # fanout, redraw
+NEAR = 1e-6  # what the adversary takes for rounding, beside a deviation of 1
+
+
+@dataclass
+class Listener(ServerAggregate):
+    """The same exchange, which writes down what silo 0 was handed before the first layer."""
+
+    heard: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)  # neighbours, the row of each, sums
+
+    def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
+        """Listen at the first layer of training."""
+        got = super().beyond(layer, h, batch, run, this)
+        if layer == 0 and this.training and got.partial is not None:
+            edges = torch.cat([asked.halo for asked in batch.layout.asks])
+            source, target = run.stack.ends[:, edges[run.stack.silo_of(run.stack.ends[1][edges]) == 0]]
+            rows, place = target.unique(return_inverse=True)
+            at = torch.searchsorted(batch.layout.held[1], rows)
+            state = {name: part[at] for name, part in got.partial.items()}
+            self._write(source, place, state, run)
+        return got
+
+    def _write(self, source: Tensor, place: Tensor, state: dict[str, Tensor], run: Run) -> None:
+        handed = state["count"].flatten() > 0
+        enter = run.model.enter
+        assert enter is not None and enter.bias is not None
+        weight, bias = run.sets.parameters["enter.weight"].detach(), run.sets.parameters["enter.bias"].detach()
+        sums = (state["sum"] - state["count"] * bias[0]) @ torch.linalg.pinv(weight[0])
+        kept = handed[place]
+        self.heard.append((source[kept], (handed.cumsum(0) - 1)[place[kept]], sums[handed].detach()))
+
+
+def infer(heard: list[tuple[Tensor, Tensor, Tensor]], mean: Tensor) -> tuple[Tensor, Tensor]:
+    """Neighbours (stack rows) of whom anything is known, and their features as near to the mean as sums allow."""
+    known, at = torch.cat([source for source, _, _ in heard]).unique(return_inverse=True)
+    first = torch.tensor([0, *(len(sums) for _, _, sums in heard)]).cumsum(0)
+    row = torch.cat([place + begin for (_, place, _), begin in zip(heard, first, strict=False)])
+    ones = torch.ones(len(row), dtype=mean.dtype)
+    member = torch.sparse_coo_tensor(torch.stack([row, at]), ones, (int(first[-1]), len(known)))
+    gap = torch.cat([sums for _, _, sums in heard]) - torch.sparse.mm(member, mean.expand(len(known), -1))
+    square = torch.sparse.mm(member.t(), member).to_dense() + NEAR * torch.eye(len(known), dtype=mean.dtype)
+    return known, mean + torch.linalg.solve(square, torch.sparse.mm(member.t(), gap))
+
+
+def attack(draws: str, fewest: int) -> list[dict[str, Any]]:
+    graph = blocks(NODES, degree=DEGREE, seed=SEED)
+    parts = split_graph(graph, partition(graph, "random", SILOS, SEED), SILOS)
+    listener = Listener(fewest=fewest)
+    method = replace(get("fedgnn-g"), exchange=listener)
+    config = replace(MODELS["sage"], hidden=WIDTH, layers=2)
+    fanout, redraw = DRAWS[draws]
+    train = TrainConfig(batch=BATCH, fanout=(fanout,), redraw=redraw, steps=STEPS[-1], lr=0.001)
+    run = Run(open_federation(LocalWire(SILOS), parts), method, config, train, SEED, dtype=torch.float64)
+    row_of = {key: row for row, key in enumerate(keys_of(graph.ids).tolist())}
+    x, mine = graph.x.double(), (run.stack.owned & (run.stack.silo_of(torch.arange(run.stack.rows)) == 0))
+    mean = x[[row_of[key] for key in run.stack.keys[mine].tolist()]].mean(0)
+    found = []
+    while run.step < STEPS[-1]:
+        for seeds in run.epoch_seeds():
+            step(run, seeds)
+            if run.step in STEPS:
+                known, guess = infer(listener.heard, mean)
+                true = x[[row_of[key] for key in run.stack.keys[known].tolist()]]
+                error = (guess - true).square().sum(1) / (mean - true).square().sum(1).mean()
+                exposed = float((error < 0.01).double().mean())
+                found.append({"steps": run.step, "known": len(known), "error": float(error.mean()), "exposed": exposed})
+        run.epoch += 1
+    return [{"draws": draws, "fewest": fewest, **each} for each in found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    lines = [line for each in product(DRAWS, FEWEST) for line in attack(*each)]
+    print("drawn    fewest  steps  neighbours  error  exposed")
+    for line in lines:
+        print(f"{line['draws']:8} {line['fewest']:6} {line['steps']:6} {line['known']:11} "
+              f"{line['error']:6.2f} {100 * line['exposed']:6.0f} %")  # fmt: skip
+    record(options.json, WORDS[torch.get_num_threads()], lines=lines)
+
+
+if __name__ == "__main__":
+    main()
