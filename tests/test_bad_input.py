@@ -341,7 +341,7 @@ def test_an_empty_folder_is_used_and_left_empty_by_a_failure(tmp_path: Path) -> 
 def test_places_where_no_folder_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     refuse(*SMALL, "--out", tmp_path / "file", says=["is a file", "--out"])
-    refuse(*SMALL, "--out", tmp_path / "file" / "run", says=["cannot be made", "--out"])
+    refuse(*SMALL, "--out", tmp_path / "file" / "run", says=["cannot be written", "--out"])
     assert snapshot(tmp_path) == {"file": b"mine"}
 
 

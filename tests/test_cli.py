@@ -255,6 +255,16 @@ def test_split_replaces_parts_only_when_told_and_nothing_else_ever(tmp_path: Pat
     refuse(*SPLIT, "--set", "train.lr=1", says=["data"])
 
 
+def test_places_where_nothing_can_be_written(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    below, told = tmp_path / "file" / "x", ["cannot be written", "--out"]
+    few = [word for key in ("nodes=60", "classes=3", "degree=4", "features=4") for word in ("--set", f"data.{key}")]
+    refuse("compare", finished, finished, "--out", tmp_path / "file", says=told)
+    refuse("score", finished, "--data", "blocks", *few, "--out", below, says=told)
+    refuse("split", "blocks", *few, "--out", below, says=told)
+    refuse("simulate-aml", "--transactions", 6000, "--illicit-rate", 0.1, "--out", below, says=told)
+
+
 def test_compare_and_report(finished: Path, tmp_path: Path) -> None:
     alone = tmp_path / "alone"
     succeed(*SMALL, "--method", "local", "--out", alone)

@@ -181,8 +181,8 @@ def test_merged_data_waits_for_no_network(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("mbps", "0", "must be a positive number"),
-        ("mbps", "-3", "must be a positive number"),
+        ("mbps", "0", "must be at least 0.001"),
+        ("mbps", "-3", "must be at least 0.001"),
         ("mbps", "inf", "finite"),
         ("mbps", "fast", "type float"),
         ("latency_ms", "-0.1", "must be 0 or more"),

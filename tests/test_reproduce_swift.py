@@ -95,6 +95,12 @@ def test_the_surface_has_rows_of_equal_shares() -> None:
     assert len(rows) == 20 and {"I = 1, K = 1", "I = 5, K = 5", "I = 10, K = 10"} <= set(shares[1.0])
 
 
+def test_rows_of_more_silos_than_there_are_are_left_out() -> None:
+    plan = make_plan(get("swift-surface"), Wish(out="nowhere", silos=3))
+    assert {job.config.method.schedule.silos for job in plan.jobs} == {1, 2}
+    assert "I = 20, K = 5" in plan.study.notes[-1] and "K = 2" not in plan.study.notes[-1]
+
+
 @pytest.mark.parametrize("name", ["swift-citeseer", "swift-surface"])
 def test_quick_studies_run(name: str, tmp_path: Path) -> None:
     out = tmp_path / "out"

@@ -104,8 +104,10 @@ def _check_schedule(run: Run) -> None:
     if run.schema.target == "edge":
         raise IsthmusError(
             "Labels lie on edges, and a silo that does not cross could not score those that leave it; use "
-            "schedule.every=1, schedule.silos=-1, schedule.share=1 and no schedule.score, or another method."
+            "sync-sgd+fwd-bwd-le without schedule.*, or a method that crosses once a round, such as ce-fedgnn."
         )
+    if not schedule.ever and schedule.every > 1:
+        run.federation.note("No silo ever crosses (schedule.silos=0), so that schedule.every says nothing.")
 
 
 def _check_past(run: Run, model: ModelConfig) -> None:

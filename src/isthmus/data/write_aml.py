@@ -21,7 +21,7 @@ from isthmus.data.aml_file import COLUMNS
 from isthmus.data.interbank import CURRENCIES, Interbank, Traffic, simulate
 from isthmus.data.laundering import PATTERNS
 from isthmus.data.simulated import FIRST_DAY, FORMAT_NAMES, account_names, bank_names
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, writing
 
 TRANSACTIONS, ATTEMPTS = "Interbank_Trans.csv", "Interbank_Patterns.txt"
 CHUNK = 250_000  # rows written at once
@@ -34,8 +34,14 @@ def simulate_aml(wish: Interbank, folder: Path, overwrite: bool, tell: Tell) -> 
     wish.check()
     _refuse_to_replace(folder, overwrite)
     start = time.perf_counter()
-    traffic = simulate(wish)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        traffic = simulate(wish)
+        _write_files(traffic, folder, tell)
+    return {**_summary(traffic), "seconds": time.perf_counter() - start, "file": str(folder / TRANSACTIONS)}
+
+
+def _write_files(traffic: Traffic, folder: Path, tell: Tell) -> None:
     beside = {name: folder / f".{name}.unfinished" for name in (TRANSACTIONS, ATTEMPTS)}
     try:
         words = _Words(traffic)
@@ -46,7 +52,6 @@ def simulate_aml(wish: Interbank, folder: Path, overwrite: bool, tell: Tell) -> 
     finally:
         for path in beside.values():
             path.unlink(missing_ok=True)
-    return {**_summary(traffic), "seconds": time.perf_counter() - start, "file": str(folder / TRANSACTIONS)}
 
 
 def _refuse_to_replace(folder: Path, overwrite: bool) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from isthmus.data.members import is_parts
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, writing
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import SPLIT_NAMES, Schema
 from isthmus.graph.silo import Silo
@@ -36,11 +36,12 @@ def write_parts(silos: Sequence[Silo], root: Path, overwrite: bool = False) -> N
             raise IsthmusError(f"'{root}' holds files but no parts; --overwrite will not delete it.")
     beside = root.absolute().with_name(f".{root.absolute().name}.unfinished")
     shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
     try:
-        _write_all(silos, beside)
-        shutil.rmtree(root, ignore_errors=True)
-        beside.rename(root)
+        with writing(root):
+            beside.mkdir(parents=True)
+            _write_all(silos, beside)
+            shutil.rmtree(root, ignore_errors=True)
+            beside.rename(root)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

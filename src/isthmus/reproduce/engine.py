@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, writing
 from isthmus.reproduce.child import go_on
 from isthmus.reproduce.plan import Job
 from isthmus.reproduce.progress import Show
@@ -28,11 +28,9 @@ _PATIENCE = 10.0  # seconds in which the children of a killed parent are gone
 @contextmanager
 def sole_owner(out: Path) -> Iterator[int]:
     """Hold a lock on the folder, so that two programs never train the same run; yields it for children to hold too."""
-    try:
+    with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise IsthmusError(f"'{out}' cannot be used: {error.strerror}; choose another --out.") from error
     try:
         deadline = time.monotonic() + _PATIENCE
         while not _locked(handle):

@@ -85,6 +85,11 @@ class Row:
         """The label as the name of a folder: ``FedAvg + Fwd-LE`` is ``fedavg-fwd-le``."""
         return re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
 
+    @property
+    def crossing(self) -> int:
+        """The number of silos that its schedule names; 0 where it names none."""
+        return int(self.overrides.get("schedule", {}).get("silos", 0))
+
 
 @dataclass(frozen=True)
 class Tuning:
@@ -152,5 +157,7 @@ class Study:
         if silos == self.silos:
             return replace(self, base=base)
         note = f"The paper has this table for {self.silos} silos only: there is nothing to compare {silos} silos with."
-        rows = tuple(replace(row, paper={}) for row in self.rows)
-        return replace(self, base=base, rows=rows, silos=silos, notes=(*self.notes, note))
+        rows = tuple(replace(row, paper={}) for row in self.rows if row.crossing <= silos)
+        left = [row.label for row in self.rows if row.crossing > silos]
+        out = (f"Left out, since more silos would cross than there are: {'; '.join(left)}.",) if left else ()
+        return replace(self, base=base, rows=rows, silos=silos, notes=(*self.notes, note, *out))

@@ -191,8 +191,8 @@ SMALL: dict[str, Any] = {
     "train": {"steps": 60, "batch": 32, "lr": 0.01, "evaluate_every": 4, "checkpoint_every": 40},
 }
 SMALL_NOTE = (
-    "Quick: a block graph of 1,200 nodes between 4 silos, 60 steps, one seed; there is nothing of the paper to compare "
-    "with. The target is 60 %."
+    "Quick: a block graph of 1,200 nodes, 60 steps, one seed; there is nothing of the paper to compare with. The "
+    "target is 60 %."
 )
 
 
@@ -200,7 +200,7 @@ def quick(study: Study) -> Study:
     """The same rows on a small block graph."""
     rows = tuple(replace(row, paper={}) for row in study.rows)
     base = merged({key: value for key, value in study.base.items() if key != "data"}, SMALL)
-    title = f"{study.title} (quick: a block graph, 4 silos)"
+    title = f"{study.title} (quick: a block graph)"
     small = replace(study, title=title, base=base, rows=rows, silos=4, seeds=1, notes=(SMALL_NOTE,))
     return replace(small, columns=columns(60.0) if len(study.columns) > 1 else study.columns)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, writing
 from isthmus.run import compare_plots
 from isthmus.run.audited import ATTACK_NOTE, attack_error, attack_text
 from isthmus.run.config import link_of
@@ -144,13 +144,14 @@ def comparison_table(rows: Sequence[Row]) -> Table:
 def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
     """Write ``comparison.html`` and ``comparison.json`` into the folder ``out``; returns the page's path."""
     rows = comparison(folders)
-    out.mkdir(parents=True, exist_ok=True)
     plain = [asdict(row) | {"epsilon": "inf" if row.epsilon == float("inf") else row.epsilon} for row in rows]
     text = json.dumps({"runs": plain, "cautions": cautions(rows)}, indent=2)
-    write_atomic(out / "comparison.json", (text + "\n").encode())
     title = _title(rows)
     body = [f"<h1>{escape(title)}</h1>", _overview(rows), _figures(folders, rows), _silos(folders, rows)]
-    write_atomic(out / "comparison.html", page(title, "\n".join(body)).encode())
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomic(out / "comparison.json", (text + "\n").encode())
+        write_atomic(out / "comparison.html", page(title, "\n".join(body)).encode())
     return out / "comparison.html"
 
 

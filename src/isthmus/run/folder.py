@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, writing
 from isthmus.wire.distributed import HostLost
 
 if TYPE_CHECKING:
@@ -43,10 +43,8 @@ class RunFolder:
                 )
             elif not (path / "config.toml").is_file():
                 raise IsthmusError(f"'{path}' holds files but no run to resume; choose another --out.")
-        try:
+        with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise IsthmusError(f"'{path}' cannot be made: {error.strerror}; choose another --out.") from error
         return RunFolder(path)
 
     @property

@@ -34,8 +34,8 @@ class LinkConfig:
 
     def check(self) -> LinkConfig:
         """Refuse what no network is like."""
-        if self.mbps <= 0:
-            raise IsthmusError(f"link.mbps is {self.mbps:g}; it must be a positive number of megabits a second.")
+        if self.mbps < 0.001:
+            raise IsthmusError(f"link.mbps is {self.mbps:g}; it must be at least 0.001 megabits a second.")
         if self.latency_ms < 0:
             raise IsthmusError(f"link.latency_ms is {self.latency_ms:g}; it must be 0 or more milliseconds.")
         return self

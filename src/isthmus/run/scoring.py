@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, writing
 from isthmus.evaluate import predict
 from isthmus.graph.agree import zscore
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
@@ -45,8 +45,9 @@ def score_command(
     _load(run, model)
     logits, index = _predict_all(run)
     path = out or folder.path / "predictions.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(_table(run, part, logits, index), path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(_table(run, part, logits, index), path)
     return path, len(index)
 
 
