@@ -3,8 +3,9 @@
     python benchmarks/swift_bias.py --data DIR --json docs/results/swift_bias.json
 
 Cora (DIR holds Planetoid/), six of ten nodes for training, ten silos, GraphSAGE of width 64 without dropout, full
-batches, trained by FedGNN-G with Adam, learning rate 0.001. Before some steps both gradients of the same loss are taken with the same parameters: along
-all edges, and along those within silos. Printed is |local - true| / |true|, and the cosine between them.
+batches, trained by FedGNN-G with Adam, learning rate 0.001. Before some steps both gradients of the same loss are taken
+with the same parameters: along all edges, and along those within silos. Printed is |local - true| / |true|, and the
+cosine between them.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isthmus.errors import IsthmusError
 from isthmus.exchange.server import REDRAWN
+from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph
 from isthmus.graph.silo import split_graph
 from isthmus.run.released import write_releases
@@ -312,6 +313,17 @@ def test_a_correction_with_all_neighbours_is_a_centralised_step(model: str) -> N
     run.exchange.step_end(run)
     for name, value in run.sets.parameters.items():
         torch.testing.assert_close(value.data, together.last[name], rtol=1e-10, atol=1e-12)
+
+
+def test_zeros_of_sparse_features_do_not_travel() -> None:
+    graph = small_graph(30, 140)
+    words = replace(graph, x=graph.x * (graph.x > 1.2))
+    runs = {
+        name: run_method("llcg", each, owners(3), 3, batch=4, fanout=(2,), epochs=2)
+        for name, each in (("dense", words), ("sparse", replace(words, x=SparseRows.from_dense(words.x))))
+    }
+    assert losses(runs["sparse"]) == pytest.approx(losses(runs["dense"]), rel=1e-12)
+    assert runs["sparse"].bytes["features"] < runs["dense"].bytes["features"] / 2
 
 
 def test_a_correction_sends_features_to_the_server_and_the_ledger_says_so() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from isthmus.graph.features import SparseRows, take
+from isthmus.graph.features import Features, SparseRows, take
 from isthmus.graph.graph import TRAIN
 from isthmus.graph.stack import Adjacency, Stack
 from isthmus.sample.neighbours import Sample
@@ -26,7 +26,7 @@ def collect(run: Run, sample: Sample, seeds: Tensor) -> Stack | None:
     rows = sample.rows[stack.owned[sample.rows]]
     edge = stack.incoming.edge[sample.incoming]
     nodes = _told(run, Kind.IDS, stack.keys[rows], rows)
-    x = _told(run, Kind.FEATURES, _dense(run, rows), rows)
+    x = _features(run, rows)
     degree = _told(run, Kind.EDGES, stack.in_degree[rows], rows) if run.batcher.degrees else torch.zeros_like(nodes)
     ends = _told(run, Kind.EDGES, stack.keys[stack.ends[:, edge]].T.contiguous(), stack.ends[1][edge])
     ports, attr = torch.zeros_like(ends), None
@@ -43,7 +43,7 @@ def collect(run: Run, sample: Sample, seeds: Tensor) -> Stack | None:
     labels = run.labels.new_full((len(nodes), *y.shape[1:]), -1)
     labels[place[2 * len(ends) :]] = y
     both = place[: 2 * len(ends)].reshape(-1, 2).T.contiguous()
-    return _laid_out(nodes[order], x[order], degree[order], labels, (both, attr, ports), run)
+    return _laid_out(nodes[order], take(x, order), degree[order], labels, (both, attr, ports), run)
 
 
 def _told(run: Run, kind: Kind, rows: Tensor, at: Tensor) -> Tensor:
@@ -54,13 +54,20 @@ def _told(run: Run, kind: Kind, rows: Tensor, at: Tensor) -> Tensor:
     return torch.cat([got[number, SERVER] for number in range(wire.silos)] if wire.serves else [rows[:0]]).to(rows)
 
 
-def _dense(run: Run, rows: Tensor) -> Tensor:
+def _features(run: Run, rows: Tensor) -> Features:
+    """Of sparse features how many entries each row has, their columns and values; zeros do not travel."""
     x = take(run.stack.x, run.stack.own_line[rows])
-    return x.dense() if isinstance(x, SparseRows) else x
+    if not isinstance(x, SparseRows):
+        return _told(run, Kind.FEATURES, x, rows)
+    entries = rows.repeat_interleave(x.ptr.diff())
+    sizes = _told(run, Kind.FEATURES, x.ptr.diff().int(), rows)
+    index = _told(run, Kind.FEATURES, x.index.int(), entries)
+    value = _told(run, Kind.FEATURES, x.value, entries)
+    return SparseRows(torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).long(), index.long(), value, x.width)
 
 
 def _laid_out(
-    keys: Tensor, x: Tensor, degree: Tensor, y: Tensor, edges: tuple[Tensor, Tensor | None, Tensor], run: Run
+    keys: Tensor, x: Features, degree: Tensor, y: Tensor, edges: tuple[Tensor, Tensor | None, Tensor], run: Run
 ) -> Stack:
     """A stack in which all nodes belong to the first of the server's host's silos, and the others have none."""
     ends, attr, ports = (None if part is None else part.cpu() for part in edges)
