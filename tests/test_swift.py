@@ -100,7 +100,7 @@ def test_a_silo_that_does_not_cross_computes_as_if_there_were_no_boundary() -> N
         for k in (0, 2, 4)
     ]
     none, some, every = (result.history[-1]["silo_loss"] for result in each)
-    cross = each[1].run.schedule.across(0, 3, 4)
+    cross = each[1].run.who_crosses(0)
     assert cross.sum() == 2
     for silo, across in enumerate(cross.tolist()):
         assert some[silo] == pytest.approx((every if across else none)[silo], rel=1e-12)
@@ -278,9 +278,22 @@ def test_reused_aggregates_are_constants_of_the_last_crossing() -> None:
     assert len({losses(run)[1] for run in (once, forgetful, every)}) == 3
 
 
+def everyone(silos: int) -> Tensor:
+    return torch.ones(silos, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("schedule", [Schedule(every=2, silos=2), Schedule(share=0.5), Shrinking(period=4, silos=2)])
+def test_silos_that_have_nothing_to_learn_from_are_not_drawn(schedule: Schedule) -> None:
+    learn = torch.tensor([True, False, True, True, False])
+    crossing = [schedule.across(step, 0, learn) for step in range(40)]
+    assert not any(bool((cross & ~learn).any()) for cross in crossing)
+    assert {int(cross.sum()) for cross in crossing} <= {0, 1, 2} and any(cross.any() for cross in crossing)
+    assert Schedule(silos=3).across(0, 0, learn).all() and Schedule(silos=5).across(0, 0, learn).all()
+
+
 def test_intervals_shrink_to_one() -> None:
     schedule = Shrinking(period=8, shrink=0.5)
-    steps = [[t for t in range(40) if schedule.across(t, 0, 6)[silo]] for silo in range(6)]
+    steps = [[t for t in range(40) if schedule.across(t, 0, everyone(6))[silo]] for silo in range(6)]
     gaps = [[b - a for a, b in zip(each, each[1:], strict=False)] for each in steps]
     assert all(each[0] == 0 for each in steps) and len({tuple(each) for each in steps}) > 1
     assert all(4 <= each[0] <= 8 and each == sorted(each, reverse=True) and each[-1] == 1 for each in gaps)
@@ -288,7 +301,7 @@ def test_intervals_shrink_to_one() -> None:
 
 def test_a_share_of_silos_is_rounded_up() -> None:
     counts = {
-        (share, silos): int(Schedule(share=share).across(0, 0, silos).sum())
+        (share, silos): int(Schedule(share=share).across(0, 0, everyone(silos)).sum())
         for share, silos in ((0.5, 5), (0.28, 25), (0.56, 25), (1.0, 3), (0.01, 3))
     }
     assert list(counts.values()) == [3, 7, 14, 3, 1]
@@ -296,7 +309,7 @@ def test_a_share_of_silos_is_rounded_up() -> None:
 
 def test_who_crosses_is_drawn_evenly() -> None:
     schedule = Schedule(every=3, silos=2)
-    drawn = torch.stack([schedule.across(t, 7, 5) for t in range(3000)])
+    drawn = torch.stack([schedule.across(t, 7, everyone(5)) for t in range(3000)])
     assert (drawn.sum(1)[::3] == 2).all() and not drawn[1::3].any() and not drawn[2::3].any()
     assert ((drawn.sum(0) - 400).abs() < 60).all()
 

@@ -20,7 +20,8 @@ SCORES = ("across", "own")
 class Schedule:
     """At every ``every``-th step ``silos`` silos, drawn anew, use their neighbours beyond the boundary.
 
-    ``silos`` -1 is the ``share`` of all silos, rounded up. At other steps, and for the other silos, a step is a local
+    They are drawn among those that have something to learn from; ``silos`` -1 is the ``share`` of these, rounded up. At
+    other steps, and for the other silos, a step is a local
     one. The draw follows from the seed and the step alone, so that everybody knows it without a word.
     ``score``: parameters are scored with neighbours from ``across`` the boundary, or with a silo's ``own`` alone;
     empty: across, unless nobody ever crosses.
@@ -62,7 +63,7 @@ class Schedule:
 
     def crossers(self, silos: int) -> int:
         """How many of so many silos cross, when some do."""
-        return math.ceil(self.share * silos - 1e-9) if self.silos == ALL else self.silos
+        return math.ceil(self.share * silos - 1e-9) if self.silos == ALL else min(self.silos, silos)
 
     @property
     def scores_across(self) -> bool:
@@ -74,12 +75,20 @@ class Schedule:
         if self.silos > silos:
             raise IsthmusError(f"schedule.silos is {self.silos}, but there are {silos} silos.")
 
-    def across(self, step: int, seed: int, silos: int) -> Tensor:
-        """Who crosses at a step (counted from 0): [silos] bool."""
-        cross = torch.zeros(silos, dtype=torch.bool)
+    def across(self, step: int, seed: int, learn: Tensor) -> Tensor:
+        """Who crosses at a step (counted from 0): [silos] bool; ``learn``: who has something to learn from.
+
+        Where all of these do, so does everybody: one pass is then enough.
+        """
+        cross = self.due(step, seed, learn) & learn
+        return torch.ones_like(cross) if bool(cross[learn].all()) else cross
+
+    def due(self, step: int, seed: int, learn: Tensor) -> Tensor:
+        """Who is drawn at a step."""
+        cross = torch.zeros_like(learn)
         if step % self.every == 0:
-            drawn = order(stream(seed, "schedule", step), torch.arange(silos))
-            cross[drawn[: self.crossers(silos)]] = True
+            who = learn.nonzero().flatten()
+            cross[who[order(stream(seed, "schedule", step), who)][: self.crossers(len(who))]] = True
         return cross
 
 
@@ -113,10 +122,10 @@ class Shrinking(Schedule):
         """Each silo has intervals of its own."""
         return self.period > 1 or super().draws
 
-    def across(self, step: int, seed: int, silos: int) -> Tensor:
+    def due(self, step: int, seed: int, learn: Tensor) -> Tensor:
         """Those whose interval is over."""
-        due = torch.tensor([self._is_due(silo, step, seed) for silo in range(silos)], dtype=torch.bool)
-        return super().across(step, seed, silos) & due
+        over = torch.tensor([self._is_due(silo, step, seed) for silo in range(len(learn))], dtype=torch.bool)
+        return super().due(step, seed, learn) & over
 
     def _is_due(self, silo: int, step: int, seed: int) -> bool:
         due = self._due.setdefault(silo, [0])

@@ -90,6 +90,7 @@ class Run:
         self.labels = labels
         self.pools = {split: self._pool(split) for split in (TRAIN, VALID, TEST)}
         self.train_pool = self.pools[TRAIN]
+        self.learn = self.train_pool.counts > 0
         self.steps_per_epoch = self.federation.check_seeds(self.pools, self.batches, self.train.batch)
 
     @cached_property
@@ -158,11 +159,15 @@ class Run:
         """One pass for all silos, as far as the purpose (a split) may see the graph."""
         return self.ways.score(purpose, self.schedule.scores_across).batch(seeds, step, purpose)
 
+    def who_crosses(self, step: int) -> Tensor:
+        """The silos that the schedule lets cross at a training step (counted from 0): [silos] bool."""
+        return self.schedule.across(step, self.seed, self.learn)
+
     def kind_of(self, step: int) -> Purpose:
         """What the ledger calls a training step (counted from 0)."""
         if self.schedule.always:
             return Purpose.STEP
-        cross = self.schedule.across(step, self.seed, self.wire.silos)
+        cross = self.who_crosses(step)
         if not bool(cross.any()):
             return Purpose.STEP
         return Purpose.CROSSING if bool(cross.all()) else Purpose.MIXED
@@ -170,12 +175,12 @@ class Run:
     @property
     def crosses_whole(self) -> bool:
         """Whether passes over whole graphs, without sampling, cross the boundary."""
-        train = self.exchange.trains_across and self.schedule.everybody(self.wire.silos)
+        train = self.exchange.trains_across and self.schedule.everybody(int(self.learn.sum()))
         return not self.train.batch and (train or self.schedule.scores_across)
 
     def step_batches(self, seeds: Seeds) -> list[Batch]:
         """The passes of this training step: the schedule says which silos cross."""
-        cross = self.schedule.across(self.step, self.seed, self.wire.silos) & self.exchange.trains_across
+        cross = self.who_crosses(self.step) & self.exchange.trains_across
         return self.ways.train(seeds, self.step, cross, self.wire.mine)
 
     def weights_of(self, batch: Batch) -> Tensor | None:

@@ -60,7 +60,7 @@ class Corrections(ServerAggregate):
     def step_end(self, run: Run) -> None:
         """The server's step, where the schedule has one."""
         step = run.step - 1
-        if not bool(run.schedule.across(step, run.seed, run.wire.silos).any()):
+        if not bool(run.who_crosses(step).any()):
             return
         seeds = self._drawn(run, step)
         sample = self._sampler.sample(seeds, step, "correction")

@@ -89,7 +89,7 @@ def _seeds(run: Run, step: int, kind: Purpose) -> Tensor:
         return torch.ones(1)
     pool, size = run.train_pool, run.train.batch
     seeds = run.order.seeds_of(pool, size, step % run.steps_per_epoch) if size else pool.counts
-    return seeds[run.schedule.across(step, run.seed, run.wire.silos)] if kind is Purpose.MIXED else seeds
+    return seeds[run.who_crosses(step)] if kind is Purpose.MIXED else seeds
 
 
 def _least(run: Run, total: int) -> int:
@@ -105,7 +105,7 @@ def _everybody(run: Run, total: int) -> int:
     crossed = 0
     for step in range(min(total, MOST)):
         some = run.kind_of(step) is Purpose.MIXED
-        crossed += int(run.schedule.across(step, run.seed, run.wire.silos).sum()) if some else 0
+        crossed += int(run.who_crosses(step).sum()) if some else 0
         if crossed >= 2 * run.wire.silos:
             return step + 1
     return min(total, MOST)
