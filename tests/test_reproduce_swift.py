@@ -1,6 +1,7 @@
 """The studies of Swift-FedGNN: the paper's values, one protocol for all rows, traffic and time to a target."""
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from isthmus.reproduce.catalogue import STUDIES, get
 from isthmus.reproduce.page import study_page
 from isthmus.reproduce.plan import Wish, make_plan
-from isthmus.reproduce.results import Cell, Findings, Line, as_csv
+from isthmus.reproduce.results import Cell, Findings, Line, as_csv, as_json
 from isthmus.reproduce.study import Value
 from isthmus.reproduce.swift import CROSSING, EXCHANGED, TIME, TRAFFIC, VALID, columns, emulated, reached
 from isthmus.reproduce.text import study_tables
@@ -72,8 +73,11 @@ def test_traffic_and_time_are_those_of_the_first_validation_that_reaches_the_tar
 
 
 def test_a_mean_says_how_many_seeds_reached_the_target() -> None:
-    cells = {column.label: Cell(None, None, None, 0, 3) for column in get("swift-cora").columns}
-    cells |= {TRAFFIC: Cell(None, Value(2881.4, 9.0), None, 2, 1), VALID: Cell(None, Value(78.25, 0.5), None, 3)}
+    cells = {column.label: Cell(None, None, None, (None,) * 3) for column in get("swift-cora").columns}
+    cells |= {
+        TRAFFIC: Cell(None, Value(2881.4, 9.0), None, (2890.4, None, 2872.4)),
+        VALID: Cell(None, Value(78.25, 0.5), None, (78.75, 78.25, 77.75)),
+    }
     study = get("swift-cora")
     findings = Findings(
         study, (Line(study.rows[0], cells, (0, 1, 2), 1.0),), {"seeds": 3, "command": "", "hardware": []}
@@ -82,6 +86,8 @@ def test_a_mean_says_how_many_seeds_reached_the_target() -> None:
     assert {name: line["seeds"] for name, line in lines.items()} == {
         CROSSING: "0", TRAFFIC: "2", EXCHANGED: "0", TIME: "0", VALID: "3"
     }  # fmt: skip
+    told = json.loads(as_json(findings))["rows"][0]["columns"]
+    assert told[TRAFFIC]["by_seed"] == [2890.4, None, 2872.4]
     console = Console(width=80)
     with console.capture() as said:
         console.print(*study_tables(findings))

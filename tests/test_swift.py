@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from isthmus.errors import IsthmusError
-from isthmus.exchange.server import REDRAWN
+from isthmus.exchange.server import REDRAWN, SOLVABLE
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph
-from isthmus.graph.silo import split_graph
+from isthmus.graph.silo import Silo, split_graph
 from isthmus.run.released import write_releases
 from isthmus.schedule import Schedule, Shrinking
 from isthmus.train import Result
@@ -49,6 +49,23 @@ def test_neighbours_drawn_once_are_those_of_centralised_training() -> None:
     assert losses(again) != losses(swift)
     assert REDRAWN in again.run.exchange.notes(again.run)
     assert REDRAWN not in swift.run.exchange.notes(swift.run)
+
+
+def test_reports_say_when_aggregates_can_be_put_together() -> None:
+    """A silo of 24 nodes beside one of six has more targets than neighbours elsewhere."""
+    graph, uneven = small_graph(30, 140), (torch.arange(30) % 5 == 0).long()
+
+    def notes(owner: Tensor, method: str = "fedgnn-g", **options: Any) -> str:
+        options = {"fanout": (-1,), "batch": 8, "epochs": 1, **options}
+        run = run_method(method, graph, owner, int(owner.max()) + 1, **options).run
+        return " ".join(run.exchange.notes(run))
+
+    assert f"silo-0: {SOLVABLE}" in notes(uneven) and SOLVABLE not in notes(owners(5))
+    assert f"silo-0: {SOLVABLE}" in notes(uneven, fanout=(3,), redraw=False)
+    assert REDRAWN in notes(uneven, fanout=(3, 2), redraw=False)
+    scored_across = {"schedule": {"score": "across"}}
+    assert REDRAWN not in notes(uneven, "llcg", fanout=(2,))
+    assert REDRAWN not in notes(uneven, "fedsage", fanout=(2,), options=scored_across)
 
 
 def test_without_adjoints_logits_are_centralised_and_gradients_are_not() -> None:
@@ -242,13 +259,30 @@ def test_a_layer_at_which_no_row_left_is_written_down_too(tmp_path: Path) -> Non
     assert {(line["layer"], line["node"]) for line in lines if line["kind"] == "partials"} == {(0, str(graph.ids[2]))}
 
 
+def some_kept(every: int) -> tuple[list[Silo], Tensor]:
+    """Three silos, and which edges of the first are left when each ``every``-th cross edge is taken away."""
+    whole = split_graph(small_graph(30, 140), owners(3), 3)
+    keep = torch.ones(len(whole[0].crosses), dtype=torch.bool)
+    keep[whole[0].crosses.nonzero().flatten()[::every]] = False
+    return whole, keep
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_both_ends_of_a_cross_edge_know_its_ports_whatever_one_side_leaves_out(every: int) -> None:
+    whole, keep = some_kept(every)
+    parts = [without_edges(whole[0], keep), *whole[1:]]
+    run = run_parts("fedgnn-g", parts, "gin", model_options={"ports": 4}, epochs=1).run
+    cross = (~run.stack.owned[run.stack.ends].all(0) & ~run.federation.alone).nonzero().flatten()
+    ports: dict[int, list[list[int]]] = {}
+    for key, each in zip(run.stack.edge_keys[cross].tolist(), run.stack.ports[cross].tolist(), strict=True):
+        ports.setdefault(key, []).append(each)
+    assert ports and all(len(each) == 2 and each[0] == each[1] for each in ports.values())
+
+
 @pytest.mark.parametrize("training", [{}, {**LOCAL, "fanout": (-1,)}], ids=ids)
 def test_edges_that_one_side_does_not_list_are_in_no_aggregate(training: dict) -> None:
     """As if the other side did not list them either."""
-    whole = split_graph(small_graph(30, 140), owners(3), 3)
-    cross = whole[0].crosses.nonzero().flatten()
-    keep = torch.ones(len(whole[0].crosses), dtype=torch.bool)
-    keep[cross[::2]] = False
+    whole, keep = some_kept(every=2)
     one_sided = [without_edges(whole[0], keep), *whole[1:]]
     gone = whole[0].edge_keys[~keep]
     neither = [without_edges(silo, ~(silo.crosses & torch.isin(silo.edge_keys, gone))) for silo in whole]

@@ -34,9 +34,9 @@ def simulate_aml(wish: Interbank, folder: Path, overwrite: bool, tell: Tell) -> 
     wish.check()
     _refuse_to_replace(folder, overwrite)
     start = time.perf_counter()
+    traffic = simulate(wish)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        traffic = simulate(wish)
         _write_files(traffic, folder, tell)
     return {**_summary(traffic), "seconds": time.perf_counter() - start, "file": str(folder / TRANSACTIONS)}
 

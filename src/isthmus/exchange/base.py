@@ -109,7 +109,7 @@ def agree_on_far_ends(run: Run) -> None:
     """Owners tell what a centralised model would know of halo nodes: degrees, and ports where the model reads them."""
     agree_far_degrees(run.wire, run.stack, run.boundary)
     if run.model.config.ports:
-        agree_far_ports(run.wire, run.federation.silos, run.stack)
+        agree_far_ports(run.wire, run.federation.silos, run.federation.alone, run.stack)
 
 
 def whole_graph(run: Run, batcher: Batcher) -> Batch:

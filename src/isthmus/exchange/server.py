@@ -21,7 +21,7 @@ from isthmus.nn.monoid import Monoid
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
 from isthmus.sample.neighbours import Sampler
-from isthmus.sample.partial import AskedEdges, PartialSampler
+from isthmus.sample.partial import AskedEdges, PartialSampler, neighbours
 from isthmus.wire.ledger import Kind
 from isthmus.wire.relay import NEUTRAL
 
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from isthmus.state import Run
 
 REDRAWN = (
-    "Neighbours were drawn anew at every step: whoever puts together its aggregates over different draws of the same "
-    "neighbours gets single rows out of them. train.redraw=false draws once for the run; noise helps too."
+    "Aggregates of one node were over different draws of its neighbours, at different steps or hops: whoever puts them "
+    "together gets single rows out of them. train.redraw=false with one train.fanout draws the same ones always; noise "
+    "helps too."
 )
+SOLVABLE = "as many targets as neighbours elsewhere or more: putting aggregates together, single rows come out of them."
 
 
 @dataclass
@@ -76,7 +78,7 @@ class ServerAggregate(Exchange):
         if bool(run.federation.alone.any()):
             run.federation.note("Cross edges that only one of two silos lists are in no aggregate.")
         if run.model.config.ports:
-            agree_far_ports(run.wire, run.federation.silos, run.stack)
+            agree_far_ports(run.wire, run.federation.silos, run.federation.alone, run.stack)
         sampler = run.ways.across["train"].sampler
         if run.crosses_whole and isinstance(sampler, PartialSampler):  # now, or a resumed run would ask again
             self._whole = make_errand([sampler.everything()], run, self.fewest)
@@ -123,7 +125,8 @@ class ServerAggregate(Exchange):
 
     def notes(self, run: Run) -> list[str]:
         """How many of the aggregates that silos received were of a single neighbour, and what sets of them tell."""
-        every, alone = run.wire.share(Kind.METRICS, self.state["handed"].cpu()).sum(0).tolist()
+        told = run.wire.share(Kind.METRICS, torch.cat([self.state["handed"], self._sets(run)], 1).cpu())
+        (every, alone), sets = told[:, :2].sum(0).tolist(), told[:, 2:]
         noisy = run.wire.protect.constrain(Kind.PARTIALS, torch.zeros(1, 1)) is not None
         notes = []
         if self.fewest > 1:
@@ -134,10 +137,27 @@ class ServerAggregate(Exchange):
                 f"neighbour, and so that neighbour's own row{', but for the noise' if noisy else ''}; "
                 "exchange.fewest=2 withholds these."
             )
-        sampled = any(fanout > 0 for fanout in run.train.fanouts(run.model.config.layers))
-        if every and sampled and run.train.redraw and not noisy:
-            notes.append(REDRAWN)
+        if every and not noisy and self.trains_across and run.schedule.ever:
+            notes += self._put_together(run, sets)
         return notes
+
+    def _put_together(self, run: Run, sets: Tensor) -> list[str]:
+        """What silos can solve for; ``sets`` [silos, 2]: their targets, and neighbours elsewhere."""
+        fanouts = set(run.train.fanouts(run.model.config.layers))
+        if fanouts != {-1} and (run.train.redraw or len(fanouts) > 1):
+            return [REDRAWN]
+        names = [run.wire.party(i) for i, (targets, near) in enumerate(sets.tolist()) if targets >= near > 0]
+        return [f"{', '.join(names)}: {SOLVABLE}"] if names else []
+
+    def _sets(self, run: Run) -> Tensor:
+        """Of each of my silos the targets that aggregates are handed out for, and their neighbours elsewhere."""
+        sampler, stack = run.ways.across["train"].sampler, run.stack
+        assert isinstance(sampler, PartialSampler)
+        source, target = stack.ends[:, sampler.boundary.halo]
+        targets, at = target.unique(return_inverse=True)
+        open_ = targets[neighbours(at, source, len(targets), stack.rows) >= self.fewest]
+        sizes = [torch.bincount(stack.silo_of(rows), minlength=len(run.wire.mine)) for rows in (open_, source.unique())]
+        return torch.stack(sizes, 1)
 
     def table_bytes(self, run: Run) -> list[int]:
         """What is kept of the last aggregates of a silo's own nodes."""

@@ -98,27 +98,26 @@ def agree_far_degrees(wire: Wire, stack: Stack, boundary: Boundary) -> None:
         degree[asked.halo] = wire.move(Kind.STATISTICS, degree[asked.served], leaving, arriving)
 
 
-def agree_far_ports(wire: Wire, silos: Sequence[Silo], stack: Stack) -> None:
+def agree_far_ports(wire: Wire, silos: Sequence[Silo], alone: Tensor, stack: Stack) -> None:
     """Each end of a cross edge tells the other its port; written into the stack.
 
     The owner of the target knows the in-port, the owner of the source the out-port. Both list the edges of a pair of
-    silos in the order of their public keys, so that numbers alone need to travel.
+    silos in the order of their public keys, so that numbers alone need to travel; edges that a silo lists ``alone``
+    are left out.
     """
     sent: dict[tuple[int, int], Tensor] = {}
     where: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
     first = 0
     for silo in silos:
         for peer, edges in cross_by_peer(silo).items():
+            edges = edges[~alone[first + edges]]
             edges = edges[torch.argsort(silo.edge_keys[edges])]
             inward = silo.edge_index[1, edges] < silo.n  # my end is the target
             mine = torch.where(inward, silo.ports[edges, 0], silo.ports[edges, 1])
-            sent[silo.number, peer] = mine
             where[peer, silo.number] = first + edges, inward.long()
+            if len(edges):  # else the other side may know nothing of any
+                sent[silo.number, peer] = mine
         first += silo.edge_index.shape[1]
     for pair, theirs in wire.post(Kind.PORTS, sent).items():
         edges, far = where[pair]
-        if len(theirs) != len(edges):
-            raise IsthmusError(
-                f"{wire.party(pair[0])} and {wire.party(pair[1])} list different edges between them; mend their parts."
-            )
         stack.ports[edges.to(stack.ports.device), far.to(stack.ports.device)] = theirs.to(stack.ports.device)

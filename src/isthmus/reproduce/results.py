@@ -21,16 +21,25 @@ FIELDS = ("row", "column", "paper", "paper_std", "ours", "ours_std", "difference
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of the table: the paper's, ours over ``seeds`` of the runs, and ours with all predictions pooled.
+    """One number of the table: the paper's, ours as the mean over runs, and ours with all predictions pooled.
 
-    ``missing`` runs have no such number: a target that they did not reach, a score that is not defined.
+    ``runs`` are those of single runs; some may have none: a target not reached, a score that is not defined.
     """
 
     paper: Value | None
     ours: Value | None
     pooled: float | None
-    seeds: int = 0
-    missing: int = 0
+    runs: tuple[float | None, ...] = ()
+
+    @property
+    def seeds(self) -> int:
+        """Runs that have such a number."""
+        return sum(value is not None for value in self.runs)
+
+    @property
+    def missing(self) -> int:
+        """Runs that have none."""
+        return len(self.runs) - self.seeds
 
     @property
     def difference(self) -> float | None:
@@ -99,11 +108,11 @@ def collect(plan: Plan, errors: Mapping[str, str], facts: Mapping[str, Any], tun
 
 
 def _cell(row: Row, column: Column, found: Sequence[Metrics]) -> Cell:
-    ours = [value for metrics in found if (value := column.read(metrics)) is not None]
+    runs = tuple(column.read(metrics) for metrics in found)
+    ours = [value for value in runs if value is not None]
     pooled = [value for metrics in found if (value := column.pooled(metrics)) is not None]
     mean = Value(fmean(ours), stdev(ours) if len(ours) > 1 else None) if ours else None
-    sizes = len(ours), len(found) - len(ours)
-    return Cell(row.paper.get(column.label), mean, fmean(pooled) if pooled else None, *sizes)
+    return Cell(row.paper.get(column.label), mean, fmean(pooled) if pooled else None, runs)
 
 
 def _where(jobs: Sequence[Job]) -> dict[str, Any]:
@@ -143,7 +152,7 @@ def as_json(findings: Findings) -> str:
             "seeds": list(line.seeds),
             "seconds": line.seconds,
             "error": line.error or None,
-            "columns": {name: _numbers(cell) for name, cell in line.cells.items()},
+            "columns": {name: {**_numbers(cell), "by_seed": list(cell.runs)} for name, cell in line.cells.items()},
         }
         for line in findings.lines
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -75,7 +76,7 @@ def length_of(run: Run, train: TrainConfig) -> Length:
         due |= scored and (epoch % train.evaluate_every == 0 or epoch == epochs)
         if ends and due:
             validations, due = validations + 1, False
-    kinds = [run.kind_of(step) for step in range(last)]
+    kinds = _kinds(run, last)
     seeds = dict.fromkeys(STEPS, 0.0)
     for step, kind in enumerate(kinds):
         seeds[kind] += float(_seeds(run, step, kind).sum())
@@ -92,9 +93,15 @@ def _seeds(run: Run, step: int, kind: Purpose) -> Tensor:
     return seeds[run.who_crosses(step)] if kind is Purpose.MIXED else seeds
 
 
+@lru_cache(maxsize=2)
+def _kinds(run: Run, steps: int) -> tuple[Purpose, ...]:
+    """What each of the first steps is."""
+    return tuple(run.kind_of(step) for step in range(steps))
+
+
 def _least(run: Run, total: int) -> int:
     """How many steps show all kinds that a run of ``total`` steps has: all silos cross, some, none."""
-    kinds = [run.kind_of(step) for step in range(total)]
+    kinds = _kinds(run, total)
     return 1 + max((kinds.index(kind) for kind in set(kinds)), default=-1)
 
 

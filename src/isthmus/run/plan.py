@@ -143,6 +143,8 @@ def _epsilon(
         if at_steps and trial.crosses < min(run.steps_per_epoch, length.crosses):
             what = count_text(trial.crosses, "trial step") + ("" if run.schedule.always else " across the boundary")
             found[kind] = f"unknown: {what} do not show how often a node leaves in an epoch"
+        elif at_steps and run.schedule.draws and trial.steps < length.steps:
+            found[kind] = f"unknown: {trial.steps} trial steps do not show how often each silo is drawn to cross"
     for kind in (Kind.PARAMETERS, Kind.GRADIENTS):
         if kind in found and protect.bounds(kind)[1]:
             found[kind] = silo_loss(_times_up(run.wire.ledger, kind, length.over(trial)), kind, protect)

@@ -45,9 +45,10 @@ def score_command(
     _load(run, model)
     logits, index = _predict_all(run)
     path = out or folder.path / "predictions.parquet"
+    table = _table(run, part, logits, index)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(_table(run, part, logits, index), path)
+        pq.write_table(table, path)
     return path, len(index)
 
 
