@@ -94,7 +94,8 @@ WORDS: dict[Kind, Words] = {
     Kind.PARTIALS: Words(
         "aggregates of rows of a few nodes",
         "Sums or extremes of rows that the model computed for neighbours of a node.",
-        "An aggregate of one neighbour is that neighbour's row, and attributes can be inferred from it.",
+        "An aggregate of one neighbour is that neighbour's row. From many aggregates over different neighbours single "
+        "rows can be worked out. Attributes can be inferred from them.",
         up="For nodes of other silos, the sums or extremes of the rows that the model computed for a silo's own "
         "neighbours of them. The server sees whose part it is and for whom, not of which nodes.",
         down="For each of this silo's targets one row: the sum or extreme over its neighbours in all other silos, "
@@ -102,9 +103,10 @@ WORDS: dict[Kind, Words] = {
     ),
     Kind.METRICS: Words(
         "losses, scores and sizes of silos",
-        "Losses and scores of a silo, its numbers of nodes and halo nodes and, in a resumed run, its checkpoints.",
+        "Losses and scores of a silo, its numbers of nodes and halo nodes, of targets of aggregates, and in a resumed "
+        "run its checkpoints.",
         "Over few nodes they can reveal a single outcome.",
-        down="Losses, scores, and numbers of nodes and halo nodes of every silo.",
+        down="Losses, scores, and numbers of nodes, halo nodes and targets of aggregates of every silo.",
     ),
     Kind.SCORES: Words(
         "predictions and labels of single nodes or edges",
