@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from isthmus.run.length import Length, length_of
 from isthmus.run.main import Request, configure
 from isthmus.run.plan import make_plan
+from isthmus.wire.ledger import Purpose
 from tests.command import SMALL, refuse, succeed
+from tests.small import run_method, small_graph
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -102,6 +106,28 @@ def test_trial_steps(tmp_path: Path) -> None:
     assert any("shorter than a round" in note for note in cut["notes"])
     early = planned("--epochs", 50, "--set", "train.patience=3")
     assert early["validations"] == 50 and "train.patience" in early["notes"][0]
+
+
+@pytest.mark.parametrize("batches", ["local", "joint"])
+def test_seeds_of_silos_that_cross_are_counted_without_a_step(batches: str) -> None:
+    """Silos of different size, whose last batches of an epoch are smaller."""
+    options = {"schedule": {"every": 3, "silos": 2}, "sync": {"weights": ""}}
+    training = {"batch": 4, "fanout": (2,), "batches": batches, "epochs": 5}
+    owner = torch.arange(60).clamp(max=40) % 3
+    run = run_method("swift-fedgnn", small_graph(60, 140), owner, 3, options=options, **training).run
+    planned = length_of(run, run.train)
+    crossed = rests = 0
+    run.step = run.epoch = 0
+    for run.epoch in range(5):
+        for seeds in run.epoch_seeds():
+            across = run.who_crosses(run.step)
+            crossed += int(seeds.counts()[across].sum()) if across.any() else 0
+            rests += 0 if across.any() else int(seeds.counts().sum())
+            run.step += 1
+    assert planned.seeds[Purpose.STEP] == pytest.approx(rests)
+    assert planned.seeds[Purpose.MIXED] == pytest.approx(crossed, rel=0 if batches == "local" else 0.2)
+    twice = Length(mixed=2, seeds={Purpose.MIXED: 3.0}), Length(mixed=4, seeds={Purpose.MIXED: 15.0})
+    assert twice[1].over(twice[0])[Purpose.MIXED] == 2 and twice[1].rows_over(twice[0])[Purpose.MIXED] == 5
 
 
 # Privacy

@@ -66,6 +66,9 @@ def test_reports_say_when_aggregates_can_be_put_together() -> None:
     scored_across = {"schedule": {"score": "across"}}
     assert REDRAWN not in notes(uneven, "llcg", fanout=(2,))
     assert REDRAWN not in notes(uneven, "fedsage", fanout=(2,), options=scored_across)
+    for leaves in (1, 2):  # one target
+        run = run_method("fedgnn-g", *star(leaves), 2, epochs=1).run
+        assert (SOLVABLE in " ".join(run.exchange.notes(run))) == (leaves == 1)
 
 
 def test_without_adjoints_logits_are_centralised_and_gradients_are_not() -> None:

@@ -80,7 +80,7 @@ class Schedule:
 
         Where all of these do, so does everybody: one pass is then enough.
         """
-        cross = self.due(step, seed, learn) & learn
+        cross = self.due(step, seed, learn)
         return torch.ones_like(cross) if bool(cross[learn].all()) else cross
 
     def due(self, step: int, seed: int, learn: Tensor) -> Tensor:
