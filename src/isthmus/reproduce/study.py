@@ -157,7 +157,8 @@ class Study:
         if silos == self.silos:
             return replace(self, base=base)
         note = f"The paper has this table for {self.silos} silos only: there is nothing to compare {silos} silos with."
+        notes = (note,) if any(row.paper for row in self.rows) else ()
         rows = tuple(replace(row, paper={}) for row in self.rows if row.crossing <= silos)
         left = [row.label for row in self.rows if row.crossing > silos]
         out = (f"Left out, since more silos would cross than there are: {'; '.join(left)}.",) if left else ()
-        return replace(self, base=base, rows=rows, silos=silos, notes=(*self.notes, note, *out))
+        return replace(self, base=base, rows=rows, silos=silos, notes=(*self.notes, *notes, *out))

@@ -7,7 +7,19 @@ from typing import Any
 
 from isthmus.reproduce.ce_fedgnn import merged
 from isthmus.reproduce.study import Column, Row, Study
-from isthmus.reproduce.swift import CROSSING, GRAPHS, MEASURE, PAPER, SCORED, VALID, _crossing, _valid, quick, recipe
+from isthmus.reproduce.swift import (
+    CROSSING,
+    GRAPHS,
+    MEASURE,
+    PAPER,
+    SCORED,
+    SMALL_NOTE,
+    VALID,
+    _crossing,
+    _valid,
+    quick,
+    recipe,
+)
 from isthmus.reproduce.swift_plots import surface
 
 EVERY = (1, 2, 5, 10, 20)
@@ -46,7 +58,7 @@ def made() -> Study:
         figure=surface,
     )
     small = quick(replace(whole, rows=tuple(row(every, silos) for silos in (1, 2, 4) for every in (1, 5, 20))))
-    return replace(whole, quick=replace(small, columns=whole.columns))
+    return replace(whole, quick=replace(small, columns=whole.columns, notes=(SMALL_NOTE,)))
 
 
 STUDIES = (made(),)
