@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -93,7 +92,6 @@ def _seeds(run: Run, step: int, kind: Purpose) -> Tensor:
     return seeds[run.who_crosses(step)] if kind is Purpose.MIXED else seeds
 
 
-@lru_cache(maxsize=2)
 def _kinds(run: Run, steps: int) -> tuple[Purpose, ...]:
     """What each of the first steps is."""
     return tuple(run.kind_of(step) for step in range(steps))
@@ -111,8 +109,8 @@ def _everybody(run: Run, total: int) -> int:
         return 0
     crossed = 0
     for step in range(min(total, MOST)):
-        some = run.kind_of(step) is Purpose.MIXED
-        crossed += int(run.who_crosses(step).sum()) if some else 0
+        cross = run.who_crosses(step)
+        crossed += 0 if bool(cross.all()) else int(cross.sum())
         if crossed >= 2 * run.wire.silos:
             return step + 1
     return min(total, MOST)
@@ -129,7 +127,7 @@ def shorten(run: Run, wished: int | None) -> bool:
     Those asked for, or else two, an epoch (its last batch is smaller), a round, and two crossings of every silo
     on average, as far as ``MOST`` steps go.
     """
-    size, total = run.steps_per_epoch, length_of(run, run.train).steps
+    size, total = run.steps_per_epoch, run.train.steps or run.epochs * run.steps_per_epoch
     if wished is not None and wished < 1:
         raise IsthmusError(f"--trial-steps is {wished}; it must be at least 1.")
     least = _least(run, total)
