@@ -1,1 +1,0 @@
-"""What an adversary can do with what crossed."""

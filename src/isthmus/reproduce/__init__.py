@@ -1,1 +1,0 @@
-"""A paper's tables again: its rows run here, its values beside ours."""

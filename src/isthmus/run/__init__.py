@@ -1,1 +1,0 @@
-"""Runs: configuration, hosts, run folders, reports."""
