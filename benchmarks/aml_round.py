@@ -29,14 +29,14 @@ from measure import SEED, Job, forget_peak, hot_spots, peak_mb, record
 from isthmus import kernels
 from isthmus.data.interbank import Interbank
 from isthmus.data.simulated import simulated
-from isthmus.federation import Federation, open_federation
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import Federation, open_federation
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
-from isthmus.methods import Method, adjust, get
+from isthmus.methods.catalogue import Method, adjust, get
 from isthmus.nn.model import MODELS
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import step
+from isthmus.train.loop import step
 from isthmus.wire.base import LocalWire
 
 _T = TypeVar("_T")

@@ -21,14 +21,14 @@ from rich.table import Table
 from volume import METHODS, Counted, Epoch, formula, one_epoch
 
 from isthmus.data.patterns import patterns
-from isthmus.federation import open_federation
+from isthmus.engine.settings import TrainConfig
+from isthmus.federation.federation import open_federation
 from isthmus.graph.features import take
 from isthmus.graph.graph import TRAIN, Graph
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
-from isthmus.methods import adjust, get
+from isthmus.methods.catalogue import adjust, get
 from isthmus.nn.model import MODELS
-from isthmus.settings import TrainConfig
 from isthmus.wire.base import LocalWire
 
 SILOS = 15

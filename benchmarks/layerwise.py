@@ -20,15 +20,15 @@ import torch
 from measure import record
 
 from isthmus.data.patterns import patterns
-from isthmus.federation import open_federation
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import Graph
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
-from isthmus.methods import get
+from isthmus.methods.catalogue import get
 from isthmus.nn.model import MODELS
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import step
+from isthmus.train.loop import step
 from isthmus.wire.base import LocalWire, Wire
 from isthmus.wire.distributed import DistributedWire
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from isthmus.state import Run
+    from isthmus.engine.state import Run
 
 _T = TypeVar("_T")
 SILOS = 10
@@ -98,11 +98,11 @@ class Stages:
 def work(job: Job) -> Job:
     """All stages with one split, in this process."""
     from isthmus.data import blocks
-    from isthmus.federation import open_federation
+    from isthmus.engine.state import Run
+    from isthmus.federation.federation import open_federation
     from isthmus.graph.partition import partition
     from isthmus.graph.silo import split_graph
-    from isthmus.run.config import resolve
-    from isthmus.state import Run
+    from isthmus.runs.config import resolve
     from isthmus.wire.base import LocalWire
 
     stages = Stages()
@@ -129,7 +129,7 @@ def work(job: Job) -> Job:
 
 def _epoch(run: Run, stages: Stages) -> None:
     """One epoch: steps with the average at their end, then the scores of the validation nodes."""
-    from isthmus.train import Watcher, train
+    from isthmus.train.loop import Watcher, train
 
     class Enough(Exception):
         """The epoch is over; the scores of a finished run are not wanted."""

@@ -18,15 +18,15 @@ import torch
 from measure import SEED, WORDS, record
 
 from isthmus.data.patterns import patterns
-from isthmus.federation import open_federation
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import Graph
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
-from isthmus.methods import adjust, get
+from isthmus.methods.catalogue import adjust, get
 from isthmus.nn.model import MODELS
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import train
+from isthmus.train.loop import train
 from isthmus.wire.base import LocalWire
 
 SILOS, LAYERS, METHOD = 5, 3, "sync-sgd+fwd-bwd-le"

@@ -26,12 +26,12 @@ def sampled_blocks(job: Job) -> list[list[Any]]:
     import torch
 
     from isthmus.data.patterns import patterns
-    from isthmus.federation import open_federation
+    from isthmus.engine.settings import TrainConfig
+    from isthmus.engine.state import Run
+    from isthmus.federation.federation import open_federation
     from isthmus.graph.silo import split_graph
-    from isthmus.methods import get
+    from isthmus.methods.catalogue import get
     from isthmus.nn.model import MODELS
-    from isthmus.settings import TrainConfig
-    from isthmus.state import Run
     from isthmus.wire.base import LocalWire
 
     graph = patterns(NODES)

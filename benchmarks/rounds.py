@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from isthmus.engine.state import Run
     from isthmus.graph.silo import Silo
-    from isthmus.state import Run
 
 LOCAL_EPOCHS = 3
 SILOS = 10
@@ -150,7 +150,7 @@ def _run(who: str, silos: list[Silo], rounds: int) -> list[tuple[float, float]]:
         sparse = who.endswith("sparse")
         return naive(silos, LOCAL_EPOCHS, rounds, sparse) if "naive" in who else centralised(silos, rounds, sparse)
     from isthmus.api import fit
-    from isthmus.train import Watcher
+    from isthmus.train.loop import Watcher
 
     class Clock(Watcher):
         """Notes when an epoch ends."""

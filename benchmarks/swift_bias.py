@@ -20,18 +20,18 @@ from measure import SEED, WORDS, record
 from torch import Tensor
 
 from isthmus.data.public import planetoid
-from isthmus.federation import open_federation
-from isthmus.forward import forward
+from isthmus.engine.forward import forward
+from isthmus.engine.passes import Way
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import Graph
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
-from isthmus.methods import adjust, get
+from isthmus.methods.catalogue import adjust, get
 from isthmus.nn.model import MODELS
 from isthmus.sample.batches import Seeds
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import step
-from isthmus.ways import Way
+from isthmus.train.loop import step
 from isthmus.wire.base import LocalWire
 
 SILOS, WIDTH, DEPTHS, AT = 10, 64, (1, 2, 3, 4, 5), (0, 20, 50)

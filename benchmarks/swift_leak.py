@@ -23,20 +23,20 @@ import torch
 from measure import SEED, WORDS, record
 from torch import Tensor
 
+from isthmus.core.random import keys_of
 from isthmus.data.blocks import blocks
-from isthmus.exchange.base import Beyond
-from isthmus.exchange.server import ServerAggregate
-from isthmus.federation import open_federation
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import open_federation
 from isthmus.graph.features import Features
 from isthmus.graph.silo import split_graph
-from isthmus.methods import get
+from isthmus.methods.catalogue import get
+from isthmus.methods.exchange.base import Beyond
+from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.nn.model import MODELS
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
-from isthmus.sample.random import keys_of
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import step
+from isthmus.train.loop import step
 from isthmus.wire.base import LocalWire
 
 NODES, DEGREE, SILOS, WIDTH, BATCH = 1200, 8.0, 4, 64, 64

@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from isthmus.federation import Federation
-    from isthmus.state import Run
+    from isthmus.engine.state import Run
+    from isthmus.federation.federation import Federation
 
 SILOS = 20
 METHODS = ("fedsage", "swift-fedgnn", "fedgnn-g")
@@ -97,11 +97,11 @@ def work(job: Job) -> Job:
     import torch
 
     from isthmus.data import blocks
-    from isthmus.exchange import server
-    from isthmus.federation import open_federation
+    from isthmus.engine.passes import Way
+    from isthmus.federation.federation import open_federation
     from isthmus.graph.partition import partition
     from isthmus.graph.silo import split_graph
-    from isthmus.ways import Way
+    from isthmus.methods.exchange import swift as server
     from isthmus.wire.base import LocalWire, Wire
     from isthmus.wire.relay import Relayed
 
@@ -120,8 +120,8 @@ def work(job: Job) -> Job:
 
 
 def _method(federation: Federation, name: str, job: Job, clock: Clock) -> Job:
-    from isthmus.run.config import resolve
-    from isthmus.state import Run
+    from isthmus.engine.state import Run
+    from isthmus.runs.config import resolve
 
     config = resolve({"method": name, "seed": SEED, "model": MODEL, "train": TRAIN})
     run = Run(federation, config.method, config.model, config.train, SEED, job["device"])
@@ -145,7 +145,7 @@ def _bytes(run: Run) -> int:
 
 
 def _steps(run: Run, seeds: Iterator[Any], count: int) -> None:
-    from isthmus.train import step
+    from isthmus.train.loop import step
 
     for _ in range(count):
         step(run, next(seeds))

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
+from isthmus.core.kinds import Kind
+from isthmus.engine.state import Run
 from isthmus.nn.block import Block
 from isthmus.sample.batches import Batch, Seeds
-from isthmus.state import Run
-from isthmus.train import step
-from isthmus.wire.ledger import Kind
+from isthmus.train.loop import step
 
 EXCHANGES = ("", "+fwd-le", "+fwd-bwd-le")
 METHODS = (*(base + exchange for base in ("local", "fedavg", "sync-sgd") for exchange in EXCHANGES), "optimes")

@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs leave no report.html: drawing it takes longer than training on a small graph."""
-    monkeypatch.setattr("isthmus.run.main.write_report", lambda folder: folder.path)
+    monkeypatch.setattr("isthmus.commands.run.write_report", lambda folder: folder.path)
 
 
 @pytest.fixture(scope="session")

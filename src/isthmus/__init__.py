@@ -1,8 +1,8 @@
 """Isthmus: one graph neural network across graphs that cannot be merged."""
 
 from isthmus.api import fit, from_pyg, split
+from isthmus.core.errors import IsthmusError
 from isthmus.data import load
-from isthmus.errors import IsthmusError
 from isthmus.graph.graph import Graph, Schema
 from isthmus.graph.silo import Silo
 

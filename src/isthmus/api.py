@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from isthmus.core.errors import IsthmusError
+from isthmus.core.random import keys_of
 from isthmus.data.split import random_split
-from isthmus.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
-from isthmus.run.config import resolve
-from isthmus.run.host import open_run
-from isthmus.run.recipe import merge_into, nest
-from isthmus.sample.random import keys_of
-from isthmus.train import Result, Watcher, train
-from isthmus.wire.base import LocalWire
+from isthmus.launch.host import open_run
+from isthmus.runs.config import resolve
+from isthmus.runs.recipe import merge_into, nest
+from isthmus.train.loop import Result, Watcher, train
+from isthmus.wire.local import LocalWire
 
 
 def from_pyg(data: Data, ids: Sequence[Any] | None = None, labels: Sequence[str] | None = None, seed: int = 0) -> Graph:
@@ -108,4 +108,4 @@ def fit(
     config = resolve(recipe)
     config = replace(config, data=replace(config.data, silos=len(silos)))
     parts = [merge(silos)] if config.method.merged else list(silos)
-    return train(open_run(config, LocalWire(len(parts), config.method.protect), parts), watcher)
+    return train(open_run(config, LocalWire(len(parts), config.method.chain), parts), watcher)

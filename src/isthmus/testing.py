@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.features import SparseRows
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.layer import Layer

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus.attack.attributes import RIDGE, Knowledge, Prior, infer, linear_estimate
-from isthmus.attack.context import Context, neighbourhoods
-from isthmus.attack.measure import Adversary, Released, near_distance
+from isthmus.audit.attributes import RIDGE, Knowledge, Prior, infer, linear_estimate
+from isthmus.audit.context import Context, neighbourhoods
+from isthmus.audit.measure import Adversary, Released, near_distance
+from isthmus.core.kinds import Kind
+from isthmus.engine.state import Run
 from isthmus.protect.gaussian import clipped
-from isthmus.state import Run
-from isthmus.wire.ledger import Kind
-from isthmus.wire.releases import COUNTS, LEFT
-from tests.small import run_method, small_graph
+from isthmus.protect.releases import COUNTS, LEFT
+from tests.helpers.small import run_method, small_graph
 
 SILOS = torch.arange(24) % 3
 # Directed, with ports: what multi-pna is made of, but for ego ids, which need batches.
@@ -171,7 +171,7 @@ def test_together_splits_targets_by_memory(monkeypatch: pytest.MonkeyPatch) -> N
     context = Context(exchanged("sage"))
     targets = torch.arange(10)
     assert [len(some) for some in context.together(targets, 1)] == [10]
-    monkeypatch.setattr("isthmus.attack.context._COPIES", 8)
+    monkeypatch.setattr("isthmus.audit.context._COPIES", 8)
     parts = list(context.together(targets, 1))
     assert len(parts) > 2 and torch.equal(torch.cat(parts), targets)
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from isthmus.run.audited import attack_text, read_audit
-from isthmus.run.compare import comparison, write_comparison
-from isthmus.run.folder import RunFolder
-from isthmus.run.report import write_report
-from tests.command import refuse, succeed
-from tests.test_report import THREE, make_run, read
+from isthmus.audit.findings import attack_text, read_audit
+from isthmus.report.compare import comparison, write_comparison
+from isthmus.report.report import write_report
+from isthmus.runs.folder import RunFolder
+from tests.helpers.command import refuse, succeed
+from tests.helpers.reports import THREE, make_run, read
 
 SMALL = (
     "run", "--data", "blocks", "--silos", 3, "--split", "random", "--model", "sage", "--epochs", 3,
@@ -30,7 +30,7 @@ Make = Callable[..., Path]
 def no_reports() -> Any:
     """Drawing takes longer than training on such graphs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("isthmus.run.main.write_report", lambda folder: folder.path)
+        patch.setattr("isthmus.commands.run.write_report", lambda folder: folder.path)
         yield
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import isthmus as package
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.graph import Graph
-from tests.command import SMALL, history, isthmus, metrics, refuse, same_run, snapshot, succeed
-from tests.small import small_graph
+from tests.helpers.command import SMALL, history, isthmus, metrics, refuse, same_run, snapshot, succeed
+from tests.helpers.small import small_graph
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -297,7 +297,7 @@ def test_the_old_run_survives_a_crash_of_the_new_one(run: Path, monkeypatch: pyt
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("isthmus.run.launch.host_main", crash)
+        patch.setattr("isthmus.launch.processes.host_main", crash)
         with pytest.raises(RuntimeError):
             isthmus(*SMALL, "--seed", 1, "--out", run, "--overwrite")
     refuse(*SMALL, "--silos", 100, "--out", run, "--overwrite")  # the next attempt finds it again

@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from isthmus.commands.run import Request, configure
 from isthmus.data import DATASETS
-from isthmus.methods import names
-from isthmus.run.main import Request, configure
-from isthmus.run.recipe import recipe_names
-from tests.command import SMALL, history, isthmus, losses, metrics, refuse, same_run, snapshot, succeed
+from isthmus.methods.catalogue import names
+from isthmus.runs.recipe import recipe_names
+from tests.helpers.command import SMALL, history, isthmus, losses, metrics, refuse, same_run, snapshot, succeed
 
 pytestmark = pytest.mark.usefixtures("no_report")  # but for runs of fixtures
 
@@ -288,5 +288,5 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, monkeypatch: pytes
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("isthmus.run.main.execute", interrupt)
+    monkeypatch.setattr("isthmus.commands.run.execute", interrupt)
     refuse(*SMALL, "--out", tmp_path / "run", says=["Interrupted", "--resume"])

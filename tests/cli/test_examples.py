@@ -5,7 +5,7 @@ from pathlib import Path
 
 from isthmus.nn import LAYERS, MODELS
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TestGated = runpy.run_path(str(EXAMPLES / "own_layer.py"))["TestGated"]  # the contract, for the example's own layer
 
 

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from isthmus.graph.agree import scale_features, zscore
+from isthmus.commands.score import _scaled
+from isthmus.federation.statistics import scale_features, zscore
 from isthmus.graph.silo import split_graph
-from isthmus.run.config import resolve
-from isthmus.run.scoring import _scaled
+from isthmus.runs.config import resolve
 from isthmus.wire.base import LocalWire
-from tests.command import metrics, refuse, succeed
-from tests.small import small_graph
+from tests.helpers.command import metrics, refuse, succeed
+from tests.helpers.small import small_graph
 
 pytestmark = pytest.mark.usefixtures("no_report")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from isthmus.sample.random import combine, draw, keep_mask, keys_of, mix, order, stream
+from isthmus.core.random import combine, draw, keep_mask, keys_of, mix, order, stream
 
 IDS = torch.arange(-500, 1500)
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from isthmus.core.errors import IsthmusError
 from isthmus.data import load
 from isthmus.data.aml_file import COLUMNS
-from isthmus.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph
 from isthmus.graph.partition import partition
-from tests.command import refuse, succeed
+from tests.helpers.command import refuse, succeed
 
 HEADER = ",".join(COLUMNS)
 

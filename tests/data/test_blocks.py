@@ -3,8 +3,8 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from isthmus.core.errors import IsthmusError
 from isthmus.data.blocks import blocks
-from isthmus.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN
 from isthmus.graph.partition import partition
 from isthmus.graph.stats import split_statistics

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from isthmus.core.errors import IsthmusError
 from isthmus.data import load, load_folder
 from isthmus.data.split import random_split
-from isthmus.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID
 from isthmus.graph.partition import partition
 

@@ -10,16 +10,16 @@ import pytest
 import torch
 from scipy.stats import chi2_contingency, ks_2samp, kstest
 
+from isthmus.core.errors import IsthmusError
 from isthmus.data import load
 from isthmus.data.aml_file import COLUMNS
 from isthmus.data.interbank import CURRENCIES, Interbank, Traffic, simulate
 from isthmus.data.laundering import PATTERNS, launder
 from isthmus.data.simulated import simulated
 from isthmus.data.write_aml import ATTEMPTS, TRANSACTIONS, simulate_aml
-from isthmus.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, VALID
-from tests.attempts import Attempt, fits, read_attempts
-from tests.command import refuse, snapshot, succeed
+from tests.helpers.attempts import Attempt, fits, read_attempts
+from tests.helpers.command import refuse, snapshot, succeed
 
 WISH = Interbank(transactions=60_000, banks=20, illicit_rate=0.05, seed=3)
 CHANCE = 1e-3  # below this two samples do not come from one distribution

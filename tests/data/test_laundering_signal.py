@@ -19,7 +19,7 @@ from isthmus.data.interbank import Interbank, simulate
 from isthmus.data.simulated import transfers_of
 from isthmus.graph.graph import TEST, TRAIN, Graph
 from isthmus.graph.partition import partition
-from tests.structure import Transfers, structure
+from tests.helpers.structure import Transfers, structure
 
 SEEDS = (0, 1, 2)
 SILOS = 4

@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from isthmus.core.errors import IsthmusError
 from isthmus.data import patterns
 from isthmus.data.members import is_parts, member_names
 from isthmus.data.parts import read_part
 from isthmus.data.write_parts import WIDE, write_parts
-from isthmus.errors import IsthmusError
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import UNUSED, Graph
 from isthmus.graph.silo import Silo, split_graph
-from tests.command import SMALL, history, losses, metrics, refuse, succeed
-from tests.small import small_graph
+from tests.helpers.command import SMALL, history, losses, metrics, refuse, succeed
+from tests.helpers.small import small_graph
 
 pytestmark = pytest.mark.usefixtures("no_report")
 

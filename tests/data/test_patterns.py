@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isthmus.core.errors import IsthmusError
 from isthmus.data.patterns import STRUCTURAL, TASKS, pattern_labels, patterns
-from isthmus.errors import IsthmusError
 
 PAPER = (35.0, 35.3, 32.4, 32.5, 19.3, 33.7, 52.0, 67.1, 77.7, 31.4, 31.5)
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch_geometric.io import read_npz, read_planetoid_data
 
+from isthmus.core.errors import IsthmusError
 from isthmus.data import DATASETS, load
-from isthmus.errors import IsthmusError
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID
 from isthmus.graph.partition import partition

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.errors import IsthmusError
-from isthmus.federation import open_federation
-from isthmus.graph.handshake import agree_schema, compare_edges, plan_halo
+from isthmus.core.errors import IsthmusError
+from isthmus.federation.federation import open_federation
+from isthmus.federation.handshake import agree_schema, compare_edges, plan_halo
 from isthmus.graph.silo import Silo, merge, parallel_rank, split_graph
 from isthmus.wire.base import LocalWire
-from tests.small import small_graph, without_edges
+from tests.helpers.small import small_graph, without_edges
 
 
 @st.composite

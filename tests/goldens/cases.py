@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from isthmus import methods
-from isthmus.train import Result
-from isthmus.wire.base import Wire
-from isthmus.wire.releases import COUNTS
-from tests.small import losses, run_method, small_graph
+from isthmus.methods import catalogue
+from isthmus.protect.releases import COUNTS
+from isthmus.train.loop import Result
+from isthmus.wire.wire import Wire
+from tests.helpers.small import losses, run_method, small_graph
 
 FOLDER = Path(__file__).parent
 HOSTS = (1, 3)
@@ -27,9 +27,11 @@ ON_EDGES = ("fedavg", "ce-fedgnn", "sync-sgd+fwd-bwd-le")
 def cases() -> dict[str, dict[str, Any]]:
     """The arguments of ``run_method`` by a name that tells them."""
     found: dict[str, dict[str, Any]] = {}
-    for method in methods.names():
+    for method in catalogue.names():
         model = "gcn" if method == "fedgcn" else "mlp" if method == "local-mlp" else "sage"
         both = {"full": {}, "sampled": SAMPLED}
+        if method == "pretrained-fedavg":
+            both = {how: {**more, "options": {"phase": {"pretrain": {"epochs": 1}}}} for how, more in both.items()}
         found |= {f"{method} {how}": {"name": method, "model": model, **more} for how, more in both.items()}
     for method in NOISY:
         protected = {"protect": NOISE, "schedule": {"every": 2}} if method == "swift-fedgnn" else {"protect": NOISE}
@@ -56,7 +58,7 @@ def outcome(case: dict[str, Any], wire: Wire | None = None) -> dict[str, Any]:
 
 
 def _releases(result: Result) -> dict[str, list[int]]:
-    state = result.run.wire.releases.state
+    state = result.training.wire.releases.state
     heads = [name for name in sorted(state) if name.startswith(f"{COUNTS}/")]
     return {name.removeprefix(f"{COUNTS}/"): state[name].tolist() for name in heads}
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.goldens.cases import HOSTS, SILOS, joined, on_one_host, outcomes_over, path_of
-from tests.hosts import on_hosts, on_wire
+from tests.helpers.hosts import on_hosts, on_wire
 
 
 def measured(hosts: int) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ import torch
 
 from tests.goldens.cases import HOSTS, cases, outcome, read
 from tests.goldens.record import measured
-from tests.small import numbers
+from tests.helpers.small import numbers
 
 
 def check(found: dict[str, Any], recorded: dict[str, Any], name: str) -> None:

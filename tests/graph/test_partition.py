@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.communities import louvain, pack, simple_adjacency
 from isthmus.graph.graph import TRAIN, Graph, Schema
 from isthmus.graph.partition import PARTITIONERS, check_owner, partition

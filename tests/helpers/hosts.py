@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from isthmus.wire.base import Wire
 from isthmus.wire.distributed import DistributedWire
+from isthmus.wire.wire import Wire
 
 
 def on_hosts(hosts: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:

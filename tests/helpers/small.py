@@ -8,16 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus import methods
-from isthmus.federation import open_federation
+from isthmus.engine.settings import TrainConfig
+from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
 from isthmus.graph.silo import Silo, merge, split_graph
+from isthmus.methods import catalogue
+from isthmus.methods.compose import compose
 from isthmus.nn.model import MODELS
-from isthmus.protect.noise import Noise, secrets_from_seed
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import Result, train
-from isthmus.wire.base import LocalWire, Wire
+from isthmus.protect.secrets import Noise, secrets_from_seed
+from isthmus.train.loop import Result, train
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
+from isthmus.wire.wire import Wire
 
 
 def small_graph(
@@ -77,14 +79,14 @@ def run_parts(
     **training: object,
 ) -> Result:
     """Train for a few steps, dropout on, with every silo of the wire's host."""
-    method = methods.adjust(methods.get(name), options or {})
+    method = compose(catalogue.get(name), options or {})
     parts = [merge(parts)] if method.merged else parts
     wire = wire or LocalWire(len(parts))
-    wire.protect, wire.noise = method.protect, Noise(secrets_from_seed(seed, wire.mine))
+    wire.protect, wire.noise = method.chain, Noise(secrets_from_seed(seed, wire.mine))
     federation = open_federation(wire, [parts[i] for i in wire.mine], seed)
     config = replace(MODELS[model], hidden=8, dropout=0.4, **{"layers": 2, **(model_options or {})})  # type: ignore[arg-type]
     settings = TrainConfig(**{"epochs": 3, "lr": 0.05, **training})  # type: ignore[arg-type]
-    return train(Run(federation, method, config, settings, seed, device, dtype))
+    return train(Training(federation, method, config, settings, seed, device, dtype))
 
 
 def losses(result: Result) -> list[float]:
@@ -99,7 +101,7 @@ def numbers(values: Sequence[float]) -> Tensor:
 
 def parameters(result: Result) -> dict[str, Tensor]:
     """The final parameters by name."""
-    return {name: tensor.clone() for name, tensor in result.run.sets.everything().items()}
+    return {name: tensor.clone() for name, tensor in result.training.learner.everything().items()}
 
 
 def assert_same(a: Result, b: Result, tolerance: float = 1e-10, sets: Sequence[int] = (0,)) -> None:

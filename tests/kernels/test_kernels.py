@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.nn import PNA, SUM, Directed, EdgeEncoder, Message
 from isthmus.nn.block import Block
 from isthmus.nn.maps import Lookup

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 import torch
 
-from isthmus import methods
 from isthmus.data.members import member_names
 from isthmus.data.parts import read_part
 from isthmus.data.write_parts import write_parts
-from isthmus.federation import open_federation
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import open_federation
 from isthmus.graph.silo import split_graph
-from isthmus.methods import names
+from isthmus.methods import catalogue as methods
+from isthmus.methods.catalogue import names
 from isthmus.nn.model import MODELS
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import train
+from isthmus.train.loop import train
 from isthmus.wire.base import Wire
 from isthmus.wire.distributed import DistributedWire, pack, unpack
-from tests.hosts import on_hosts, on_wire
-from tests.small import losses, numbers, run_method, small_graph
+from tests.helpers.hosts import on_hosts, on_wire
+from tests.helpers.small import losses, numbers, run_method, small_graph
 
 FIVE = torch.arange(30) % 5
 FIVE[FIVE == 3] = 0  # silo 3 owns nothing: a host with an empty silo takes part in every collective

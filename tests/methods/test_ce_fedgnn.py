@@ -8,25 +8,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus import methods
-from isthmus.errors import IsthmusError
-from isthmus.evaluate import predict
-from isthmus.exchange.base import Beyond, Nothing
-from isthmus.exchange.layerwise import LayerWise
-from isthmus.exchange.moving import MovingAverage
-from isthmus.federation import open_federation
-from isthmus.forward import forward
+from isthmus.core.errors import IsthmusError
+from isthmus.engine.forward import forward
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import TEST, Graph
 from isthmus.graph.silo import split_graph
-from isthmus.methods import Method
+from isthmus.methods import catalogue as methods
+from isthmus.methods.catalogue import Method
+from isthmus.methods.exchange.base import Beyond, Nothing
+from isthmus.methods.exchange.ce_fedgnn import MovingAverage
+from isthmus.methods.exchange.fwd_bwd_le import LayerWise
+from isthmus.methods.sync.ce_fedgnn import GradientAverage
+from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn.model import MODELS
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.sync.average import FedAvg
-from isthmus.sync.moving import GradientAverage
-from isthmus.train import Result, step, train
+from isthmus.train.evaluate import predict
+from isthmus.train.loop import Result, step, train
 from isthmus.wire.base import LocalWire
-from tests.small import assert_same, losses, run_method, small_graph
+from tests.helpers.small import assert_same, losses, run_method, small_graph
 
 THREE = torch.arange(30) % 3
 SGD = {"optimiser": "sgd", "weight_decay": 0.0}

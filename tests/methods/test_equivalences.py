@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from isthmus.errors import IsthmusError
-from isthmus.methods import names
+from isthmus.core.errors import IsthmusError
+from isthmus.methods.catalogue import names
+from isthmus.methods.objective.base import Objective
 from isthmus.nn.sets import reset_apart
-from isthmus.objective.base import Objective
-from tests.small import assert_same, losses, parameters, run_method, small_graph
+from tests.helpers.small import assert_same, losses, parameters, run_method, small_graph
 
 THREE = torch.arange(24) % 3
 BATCHES = [{}, {"batch": 4, "fanout": (2,)}]

@@ -9,24 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from isthmus import methods
-from isthmus.errors import IsthmusError
-from isthmus.exchange.aggregates import FeatureSums
-from isthmus.exchange.base import Nothing
-from isthmus.federation import open_federation
-from isthmus.forward import forward, layers
+from isthmus.core.errors import IsthmusError
+from isthmus.engine.forward import forward, layers
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import open_federation
 from isthmus.graph.features import SparseRows, weighted_sums
 from isthmus.graph.graph import Graph
 from isthmus.graph.silo import merge, split_graph
-from isthmus.methods import Method
+from isthmus.methods import catalogue as methods
+from isthmus.methods.catalogue import Method
+from isthmus.methods.exchange.base import Nothing
+from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.nn.model import MODELS
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import train
+from isthmus.train.loop import train
 from isthmus.wire.base import LocalWire
-from tests.small import assert_same, losses, run_method, small_graph
+from tests.helpers.small import assert_same, losses, run_method, small_graph
 
 THREE = torch.arange(30) % 3
 GRAPH = small_graph(30, 140)

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.errors import IsthmusError
-from tests.small import assert_same, losses, owners, run_method, small_graph
+from isthmus.core.errors import IsthmusError
+from tests.helpers.small import assert_same, losses, owners, run_method, small_graph
 
 BATCHES = [{}, {"batch": 4, "fanout": (2,), "epochs": 2}]
 ids = ["full", "sampled"]

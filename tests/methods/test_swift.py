@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
-from isthmus.exchange.server import REDRAWN, SOLVABLE
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph
 from isthmus.graph.silo import Silo, split_graph
-from isthmus.run.released import write_releases
-from isthmus.schedule import Schedule, Shrinking
-from isthmus.train import Result
+from isthmus.launch.released import write_releases
+from isthmus.methods.exchange.swift import REDRAWN, SOLVABLE
+from isthmus.methods.schedule import Schedule, Shrinking
+from isthmus.train.loop import Result
 from isthmus.wire.base import LocalWire
-from tests.small import assert_same, losses, owners, run_method, run_parts, small_graph, without_edges
+from tests.helpers.small import assert_same, losses, owners, run_method, run_parts, small_graph, without_edges
 
 BATCHES = [{}, {"batch": 4, "fanout": (2,), "epochs": 2}]
 ids = ["full", "sampled"]

@@ -9,22 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from isthmus import methods
-from isthmus.federation import open_federation
-from isthmus.forward import forward
+from isthmus.engine.forward import forward
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import Graph
 from isthmus.graph.silo import split_graph
+from isthmus.methods import catalogue as methods
 from isthmus.nn import Block, EdgeUpdate, Linear
 from isthmus.nn.model import MODELS
 from isthmus.nn.norm import Pass
-from isthmus.run.config import resolve
+from isthmus.runs.config import resolve
 from isthmus.sample.batches import Batch
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import Result, step
+from isthmus.train.loop import Result, step
 from isthmus.wire.base import LocalWire, Wire
-from tests.hosts import on_hosts, on_wire
-from tests.small import assert_same, losses, numbers, parameters, run_method, small_graph
+from tests.helpers.hosts import on_hosts, on_wire
+from tests.helpers.small import assert_same, losses, numbers, parameters, run_method, small_graph
 
 EXACT = "sync-sgd+fwd-bwd-le"
 THREE = torch.arange(30) % 3

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, PNAConv, SAGEConv
 from torch_geometric.utils import scatter
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.nn import GAT, GCN, GIN, MAX, PNA, SAGE, Block, Dense, Layer, Message
 from isthmus.testing import EDGE, LayerContract, random_block, some_edges
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.features import SparseRows
 from isthmus.nn import GAT, BatchNorm, Linear, Rows, Stackable, per_row, product, reset, row_sums, stack_sets
 from isthmus.nn.linear import _grouped, _padded

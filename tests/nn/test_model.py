@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import Schema
 from isthmus.nn import GNN, LAYERS, MODELS, NORMS, PNA, Block, Directed, EdgeEncoder, ModelConfig, Pass, Rows

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.nn import MAX, MEAN, MOMENTS, SUM, Block, Message, Monoid
 from isthmus.nn.maps import gather, select, spread, sum_edges, sum_rows
 from isthmus.testing import random_block, some_edges

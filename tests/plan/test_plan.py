@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from isthmus.run.length import Length, length_of
-from isthmus.run.main import Request, configure
-from isthmus.run.plan import make_plan
-from isthmus.wire.ledger import Purpose
-from tests.command import SMALL, refuse, succeed
-from tests.small import run_method, small_graph
+from isthmus.commands.run import Request, configure
+from isthmus.core.kinds import Purpose
+from isthmus.plan.length import Length, length_of
+from isthmus.plan.plan import make_plan
+from tests.helpers.command import SMALL, refuse, succeed
+from tests.helpers.small import run_method, small_graph
 
 pytestmark = pytest.mark.usefixtures("no_report")
 

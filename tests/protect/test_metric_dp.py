@@ -13,9 +13,9 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
-from isthmus.protect import metric_dp
-from isthmus.protect.metric_dp import (
+from isthmus.core.errors import IsthmusError
+from isthmus.protect.accounting import metric_dp
+from isthmus.protect.accounting.metric_dp import (
     FINE_ORDERS,
     ORDERS,
     EpsilonLine,
@@ -25,9 +25,9 @@ from isthmus.protect.metric_dp import (
     node_epsilons,
     rho_percentiles,
 )
-from isthmus.reproduce.tables import read_table
+from isthmus.studies.tables import read_table
 
-PAGE = Path(__file__).parent.parent / "docs" / "privacy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 TABLE = read_table("ce_fedgnn_metric_dp_epsilon")
 SIGMAS = {name: float(name.removeprefix("sigma_")) for name in TABLE[0] if name.startswith("sigma_")}
 

@@ -12,21 +12,21 @@ from scipy import stats
 from torch import Tensor
 
 import isthmus
-from isthmus import methods
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Kind
 from isthmus.graph.graph import Graph
-from isthmus.protect.accountant import node_losses, silo_loss
+from isthmus.launch.released import privacy_of, row_losses
+from isthmus.methods import catalogue as methods
+from isthmus.protect.accounting.metric_dp import FINE_ORDERS
+from isthmus.protect.accounting.rows import node_losses, silo_loss
 from isthmus.protect.base import Origin
 from isthmus.protect.gaussian import Gaussian, clipped, drawn
-from isthmus.protect.metric_dp import FINE_ORDERS
-from isthmus.protect.noise import Noise, secrets_from_seed, secrets_from_system
-from isthmus.run.released import privacy_of, row_losses
-from isthmus.train import Result
+from isthmus.protect.releases import COUNTS, LEFT, PLAIN, Releases
+from isthmus.protect.secrets import Noise, secrets_from_seed, secrets_from_system
+from isthmus.train.loop import Result
 from isthmus.wire.base import LocalWire
-from isthmus.wire.ledger import Kind
-from isthmus.wire.releases import COUNTS, LEFT, PLAIN, Releases
 from isthmus.wire.route import Lot
-from tests.small import assert_same, losses, run_method, small_graph
+from tests.helpers.small import assert_same, losses, run_method, small_graph
 
 THREE = torch.arange(12) % 3
 EXCHANGES = ("ce-fedgnn", "fedgnn-st", "sync-sgd+fwd-bwd-le", "fedavg+fwd-le", "optimes")

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
 
-from tests.command import SMALL, losses, metrics, refuse, succeed
+from tests.helpers.command import SMALL, losses, metrics, refuse, succeed
 
 NOISY = (*SMALL, "--method", "ce-fedgnn", "--set", "sync.local_steps=1", "--set", "protect.clip=1")
 SIGMA = ("--set", "protect.sigma=0.5")

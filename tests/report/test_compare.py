@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from isthmus.errors import IsthmusError
-from isthmus.run.compare import cautions, comparison, comparison_table, write_comparison
-from isthmus.run.disclosure import disclosure
-from isthmus.run.folder import RunFolder
-from isthmus.run.report import write_report
-from isthmus.run.summary import curves, read_flows, score
-from isthmus.run.text import bytes_text
-from tests.test_report import THREE, make_run, make_seeds, read
+from isthmus.core.errors import IsthmusError
+from isthmus.report.compare import cautions, comparison, comparison_table, write_comparison
+from isthmus.report.disclosure import disclosure
+from isthmus.report.report import write_report
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.summary import curves, read_flows, score
+from isthmus.runs.text import bytes_text
+from tests.helpers.reports import THREE, make_run, make_seeds, read
 
 
 def test_several_seeds_show_deviations_and_sum_their_ledgers(tmp_path: Path) -> None:

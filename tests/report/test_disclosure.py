@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from isthmus.run.compare import comparison, write_comparison
-from isthmus.run.disclosure import disclosure, in_short
-from isthmus.run.report import write_report
-from isthmus.run.summary import epsilons, read_flows
-from isthmus.run.words import WORDS
-from isthmus.wire.ledger import KINDS
-from tests.test_report import THREE, ledger_of, make_run, read
+from isthmus.core.kinds import KINDS
+from isthmus.report.compare import comparison, write_comparison
+from isthmus.report.disclosure import disclosure, in_short
+from isthmus.report.report import write_report
+from isthmus.runs.plain_words import WORDS
+from isthmus.runs.summary import epsilons, read_flows
+from tests.helpers.reports import THREE, ledger_of, make_run, read
 
 
 def test_every_kind_of_message_has_its_words() -> None:

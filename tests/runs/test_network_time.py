@@ -10,20 +10,20 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from isthmus import train
-from isthmus.graph.boundary import build_boundary, make_route
-from isthmus.run.emulated import price
-from isthmus.run.folder import RunFolder
-from isthmus.run.link import LinkConfig, Usage, link_times, phases, used
-from isthmus.run.main import Request, configure
-from isthmus.run.report import write_report
+from isthmus.train import loop as train
+from isthmus.federation.boundary import build_boundary, make_route
+from isthmus.report.network import price
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.network_time import LinkConfig, Usage, link_times, phases, used
+from isthmus.commands.run import Request, configure
+from isthmus.report.report import write_report
 from isthmus.wire.base import LocalWire, Wire
-from isthmus.wire.ledger import SERVER, Kind, Purpose
-from tests.command import SMALL, metrics, refuse, same_run, succeed
-from tests.hosts import on_hosts, on_wire
-from tests.small import run_method, small_graph
-from tests.test_report import read
-from tests.test_resume import at, killed
+from isthmus.core.kinds import SERVER, Kind, Purpose
+from tests.helpers.command import SMALL, metrics, refuse, same_run, succeed
+from tests.helpers.hosts import on_hosts, on_wire
+from tests.helpers.small import run_method, small_graph
+from tests.helpers.reports import read
+from tests.helpers.killing import at, killed
 
 THREE = torch.arange(24) % 3
 FULL = (*SMALL, "--method", "sync-sgd+fwd-bwd-le")

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from isthmus.exchange.base import Exchange
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import Stack, build_stack
+from isthmus.methods.exchange.base import Exchange
 from isthmus.sample.batches import Batcher
 from isthmus.sample.neighbours import Draws, Sample, Sampler, spread
 from isthmus.sample.order import Joint, Local, Pool, draw_batches, rule_of
 from isthmus.wire.base import LocalWire
-from tests.small import small_graph
+from tests.helpers.small import small_graph
 
 
 def stack_of(graph, owner, silos: int, halo: str = "drop") -> Stack:

@@ -11,12 +11,12 @@ import pytest
 from isthmus import data
 from isthmus.data.interbank import Interbank
 from isthmus.data.write_aml import TRANSACTIONS, simulate_aml
-from isthmus.reproduce import catalogue, ce_fedgnn_parts, page, plots
-from isthmus.reproduce.catalogue import STUDIES, get
-from isthmus.reproduce.plan import Job, Plan, Wish, make_plan
-from isthmus.reproduce.study import Row, Study, Value
-from isthmus.reproduce.tuning import make_trials
-from tests.command import metrics, succeed
+from isthmus.studies import catalogue, ce_fedgnn_parts, page, plots
+from isthmus.studies.catalogue import STUDIES, get
+from isthmus.studies.plan import Job, Plan, Wish, make_plan
+from isthmus.studies.study import Row, Study, Value
+from isthmus.studies.tuning import make_trials
+from tests.helpers.command import metrics, succeed
 
 NAMES = [name for name in STUDIES if name.startswith("ce-fedgnn-")]
 CITATION = [f"ce-fedgnn-{graph}" for graph in ("cora", "citeseer", "pubmed", "cs")]

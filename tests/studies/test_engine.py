@@ -15,10 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
-from isthmus import cli, train
-from isthmus.reproduce import catalogue, engine, page, plots
-from isthmus.reproduce.study import Row, Study, Value, mean_of, score
-from tests.command import Outcome, isthmus, metrics, refuse, same_run, snapshot, succeed
+from isthmus import cli
+from isthmus.studies import catalogue, engine, page, plots
+from isthmus.studies.study import Row, Study, Value, mean_of, score
+from isthmus.train import loop as train
+from tests.helpers.command import Outcome, isthmus, metrics, refuse, same_run, snapshot, succeed
 
 COLUMNS = (score("acc", "accuracy"), score("F1", "macro_f1"))
 TOO_MANY = {"method": "fedavg", "data": {"silos": 99}}  # resolves, and cannot be split
@@ -64,7 +65,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "tiny"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalogue, "STUDIES", {"tiny": TINY})
-        patch.setattr("isthmus.run.main.write_report", lambda folder: folder.path)
+        patch.setattr("isthmus.commands.run.write_report", lambda folder: folder.path)
         patch.setattr(plots, "files", lambda findings: {})
         patch.setattr(page, "beside", lambda findings: "")
         succeed("reproduce", "tiny", "--out", out)

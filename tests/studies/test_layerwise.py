@@ -13,13 +13,13 @@ import pytest
 from isthmus.data.patterns import STRUCTURAL, TASKS, patterns
 from isthmus.graph.graph import TEST, TRAIN, Schema
 from isthmus.nn.model import GNN
-from isthmus.reproduce import layerwise, plots
-from isthmus.reproduce.catalogue import STUDIES, get
-from isthmus.reproduce.page import study_page
-from isthmus.reproduce.plan import Plan, Wish, make_plan
-from isthmus.reproduce.results import Cell, Findings, Line
-from isthmus.reproduce.study import Value
-from tests.command import refuse, succeed
+from isthmus.studies import layerwise, plots
+from isthmus.studies.catalogue import STUDIES, get
+from isthmus.studies.page import study_page
+from isthmus.studies.plan import Plan, Wish, make_plan
+from isthmus.studies.results import Cell, Findings, Line
+from isthmus.studies.study import Value
+from tests.helpers.command import refuse, succeed
 
 TEN = ("layerwise-louvain", "layerwise-metis")
 NAMES = [study.name for study in layerwise.STUDIES]
@@ -142,8 +142,8 @@ def test_studies_are_listed() -> None:
 
 def test_tables_ship_with_the_package() -> None:
     """Every table is named in the package data, and holds numbers only."""
-    folder = resources.files("isthmus.reproduce").joinpath("tables")
-    project = Path(__file__).parents[1] / "pyproject.toml"
+    folder = resources.files("isthmus.studies").joinpath("tables")
+    project = Path(__file__).parents[2] / "pyproject.toml"
     assert "reproduce/tables/*.csv" in project.read_text()
     for table in folder.iterdir():
         for line in csv.DictReader(table.read_text().splitlines()):

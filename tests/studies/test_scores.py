@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from isthmus.errors import IsthmusError
-from isthmus.train import Result
-from tests.command import SMALL, refuse, succeed
-from tests.small import run_method, small_graph
+from isthmus.core.errors import IsthmusError
+from isthmus.train.loop import Result
+from tests.helpers.command import SMALL, refuse, succeed
+from tests.helpers.small import run_method, small_graph
 
 UNEVEN = (torch.arange(60) > 9).long() + (torch.arange(60) > 22)  # silos of 10, 13 and 37 nodes
 

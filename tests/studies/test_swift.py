@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from isthmus.reproduce.catalogue import STUDIES, get
-from isthmus.reproduce.page import study_page
-from isthmus.reproduce.plan import Wish, make_plan
-from isthmus.reproduce.results import Cell, Findings, Line, as_csv, as_json
-from isthmus.reproduce.study import Value
-from isthmus.reproduce.swift import CROSSING, EXCHANGED, TIME, TRAFFIC, VALID, columns, emulated, reached
-from isthmus.reproduce.text import study_tables
-from tests.command import succeed
+from isthmus.studies.catalogue import STUDIES, get
+from isthmus.studies.page import study_page
+from isthmus.studies.plan import Wish, make_plan
+from isthmus.studies.results import Cell, Findings, Line, as_csv, as_json
+from isthmus.studies.study import Value
+from isthmus.studies.swift import CROSSING, EXCHANGED, TIME, TRAFFIC, VALID, columns, emulated, reached
+from isthmus.studies.text import study_tables
+from tests.helpers.command import succeed
 
 NAMES = [name for name in STUDIES if name.startswith("swift-")]
 FIVE = [name for name in NAMES if name != "swift-surface"]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from isthmus.reproduce import catalogue, page, plots
-from isthmus.reproduce.main import reproduce
-from isthmus.reproduce.plan import Wish, make_plan
-from isthmus.reproduce.study import Row, Study, Tuning, Value, score
-from isthmus.reproduce.tuning import Tuned, make_trials
-from tests.command import isthmus, metrics, refuse, snapshot, succeed
+from isthmus.studies import catalogue, page, plots
+from isthmus.studies.main import reproduce
+from isthmus.studies.plan import Wish, make_plan
+from isthmus.studies.study import Row, Study, Tuning, Value, score
+from isthmus.studies.tuning import Tuned, make_trials
+from tests.helpers.command import isthmus, metrics, refuse, snapshot, succeed
 
 BASE: dict[str, Any] = {
     "data": {"name": "blocks", "silos": 3, "nodes": 64, "degree": 3, "features": 4, "classes": 3},

@@ -3,17 +3,17 @@
 import pytest
 import torch
 
+from isthmus.core.random import draw, keep_mask, stream
 from isthmus.data.blocks import blocks
-from isthmus.federation import open_federation
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import open_federation
 from isthmus.graph.silo import split_graph
-from isthmus.methods import get, names
+from isthmus.methods.catalogue import get, names
 from isthmus.nn.model import MODELS
-from isthmus.sample.random import draw, keep_mask, stream
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import Result, train
+from isthmus.train.loop import Result, train
 from isthmus.wire.base import LocalWire
-from tests.small import losses, run_method, small_graph
+from tests.helpers.small import losses, run_method, small_graph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")
 

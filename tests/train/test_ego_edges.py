@@ -8,15 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isthmus.engine.state import Run
 from isthmus.sample.across import JointSampler
 from isthmus.sample.batches import Batch, Seeds
 from isthmus.sample.neighbours import Sampler
 from isthmus.sample.order import draw_batches
-from isthmus.state import Run
-from isthmus.train import Result
+from isthmus.train.loop import Result
 from isthmus.wire.base import Wire
-from tests.hosts import on_hosts, on_wire
-from tests.small import assert_same, losses, numbers, owners, run_method, small_graph
+from tests.helpers.hosts import on_hosts, on_wire
+from tests.helpers.small import assert_same, losses, numbers, owners, run_method, small_graph
 
 EXACT = "sync-sgd+fwd-bwd-le"
 TRAINING: dict[str, Any] = {"batch": 4, "fanout": (3,), "epochs": 1}

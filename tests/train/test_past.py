@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph
-from isthmus.train import Result
-from tests.small import losses, run_method, small_graph
+from isthmus.train.loop import Result
+from tests.helpers.small import losses, run_method, small_graph
 
 THREE = torch.arange(24) % 3
 PAST = {"messages": "past", "epochs": 4}

@@ -15,11 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
-from isthmus import checkpoint, train
-from isthmus.checkpoint import Checkpoints
-from isthmus.run import host
-from isthmus.run.folder import RunFolder
-from tests.command import SMALL, Outcome, history, isthmus, losses, metrics, refuse, same_run, snapshot, succeed
+from isthmus.launch import host
+from isthmus.runs.folder import RunFolder
+from isthmus.train import checkpoint
+from isthmus.train import loop as train
+from isthmus.train.checkpoint import Checkpoints
+from tests.helpers.command import SMALL, Outcome, history, isthmus, losses, metrics, refuse, same_run, snapshot, succeed
+from tests.helpers.killing import at, die, killed
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -89,31 +91,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 # Killed at a chosen line
 
 
-def die(*_: Any, **__: Any) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def at(owner: Any, name: str, call: int, after: bool = False) -> Callable[[], None]:
-    """Die at the ``call``-th call of a function, before or after it has done its work."""
-
-    def plant() -> None:
-        inner, count = getattr(owner, name), 0
-
-        def deadly(*arguments: Any, **options: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count == call and not after:
-                die()
-            result = inner(*arguments, **options)
-            if count == call:
-                die()
-            return result
-
-        setattr(owner, name, deadly)
-
-    return plant
-
-
 def torn(path: str, content: bytes, commit: int) -> Callable[[], None]:
     """Die with half a line at the end of a log, just before the ``commit``-th checkpoint."""
 
@@ -148,19 +125,6 @@ MOMENTS: dict[str, Callable[[], None]] = {
     "after the last epoch": at(host, "leave_behind", 1),
     "before the final metrics": at(RunFolder, "write_json", 1),
 }
-
-
-def killed(plant: Callable[[], None], *arguments: Any) -> None:
-    """A command in a process of its own, which a planted SIGKILL ends."""
-    child = os.fork()
-    if child == 0:
-        try:
-            plant()
-            isthmus(*arguments)
-        finally:
-            os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, "it was never killed"
 
 
 EVERY_MOMENT = ("rounds of three epochs", "embeddings and adjoints", "few checkpoints")
@@ -271,7 +235,7 @@ def hosts_of(parent: int) -> dict[int, psutil.Process]:
     found = {}
     for child in psutil.Process(parent).children():
         try:
-            if "isthmus.run.launch" in child.cmdline():
+            if "isthmus.launch.processes" in child.cmdline():
                 found[int(child.environ()["RANK"])] = child
         except (psutil.Error, KeyError):
             continue

@@ -7,14 +7,14 @@ import torch
 from benchmarks.volume import METHODS, Counted, Sizes, Volume, formula, one_epoch
 from torch import Tensor
 
-from isthmus import methods
-from isthmus.federation import open_federation
+from isthmus.engine.settings import TrainConfig
+from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import TRAIN, Graph
 from isthmus.graph.silo import merge, split_graph
+from isthmus.methods import catalogue as methods
 from isthmus.nn.model import MODELS
-from isthmus.settings import TrainConfig
 from isthmus.wire.base import LocalWire
-from tests.small import small_graph
+from tests.helpers.small import small_graph
 
 OWNER = torch.arange(12) % 3
 HIDDEN, LAYERS, ITEM = 8, 2, 8

@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus import methods
-from isthmus.federation import open_federation
+from isthmus.core.kinds import Kind
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.state import Run
+from isthmus.federation.federation import open_federation
 from isthmus.graph.silo import split_graph
+from isthmus.methods import catalogue as methods
 from isthmus.nn.model import MODELS
 from isthmus.protect.base import Event, Origin, Protect
-from isthmus.protect.noise import Noise
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.train import train
+from isthmus.protect.secrets import Noise
+from isthmus.train.loop import train
 from isthmus.wire.base import LocalWire
-from isthmus.wire.ledger import Kind
-from tests.small import parameters, run_method, small_graph
+from tests.helpers.small import parameters, run_method, small_graph
 
 THREE = torch.arange(24) % 3
 

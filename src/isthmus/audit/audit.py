@@ -10,27 +10,27 @@ import torch
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.attack.context import Context
-from isthmus.attack.measure import Adversary, Finding, Released, Tell, near_distance
-from isthmus.errors import IsthmusError
-from isthmus.protect.gaussian import Gaussian
-from isthmus.protect.noise import Noise, secrets_from_seed
-from isthmus.run.audited import Audit, keep
-from isthmus.run.book import Book, Page, read_book
-from isthmus.run.config import RunConfig, resolve
-from isthmus.run.folder import RunFolder
-from isthmus.run.host import load_silos, open_run
-from isthmus.run.summary import members, read_flows
-from isthmus.run.words import WORDS
-from isthmus.state import Run
-from isthmus.wire.base import LocalWire
-from isthmus.wire.ledger import Kind
+from isthmus.audit.context import Context
+from isthmus.audit.findings import Audit, keep
+from isthmus.audit.measure import Adversary, Finding, Released, Tell, near_distance
+from isthmus.audit.released_rows import Book, Page, read_book
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Kind
+from isthmus.launch.host import load_silos, open_run
+from isthmus.protect.events import Clipped, GaussianNoise
+from isthmus.protect.secrets import Noise, secrets_from_seed
+from isthmus.runs.config import RunConfig, resolve
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.plain_words import WORDS
+from isthmus.runs.summary import members, read_flows
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
 
 WHAT_IF = (0.1, 0.3, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
-class Wish:
+class AuditRequest:
     """How to audit: ``sigmas`` are levels of noise to add to the rows (None: some, if the run itself added none)."""
 
     targets: int = 64
@@ -66,7 +66,7 @@ def parse_sigmas(text: str | None) -> tuple[float, ...] | None:
 Told = Callable[[Finding], None]
 
 
-def audit(path: str, wish: Wish, watch: Callable[[int], tuple[Tell, Told]]) -> Audit:
+def audit(path: str, wish: AuditRequest, watch: Callable[[int], tuple[Tell, Told]]) -> Audit:
     """Audit a finished run (of several seeds the first), and leave ``audit.json`` in its folder.
 
     ``watch`` is told how many attacks on a target there will be, and says whom to tell of each and of every finding.
@@ -77,12 +77,11 @@ def audit(path: str, wish: Wish, watch: Callable[[int], tuple[Tell, Told]]) -> A
     if book is None:
         _check_nothing_left(folder)
         return keep(folder, Audit())
-    run = _opened(resolve(folder.config))
-    protect = run.wire.protect
-    clip, sigma = protect.bounds(Kind.EMBEDDINGS) if isinstance(protect, Gaussian) else (math.inf, 0.0)
-    adversary = Adversary(Context(run))
+    training = _opened(resolve(folder.config))
+    clip, sigma = _treatment(training)
+    adversary = Adversary(Context(training))
     pages = {k: page for k, page in book.pages.items() if wish.deepest is None or k <= wish.deepest}
-    left = [_located(run, layer, page, clip) for layer, page in pages.items() if len(page.rows)]
+    left = [_located(training, layer, page, clip) for layer, page in pages.items() if len(page.rows)]
     tell, told = watch(len(wish.levels(sigma)) * sum(min(len(each.node), wish.targets) for each in left))
     findings = []
     for each in left:
@@ -90,6 +89,16 @@ def audit(path: str, wish: Wish, watch: Callable[[int], tuple[Tell, Told]]) -> A
             told(finding)
             findings.append(finding)
     return keep(folder, Audit(tuple(findings), clip, sigma, wish.seed))
+
+
+def _treatment(training: Training) -> tuple[float, float]:
+    """Clip and sigma of the rows that this run released, from what its chain of protection does to them."""
+    for event in training.wire.protect.events(Kind.EMBEDDINGS):
+        if isinstance(event, GaussianNoise):
+            return event.clip, event.sigma
+        if isinstance(event, Clipped):
+            return event.clip, 0.0
+    return math.inf, 0.0
 
 
 def _check_nothing_left(folder: RunFolder) -> None:
@@ -105,7 +114,7 @@ def _check_nothing_left(folder: RunFolder) -> None:
             )
 
 
-def _opened(config: RunConfig) -> Run:
+def _opened(config: RunConfig) -> Training:
     """The run as it began, all silos in this process, in float64: rounding must not look like protection."""
     config = replace(config, dtype="float64", system=replace(config.system, device="cpu", hosts=1))
     if config.system.threads:
@@ -115,16 +124,16 @@ def _opened(config: RunConfig) -> Run:
         silos = load_silos(config.data, merged=False)
     except IsthmusError as error:
         raise IsthmusError(f"An audit compares with the truth, so it needs all silos' data here. {error}") from error
-    wire = LocalWire(len(silos), config.method.protect)
+    wire = LocalWire(len(silos), config.method.chain)
     wire.noise = Noise(secrets_from_seed(config.seed, wire.mine))
     return open_run(config, wire, silos)
 
 
-def _located(run: Run, layer: int, page: Page, clip: float) -> Released:
+def _located(training: Training, layer: int, page: Page, clip: float) -> Released:
     """The rows of a page with the place of their nodes in the whole graph."""
     place: dict[tuple[str, str], int] = {}
-    for silo in run.federation.silos:
-        name = run.wire.party(silo.number)
+    for silo in training.federation.silos:
+        name = training.wire.party(silo.number)
         place |= {(name, node): len(place) + i for i, node in enumerate(map(str, silo.ids.tolist()))}
     lost = next((node for node in page.nodes if node not in place), None)
     if lost is not None:
@@ -136,7 +145,7 @@ def _located(run: Run, layer: int, page: Page, clip: float) -> Released:
 
 
 def _attack(
-    adversary: Adversary, book: Book, left: Released, wish: Wish, sigma: float, tell: Tell
+    adversary: Adversary, book: Book, left: Released, wish: AuditRequest, sigma: float, tell: Tell
 ) -> Iterator[Finding]:
     """Every level of noise against the rows of one layer, with the parameters that fit them best."""
     context = adversary.context
@@ -165,17 +174,18 @@ def _fitting(adversary: Adversary, book: Book, left: Released) -> tuple[str, Ten
     """The parameters from which silos' own rows are computed best, and how far they then still lie apart."""
     found: dict[str, Tensor] = {}
     for name in book.held:
-        _load(adversary.context.run, book.held[name])
+        _load(adversary.context.training, book.held[name])
         found[name] = adversary.misfits(left)
     best = min(found, key=lambda name: float(found[name].sum()))
-    _load(adversary.context.run, book.held[best])
+    _load(adversary.context.training, book.held[best])
     return best, found[best]
 
 
-def _load(run: Run, held: list[dict[str, Tensor]]) -> None:
+def _load(training: Training, held: list[dict[str, Tensor]]) -> None:
     """Parameters of all hosts: each silo's own under each other, or the same on every host."""
-    live = run.sets.everything()
-    for name in run.sets.names():
+    sets = training.learner.classifier.sets
+    live = sets.everything()
+    for name in sets.names():
         parts = [part[name] for part in held if name in part]
         whole = torch.cat(parts) if sum(map(len, parts)) == len(live[name]) else parts[0] if parts else None
         if whole is None or whole.shape != live[name].shape:

@@ -10,30 +10,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.exchange.base import Exchange
-from isthmus.forward import layers
+from isthmus.engine.forward import layers
 from isthmus.graph.features import Features, SparseRows, take
 from isthmus.graph.silo import merge
 from isthmus.graph.stack import Adjacency, Stack, build_stack
+from isthmus.methods.exchange.base import Exchange
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Batcher, Seeds
-from isthmus.state import Run
+from isthmus.train.training import Training
 
 _COPIES = 200_000  # rows that are computed at once
 
 
 class Context:
-    """All silos' nodes and edges as one graph, whose rows are computed with the parameters that ``run`` holds.
+    """All silos' nodes and edges as one graph, whose rows are computed with the parameters that a training holds.
 
     Rows of a silo lie together, so that each is computed by its owner's parameters where silos have their own.
     """
 
-    def __init__(self, run: Run) -> None:
-        silos = run.federation.silos
-        whole = build_stack([merge(silos)], "drop", run.dtype)
+    def __init__(self, training: Training) -> None:
+        silos, schema = training.federation.silos, training.federation.schema
+        whole = build_stack([merge(silos)], "drop", training.dtype, schema)
         ptr = tuple(torch.tensor([0, *(silo.n for silo in silos)]).cumsum(0).tolist())
         self.stack = replace(whole, silos=tuple(silo.number for silo in silos), ptr=ptr)
-        self.run = run
+        self.training = training
+        self.site = training.stage.site
         self.owner = torch.repeat_interleave(torch.tensor(ptr).diff())
 
     def features(self, rows: Tensor) -> Tensor:
@@ -46,11 +47,11 @@ class Context:
         return self._compute(self._batch(self.stack), layer)
 
     def around(self, targets: Tensor, layer: int) -> Callable[[Tensor], Tensor]:
-        """The same for some nodes as a function of their own features; all others' features are the true ones.
+        """What enters a layer, of some nodes, as a function of their own features; all others' features are the true ones.
 
         Every target has a copy of its neighbourhood to itself, so that targets do not see each other change.
         """
-        stack, place = neighbourhoods(self.stack, targets, layer, self.run.model.config.directed)
+        stack, place = neighbourhoods(self.stack, targets, layer, self.site.model.directed)
         batch = self._batch(stack)
         true = _dense(stack.x)
         return lambda x: self._compute(replace(batch, x=true.index_copy(0, place, x)), layer)[place]
@@ -59,7 +60,7 @@ class Context:
         """Numbers of targets, as many at a time as memory holds copies of their neighbourhoods."""
         begin, size = 0, 0
         for number, target in enumerate(targets):
-            rows = neighbourhoods(self.stack, target[None], layer, self.run.model.config.directed)[0].rows
+            rows = neighbourhoods(self.stack, target[None], layer, self.site.model.directed)[0].rows
             if size and size + rows > _COPIES:
                 yield torch.arange(begin, number)
                 begin, size = number, 0
@@ -67,15 +68,21 @@ class Context:
         yield torch.arange(begin, len(targets))
 
     def _batch(self, stack: Stack) -> Batch:
-        like, none = self.run.batcher, torch.zeros(0, dtype=torch.int64)
-        silos = len(stack.ptr) - 1
-        batcher = Batcher(stack, like.layers, like.directed, like.target, like.ego, Exchange(), like.degrees)
+        none, silos, model = torch.zeros(0, dtype=torch.int64), len(stack.ptr) - 1, self.site.model
+        target = self.site.schema.target
+        batcher = Batcher(stack, model.layers, model.directed, target, model.ego, False, self.site.degrees)
         return batcher.whole(Seeds(none, none, (0,) * (silos + 1), 0, torch.zeros(silos)), 0)
 
     def _compute(self, batch: Batch, layer: int) -> Tensor:
         if layer:
-            return next(islice(layers(self.run, batch, Pass(False, self.run.seed)), layer - 1, None))
-        first = self.run.model.embed(batch.x, batch.x_rows, batch.ego)
+            return next(
+                islice(
+                    layers(self.site.net, Exchange().open(self.site), batch, Pass(False, self.site.seed)),
+                    layer - 1,
+                    None,
+                )
+            )
+        first = self.site.net.embed(batch.x, batch.x_rows, batch.ego)
         assert isinstance(first, Tensor)
         return first
 

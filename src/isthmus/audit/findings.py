@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from isthmus.attack.measure import NEAR, Finding, Tell
-from isthmus.errors import IsthmusError
-from isthmus.run.folder import RunFolder
-from isthmus.run.summary import members
+from isthmus.audit.measure import NEAR, Finding, Tell
+from isthmus.core.errors import IsthmusError
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.summary import members
 
 NOTHING = "nothing to attack"
 UNMEASURED = "not measured: all nodes have the same features"

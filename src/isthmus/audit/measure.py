@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from isthmus.attack.attributes import Knowledge, Prior, Rows, infer
-from isthmus.attack.context import Context
+from isthmus.audit.attributes import Knowledge, Prior, Rows, infer
+from isthmus.audit.context import Context
 from isthmus.protect.gaussian import clipped
 
 NEAR = 0.01  # of all nodes: the nearest ones, among whom a node should be lost

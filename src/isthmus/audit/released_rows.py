@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
-from isthmus.wire.ledger import Kind
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Kind
 
 # Those that validation selected, those that training ended with, and those that each silo has sent last, if any.
 PARAMETERS = ("selected", "last", "sent")

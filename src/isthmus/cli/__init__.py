@@ -12,7 +12,7 @@ from isthmus.cli.finished import audit, compare, report, score
 from isthmus.cli.graphs import simulate_aml, split
 from isthmus.cli.studies import demo, reproduce
 from isthmus.cli.training import plan, run
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 
 app = typer.Typer(
     help="One graph neural network across graphs that cannot be merged.",

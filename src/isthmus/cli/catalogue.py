@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from isthmus.cli.shared import Json, show
 
+AXES = ("exchange", "schedule", "sync", "objective")
+
 
 def methods(as_json: Json = False) -> None:
     """List the methods: what crosses, how parameters agree, whose paper."""
-    from isthmus import methods as catalogue
+    from isthmus.methods import catalogue
+    from isthmus.methods.compose import tables_of
+    from isthmus.runs.config import flat
 
     rows = []
     for name in catalogue.names():
         method = catalogue.get(name)
-        options = {
-            f"{axis}.{key}": value
-            for axis in catalogue.AXES
-            for key, value in catalogue.part_options(getattr(method, axis)).items()
-        }
-        parts = {axis: type(getattr(method, axis)).__name__ for axis in catalogue.AXES}
-        rows.append({"name": name, "summary": method.summary, "paper": method.paper, **parts, "options": options})
+        told = {"name": name, "summary": method.summary, "paper": method.paper, "score": method.score}
+        parts = {axis: [type(getattr(phase, axis)).__name__ for phase in method.phases] for axis in AXES}
+        single = {axis: each[0] if len(each) == 1 else each for axis, each in parts.items()}
+        options = {key: value for key, value in flat(tables_of(method)).items() if not key.endswith("name")}
+        rows.append({**told, **single, "options": options})
     show(rows, ("name", "summary", "paper"), as_json)
 
 

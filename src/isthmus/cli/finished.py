@@ -21,7 +21,7 @@ def score(
     set_: Set = None,
 ) -> None:
     """Predict with a trained model on new data, as Parquet."""
-    from isthmus.run.scoring import score_command
+    from isthmus.commands.score import score_command
 
     path, rows = score_command(run_folder, data, tuple(set_ or ()), Path(out) if out else None, silo)
     console.print(f"{rows} predictions in {path}", highlight=False, soft_wrap=True)
@@ -33,8 +33,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare finished runs: a table, and a page with plots."""
-    from isthmus.run.compare import comparison, comparison_table, write_comparison
-    from isthmus.run.folder import RunFolder
+    from isthmus.report.compare import comparison, comparison_table, write_comparison
+    from isthmus.runs.folder import RunFolder
 
     folders = [RunFolder.open(path) for path in runs]
     page = write_comparison(folders, Path(out))
@@ -51,9 +51,9 @@ def report(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another link, like link.mbps=100.")] = None,
 ) -> None:
     """Write report.html of a run anew."""
-    from isthmus.run.emulated import relinked
-    from isthmus.run.folder import RunFolder
-    from isthmus.run.report import write_report
+    from isthmus.report.network import relinked
+    from isthmus.report.report import write_report
+    from isthmus.runs.folder import RunFolder
 
     folder = RunFolder.open(run_folder)
     path = write_report(folder, RunFolder.open(alone) if alone else None, relinked(folder, tuple(set_ or ())))
@@ -72,11 +72,11 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Attack the rows that a run released: how well features can be inferred from them."""
-    from isthmus.run.audit import Wish, audit, parse_sigmas
-    from isthmus.run.audited import NOTHING, audit_table, watched
+    from isthmus.audit.audit import AuditRequest, audit, parse_sigmas
+    from isthmus.audit.findings import NOTHING, audit_table, watched
 
     with watched() as watch:
-        found = audit(run_folder, Wish(targets, seed, parse_sigmas(sigma), deepest), watch)
+        found = audit(run_folder, AuditRequest(targets, seed, parse_sigmas(sigma), deepest), watch)
     if as_json:
         print(json.dumps(found.as_dict()))
         return

@@ -23,7 +23,7 @@ def split(
     as_json: Json = False,
 ) -> None:
     """Split a graph between silos: statistics, and parts on disk."""
-    from isthmus.run.splitting import split_command, stats_table
+    from isthmus.commands.split import split_command, stats_table
 
     rows = split_command(data, silos, how, tuple(set_ or ()), Path(out) if out else None, overwrite)
     if as_json:

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from isthmus.cli.shared import Json, Set, console, show
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 
 
 def demo(out: Annotated[str, typer.Option(help="Folder for the runs.")] = "runs/demo") -> None:
     """Train the same model local, averaged and centralised on a generated graph, and compare."""
-    from isthmus.run.demo import run_demo
+    from isthmus.commands.demo import run_demo
 
     table, page = run_demo(Path(out))
     console.print(table)
@@ -39,9 +39,9 @@ def reproduce(
     tuning_seeds: Annotated[int | None, typer.Option(help="Runs of each setting that a row tries.")] = None,
 ) -> None:
     """Run the rows of a paper's table, and show the paper's values, ours, and the difference."""
-    from isthmus.reproduce.main import listing, reproduce
-    from isthmus.reproduce.plan import Wish
-    from isthmus.reproduce.text import study_tables
+    from isthmus.studies.main import listing, reproduce
+    from isthmus.studies.plan import Wish
+    from isthmus.studies.text import study_tables
 
     if name is None:
         show([dict(row) for row in listing()], ("name", "summary"), as_json)

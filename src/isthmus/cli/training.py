@@ -9,10 +9,10 @@ import typer
 from rich.table import Table
 
 from isthmus.cli.shared import Json, Set, console
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 
 if TYPE_CHECKING:
-    from isthmus.run.main import Request
+    from isthmus.commands.run import Request
 
 
 Text: TypeAlias = str | None
@@ -44,7 +44,7 @@ def run(
     set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Train a model over the silos of a graph."""
-    from isthmus.run.main import run_request
+    from isthmus.commands.run import run_request
 
     try:
         metrics = run_request(_request(context.params))
@@ -68,9 +68,9 @@ def plan(
     ] = None,
 ) -> None:  # fmt: skip
     """Estimate what a run would send and wait for, and its epsilon; takes its options, sends and writes nothing."""
-    from isthmus.run.main import configure
-    from isthmus.run.plan import make_plan
-    from isthmus.run.plan_text import plan_table, sentences
+    from isthmus.commands.run import configure
+    from isthmus.plan.plan import make_plan
+    from isthmus.plan.text import plan_table, sentences
 
     config = configure(_request(context.params))
     found = make_plan(config, trial_steps)
@@ -84,7 +84,7 @@ def plan(
 
 def _request(said: dict[str, Any]) -> Request:
     """What the user asked for, from the parameters of a command."""
-    from isthmus.run.main import Request
+    from isthmus.commands.run import Request
 
     options = {
         "method": said["method"], "seed": said["seed"], "dtype": said["dtype"],
@@ -108,7 +108,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_result(metrics: dict[str, Any]) -> None:
-    from isthmus.run.text import bytes_text, wait_text
+    from isthmus.runs.text import bytes_text, wait_text
 
     spread = metrics.get("test_std", {})
     table = Table(title=f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos", title_justify="left")

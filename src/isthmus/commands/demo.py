@@ -6,12 +6,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from isthmus.run.compare import comparison, comparison_table, write_comparison
-from isthmus.run.config import resolve
-from isthmus.run.folder import RunFolder
-from isthmus.run.main import run_one
-from isthmus.run.recipe import merge_into, read_recipe
-from isthmus.run.report import write_report
+from isthmus.commands.run import run_one
+from isthmus.report.compare import comparison, comparison_table, write_comparison
+from isthmus.report.report import write_report
+from isthmus.runs.config import resolve
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.recipe import merge_into, read_recipe
 
 METHODS = ("local", "fedavg", "sync-sgd", "sync-sgd+fwd-bwd-le", "centralised")
 

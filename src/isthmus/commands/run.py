@@ -10,15 +10,16 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from isthmus.core.errors import IsthmusError
+from isthmus.core.files import write_atomic
 from isthmus.data.members import is_parts, member_names
-from isthmus.errors import IsthmusError
-from isthmus.run.config import RunConfig, resolve
-from isthmus.run.folder import RunFolder, claimed, write_atomic
-from isthmus.run.host import prepare
-from isthmus.run.launch import execute, keep_config
-from isthmus.run.progress import watcher_for
-from isthmus.run.recipe import merge_into, parse_set, read_recipe
-from isthmus.run.report import write_report
+from isthmus.launch.host import prepare
+from isthmus.launch.processes import execute, keep_config
+from isthmus.launch.progress_bar import watcher_for
+from isthmus.report.report import write_report
+from isthmus.runs.config import RunConfig, resolve
+from isthmus.runs.folder import RunFolder, claimed
+from isthmus.runs.recipe import merge_into, parse_set, read_recipe
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from isthmus.errors import IsthmusError, writing
-from isthmus.evaluate import predict
-from isthmus.graph.agree import zscore
+from isthmus.core.errors import IsthmusError
+from isthmus.core.files import writing
+from isthmus.federation.handshake import agree_schema
+from isthmus.federation.statistics import zscore
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
-from isthmus.graph.handshake import agree_schema
 from isthmus.graph.silo import Silo, merge
-from isthmus.methods import AXES
-from isthmus.run.config import RunConfig, resolve
-from isthmus.run.folder import RunFolder
-from isthmus.run.host import check_device, load_silos, open_run
-from isthmus.run.recipe import merge_into, parse_set
-from isthmus.state import Run
-from isthmus.wire.base import LocalWire
+from isthmus.launch.host import check_device, load_silos, open_run
+from isthmus.methods.compose import TABLES
+from isthmus.runs.config import RunConfig, resolve
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.recipe import merge_into, parse_set
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
 
 
 def score_command(
@@ -39,13 +39,13 @@ def score_command(
     model = _model_file(folder, silo)
     trained = _trained_with(folder)
     silos = [_without_labels(silo, trained, data) for silo in load_silos(config.data, merged=False)]
-    part = _to_score(merge(agree_schema(LocalWire(len(silos)), silos)), data)
+    part = _to_score(merge(agree_schema(LocalWire(len(silos)), silos)[0]), data)
     config, part = _scaled(config, part, folder.metrics.get("scale", {}))
-    run = open_run(config, LocalWire(1), [part])
-    _load(run, model)
-    logits, index = _predict_all(run)
+    training = open_run(config, LocalWire(1), [part])
+    _load(training, model)
+    logits, index = _predict_all(training)
     path = out or folder.path / "predictions.parquet"
-    table = _table(run, part, logits, index)
+    table = _table(training, part, logits, index)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, path)
@@ -54,7 +54,7 @@ def score_command(
 
 def _configure(folder: RunFolder, data: str, sets: tuple[str, ...]) -> RunConfig:
     """The run's configuration for a single party that predicts: nothing crosses, and nothing is split."""
-    recipe = {key: value for key, value in folder.config.items() if key not in AXES}
+    recipe = {key: value for key, value in folder.config.items() if key not in (*TABLES, "score")}
     trained_on = recipe.get("data", {})
     kept = {key: trained_on[key] for key in ("scale", "folder") if key in trained_on}
     recipe |= {"method": "centralised", "data": {"name": data, "silos": 1, "split": "random", **kept}}
@@ -135,38 +135,39 @@ def _to_score(part: Silo, data: str) -> Silo:
     return replace(part, **changed)
 
 
-def _load(run: Run, path: Path) -> None:
+def _load(training: Training, path: Path) -> None:
     try:
         stored = load_file(path)
     except (OSError, SafetensorError) as error:
         raise IsthmusError(f"'{path}' is damaged ({error}); resume or repeat the run.") from error
-    for key, live in run.sets.everything().items():
+    for key, live in training.learner.everything().items():
         if key not in stored or stored[key].shape != live.shape:
             raise IsthmusError(f"'{path}' does not fit the configuration beside it ({key}); repeat the run.")
         live.copy_(stored[key])
 
 
-def _predict_all(run: Run) -> tuple[Tensor, Tensor]:
+def _predict_all(training: Training) -> tuple[Tensor, Tensor]:
     """Logits and row of everything that is scored, in the order of the data."""
-    parts = [predict(run, split) for split in (TRAIN, TEST)]
+    parts = [training.stage.scorer.logits(split) for split in (TRAIN, TEST)]
     logits, index = torch.cat([part[0] for part in parts]), torch.cat([part[2] for part in parts])
     order = torch.argsort(index)
     return logits[order].cpu(), index[order].cpu()
 
 
-def _table(run: Run, part: Silo, logits: Tensor, index: Tensor) -> Any:
+def _table(training: Training, part: Silo, logits: Tensor, index: Tensor) -> Any:
     import pyarrow as pa
 
     columns: dict[str, Any] = {}
-    if run.schema.target == "node":
+    schema = training.federation.schema
+    if schema.target == "node":
         columns["id"] = part.ids[index.numpy()].tolist()
     else:
-        ids, ends = np.asarray(part.ids), run.stack.ends.cpu()[:, index].numpy()
+        ids, ends = np.asarray(part.ids), training.stage.layout.stack.ends.cpu()[:, index].numpy()
         columns |= {"source": ids[ends[0]].tolist(), "target": ids[ends[1]].tolist()}
-    if run.schema.task == "tasks":
-        columns |= {f"probability:{n}": p.numpy() for n, p in zip(run.schema.labels, logits.sigmoid().T, strict=True)}
+    if schema.task == "tasks":
+        columns |= {f"probability:{n}": p.numpy() for n, p in zip(schema.labels, logits.sigmoid().T, strict=True)}
     else:
         chance = logits.softmax(1)
-        columns["prediction"] = [run.schema.labels[i] for i in chance.argmax(1).tolist()]
-        columns |= {f"probability:{n}": p.numpy() for n, p in zip(run.schema.labels, chance.T, strict=True)}
+        columns["prediction"] = [schema.labels[i] for i in chance.argmax(1).tolist()]
+        columns |= {f"probability:{n}": p.numpy() for n, p in zip(schema.labels, chance.T, strict=True)}
     return pa.table(columns)

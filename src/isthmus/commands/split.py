@@ -9,15 +9,15 @@ from typing import Any
 from rich.table import Table
 
 from isthmus import data
+from isthmus.core.coerce import fill
+from isthmus.core.errors import IsthmusError
 from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
-from isthmus.errors import IsthmusError
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stats import split_statistics
-from isthmus.run.config import DataConfig, split_options
-from isthmus.run.recipe import parse_set
-from isthmus.typed import fill
+from isthmus.runs.config import DataConfig, split_options
+from isthmus.runs.recipe import parse_set
 
 
 def split_command(

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from inspect import Parameter
 from typing import Any, TypeVar
 
-from isthmus.errors import IsthmusError, unknown
+from isthmus.core.errors import IsthmusError, unknown
 
 _T = TypeVar("_T")
 

@@ -10,6 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from isthmus.core.errors import unknown
 from isthmus.data.aml import aml
 from isthmus.data.amlsim import amlsim
 from isthmus.data.banks import interbank
@@ -17,7 +18,6 @@ from isthmus.data.blocks import blocks
 from isthmus.data.files import load_folder
 from isthmus.data.patterns import patterns
 from isthmus.data.public import npz, planetoid
-from isthmus.errors import unknown
 from isthmus.graph.graph import Graph
 
 __all__ = ["DATASETS", "DataSet", "blocks", "load", "load_folder", "patterns"]

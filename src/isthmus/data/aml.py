@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from isthmus.core.errors import IsthmusError
 from isthmus.data.aml_file import Transfers, Words, read_transfers
-from isthmus.errors import IsthmusError
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, Graph, Schema
 
 DAY = 86400

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 
 # The header of the public files; the first Account sends, the second receives.
 COLUMNS = (

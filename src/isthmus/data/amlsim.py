@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from isthmus.core.errors import IsthmusError
+from isthmus.core.random import keys_of
 from isthmus.data.public import missing
 from isthmus.data.split import random_split
 from isthmus.data.tables import numbers, read_file, times
-from isthmus.errors import IsthmusError
 from isthmus.graph.graph import Graph, Schema
-from isthmus.sample.random import keys_of
 
 SAMPLES = {"amlsim": "20K_fanin200cycle200", "amlsim-fanin": "20K_fanin200"}
 BANKS = 10  # the samples name no banks; accounts are dealt out by their last digit

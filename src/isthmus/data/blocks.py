@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from isthmus.core.errors import IsthmusError
+from isthmus.core.random import keys_of
 from isthmus.data.split import random_split
-from isthmus.errors import IsthmusError
 from isthmus.graph.graph import Graph, Schema
-from isthmus.sample.random import keys_of
 
 BANKS = 10
 

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.random import combine, keys_of
 from isthmus.data.split import random_split
 from isthmus.data.tables import (
     Column,
@@ -32,9 +34,7 @@ from isthmus.data.tables import (
     splits,
     times,
 )
-from isthmus.errors import IsthmusError, unknown
 from isthmus.graph.graph import UNUSED, Graph, Schema
-from isthmus.sample.random import combine, keys_of
 
 NODE_COLUMNS = ("id", "label", "split")
 EDGE_COLUMNS = ("source", "target", "label", "split", "time")

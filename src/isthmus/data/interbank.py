@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.core.errors import IsthmusError
 from isthmus.data.laundering import Attempts, launder
-from isthmus.errors import IsthmusError
 
 # Units of a currency for a US dollar, and its share of transfers; round numbers, not fitted.
 CURRENCIES = {

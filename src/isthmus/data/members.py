@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 
 
 def is_parts(folder: str) -> bool:

@@ -22,22 +22,14 @@ import torch
 from pyarrow import compute
 from torch import Tensor
 
-from isthmus.data.files import (
-    EDGE_COLUMNS,
-    INTEGER,
-    NODE_COLUMNS,
-    features,
-    id_text,
-    label_columns,
-    text_columns,
-)
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.random import combine, keys_of
+from isthmus.data.files import EDGE_COLUMNS, INTEGER, NODE_COLUMNS, features, id_text, label_columns, text_columns
 from isthmus.data.members import read_toml
 from isthmus.data.tables import Sheet, as_text, is_list, is_number, read_sheet, splits, times
-from isthmus.errors import IsthmusError, unknown
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import UNUSED, Schema
 from isthmus.graph.silo import Silo
-from isthmus.sample.random import combine, keys_of
 
 _SCHEMA: dict[str, tuple[type, tuple[str, ...]]] = {  # key -> type, and the words to choose from, if any
     "task": (str, ("classes", "tasks")),

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from isthmus.errors import IsthmusError, unknown
+from isthmus.core.errors import IsthmusError, unknown
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
 
 TASKS = ("deg-in", "deg-out", "fan-in", "fan-out", "C2", "C3", "C4", "C5", "C6", "S-G", "B-C")

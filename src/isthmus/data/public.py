@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.random import keys_of
 from isthmus.data.split import random_split
-from isthmus.errors import IsthmusError, unknown
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema
-from isthmus.sample.random import keys_of
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
+from isthmus.core.random import draw, stream
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID
-from isthmus.sample.random import draw, stream
 
 
 def random_split(keys: Tensor, seed: int, labelled: Tensor | None = None, train: float = 0.6) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.graph import SPLIT_NAMES, natural
 
 Column = Any  # a pyarrow ChunkedArray

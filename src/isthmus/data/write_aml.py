@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from isthmus.core.errors import IsthmusError
+from isthmus.core.files import writing
 from isthmus.data.aml_file import COLUMNS
 from isthmus.data.interbank import CURRENCIES, Interbank, Traffic, simulate
 from isthmus.data.laundering import PATTERNS
 from isthmus.data.simulated import FIRST_DAY, FORMAT_NAMES, account_names, bank_names
-from isthmus.errors import IsthmusError, writing
 
 TRANSACTIONS, ATTEMPTS = "Interbank_Trans.csv", "Interbank_Patterns.txt"
 CHUNK = 250_000  # rows written at once

@@ -14,8 +14,9 @@ import tomli_w
 import torch
 from torch import Tensor
 
+from isthmus.core.errors import IsthmusError
+from isthmus.core.files import writing
 from isthmus.data.members import is_parts
-from isthmus.errors import IsthmusError, writing
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import SPLIT_NAMES, Schema
 from isthmus.graph.silo import Silo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isthmus.errors import IsthmusError, unknown
+from isthmus.core.errors import IsthmusError, unknown
 
 
 @dataclass(frozen=True)

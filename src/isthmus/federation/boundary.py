@@ -7,34 +7,38 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from isthmus.graph.handshake import HaloPlan
+from isthmus.federation.handshake import HaloPlan
 from isthmus.graph.stack import Stack
-from isthmus.wire.base import Wire
 from isthmus.wire.route import Asked, Boundary, Lot, Route
+from isthmus.wire.wire import Wire
 
 
 def build_boundary(wire: Wire, plan: HaloPlan, stack: Stack) -> Boundary:
     """Lay the halo plans of this host's silos end to end."""
     first = dict(zip(stack.silos, stack.ptr, strict=False))
     device = stack.keys.device
-    asks = sorted(plan.fill, key=lambda pair: (wire.home(pair[1]), pair[1], pair[0]))  # (silo, owner)
-    gives = sorted(plan.send, key=lambda pair: (wire.home(pair[1]), pair[0], pair[1]))  # (owner, silo)
+    asks = sorted(plan.fill, key=lambda pair: (wire.members.home(pair[1]), pair[1], pair[0]))  # (silo, owner)
+    gives = sorted(plan.send, key=lambda pair: (wire.members.home(pair[1]), pair[0], pair[1]))  # (owner, silo)
     halo = _join([plan.fill[pair] + first[pair[0]] for pair in asks], device)
     place = torch.full((stack.rows,), -1, device=device)
     place[halo] = torch.arange(len(halo), device=device)
     return Boundary(
         halo=halo,
-        halo_ptr=_by_host(wire, [(wire.home(owner), len(plan.fill[silo, owner])) for silo, owner in asks], device),
+        halo_ptr=_by_host(
+            wire, [(wire.members.home(owner), len(plan.fill[silo, owner])) for silo, owner in asks], device
+        ),
         halo_pair=_pairs([(s, o, len(plan.fill[s, o])) for s, o in asks], wire.silos, device),
         served=_join([plan.send[pair] + first[pair[0]] for pair in gives], device),
-        served_ptr=_by_host(wire, [(wire.home(peer), len(plan.send[owner, peer])) for owner, peer in gives], device),
+        served_ptr=_by_host(
+            wire, [(wire.members.home(peer), len(plan.send[owner, peer])) for owner, peer in gives], device
+        ),
         served_pair=_pairs([(o, s, len(plan.send[o, s])) for o, s in gives], wire.silos, device),
         place=place,
     )
 
 
 def build_edge_boundary(wire: Wire, boundary: Boundary, stack: Stack, alone: Tensor) -> Boundary:
-    """The same for cross edges: those into my silos' nodes, and mirrored, those out of them into others' nodes.
+    """The boundary of cross edges: those into my silos' nodes, and mirrored, those out of them into others' nodes.
 
     Both ends know a cross edge by the same key, so that lists ordered by it mirror without a word. Edges that a silo
     lists ``alone`` [edges] have no place in them.
@@ -49,7 +53,7 @@ def build_edge_boundary(wire: Wire, boundary: Boundary, stack: Stack, alone: Ten
     asked = _ordered(inward, mirrored, stack.edge_keys)
     given = _ordered(outward, gives, stack.edge_keys)
     place = torch.full((stack.ends.shape[1],), -1, device=inward.device)
-    homes = torch.tensor([wire.home(silo) for silo in range(silos)], device=inward.device)
+    homes = torch.tensor([wire.members.home(silo) for silo in range(silos)], device=inward.device)
     by_owner, by_asker = homes[asks[asked] % silos], homes[gives[given] % silos]
     asked, given = asked[torch.argsort(by_owner, stable=True)], given[torch.argsort(by_asker, stable=True)]
     place[inward[asked]] = torch.arange(len(asked), device=inward.device)

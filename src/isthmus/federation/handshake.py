@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import SERVER_NAME, Kind
+from isthmus.core.random import draw, stream
 from isthmus.graph.graph import Schema, natural
 from isthmus.graph.silo import Silo
-from isthmus.sample.random import draw, stream
-from isthmus.wire.base import Wire
-from isthmus.wire.ledger import SERVER, SERVER_NAME, Kind
+from isthmus.wire.wire import Wire
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,33 @@ class HaloPlan:
     fill: dict[tuple[int, int], Tensor]  # (mine, peer) -> halo rows of mine that the peer owns
 
 
-def agree_schema(wire: Wire, silos: Sequence[Silo]) -> list[Silo]:
-    """One schema for all, or an error that names the silos that differ; class names become the union of all."""
-    sent = {(silo.number, SERVER): _encode(_describe(silo)) for silo in silos}
-    got = wire.post(Kind.SCHEMA, sent)
-    answer: dict[tuple[int, int], Tensor] = {}
-    if wire.serves:
-        verdict = _encode(_judge([json.loads(_decode(got[i, SERVER])) for i in range(wire.silos)]))
-        answer = {(SERVER, i): verdict for i in range(wire.silos)}
-    verdict = json.loads(_decode(wire.post(Kind.SCHEMA, answer)[SERVER, wire.mine[0]]))
+def agree_schema(wire: Wire, silos: Sequence[Silo]) -> tuple[list[Silo], Schema]:
+    """One schema for all, or an error that names the silos that differ; class names become the union of all.
+
+    Returns my silos with the labels that all agreed on, and the schema, which a server without silos learns too.
+    """
+    heard: list[dict[str, object]] = []
+
+    def judge(said: dict[int, Tensor]) -> Tensor:
+        heard.extend(json.loads(_decode(words)) for words in said.values())
+        return _encode(_judge(heard))
+
+    verdict = json.loads(
+        _decode(wire.settle(Kind.SCHEMA, {silo.number: _encode(_describe(silo)) for silo in silos}, judge))
+    )
     if verdict["error"]:
         raise IsthmusError(verdict["error"])
     wire.ledger.names |= dict(enumerate(verdict["names"]))
     labels = tuple(verdict["labels"])
-    return [_relabel(silo, labels) for silo in silos]
+    agreed = [_relabel(silo, labels) for silo in silos]
+    return agreed, agreed[0].schema if agreed else _schema(heard[0], labels)
+
+
+def _schema(described: dict[str, object], labels: tuple[str, ...]) -> Schema:
+    """A schema from a silo's description of it, with the labels of all."""
+    known = {f.name: described[f.name] for f in fields(Schema)}
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
+    return replace(Schema(**plain), labels=labels)  # type: ignore[arg-type]
 
 
 def _describe(silo: Silo) -> dict[str, object]:
@@ -109,18 +122,8 @@ def _relabel(silo: Silo, labels: tuple[str, ...]) -> Silo:
 def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
     """Every node has one owner: silos send keyed hashes of their ids to the server, which looks for repeats."""
     key = stream(seed, "ownership")
-    got = wire.post(Kind.IDS, {(s.number, SERVER): draw(key, s.keys[: s.n]) for s in silos})
-    answer: dict[tuple[int, int], Tensor] = {}
-    if wire.serves:
-        hashes = torch.cat([got[i, SERVER] for i in range(wire.silos)])
-        holder = torch.repeat_interleave(
-            torch.arange(wire.silos), torch.tensor([len(got[i, SERVER]) for i in range(wire.silos)])
-        )
-        order = torch.argsort(hashes, stable=True)
-        same = (hashes[order][1:] == hashes[order][:-1]).nonzero().flatten()
-        clash = torch.stack([hashes[order][same], holder[order][same], holder[order][same + 1]], 1)
-        answer = {(SERVER, i): clash for i in range(wire.silos)}
-    clash = wire.post(Kind.IDS, answer)[SERVER, wire.mine[0]]
+    said = {silo.number: draw(key, silo.keys[: silo.n]) for silo in silos}
+    clash = wire.settle(Kind.IDS, said, _repeats)
     if len(clash):
         hashed, a, b = clash[0].tolist()
         name = next(
@@ -131,6 +134,15 @@ def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
             f"{len(clash)} nodes have two owners: {wire.party(a)} and {wire.party(b)} both own {name}. "
             "Keep the node in one silo; the other lists it only as the far end of its edges."
         )
+
+
+def _repeats(said: dict[int, Tensor]) -> Tensor:
+    """Hashes that two silos sent, and who they are: [repeats, 3]."""
+    hashes = torch.cat(list(said.values()))
+    holder = torch.repeat_interleave(torch.tensor(list(said)), torch.tensor([len(each) for each in said.values()]))
+    order = torch.argsort(hashes, stable=True)
+    same = (hashes[order][1:] == hashes[order][:-1]).nonzero().flatten()
+    return torch.stack([hashes[order][same], holder[order][same], holder[order][same + 1]], 1)
 
 
 def _where(values: Tensor, wanted: int) -> int:
@@ -175,13 +187,9 @@ def _halo_by_owner(silo: Silo, silos: int) -> dict[int, Tensor]:
 
 def _raise_together(wire: Wire, problem: str, advice: str) -> None:
     """Every host raises when one has a problem, so that nobody waits for a host that has stopped."""
-    sent = {(i, SERVER): _encode_text(problem) for i in wire.mine}
-    got = wire.post(Kind.SCHEMA, sent)
-    answer: dict[tuple[int, int], Tensor] = {}
-    if wire.serves:
-        first = next((got[i, SERVER] for i in range(wire.silos) if len(got[i, SERVER])), _encode_text(""))
-        answer = {(SERVER, i): first for i in range(wire.silos)}
-    verdict = _decode(wire.post(Kind.SCHEMA, answer)[SERVER, wire.mine[0]])
+    said = {silo: _encode_text(problem) for silo in wire.mine}
+    first = wire.settle(Kind.SCHEMA, said, lambda all_: next((w for w in all_.values() if len(w)), _encode_text("")))
+    verdict = _decode(first)
     if verdict:
         raise IsthmusError(f"{verdict} {advice}")
 

@@ -9,14 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError, unknown
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.kinds import Kind
+from isthmus.core.tensors import stacked
+from isthmus.federation.handshake import cross_by_peer
 from isthmus.graph.features import SparseRows
-from isthmus.graph.handshake import cross_by_peer
+from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo
 from isthmus.graph.stack import Stack
-from isthmus.wire.base import Wire
-from isthmus.wire.ledger import Kind
 from isthmus.wire.route import Boundary
+from isthmus.wire.wire import Wire
 
 SCALES = ("none", "zscore")
 
@@ -29,7 +31,9 @@ def summed(wire: Wire, x: Tensor, agreed: bool) -> Tensor:
 Moments = dict[str, tuple[Tensor, Tensor]]  # field of a silo -> mean and deviation of its columns
 
 
-def scale_features(wire: Wire, silos: Sequence[Silo], how: str, agreed: bool) -> tuple[list[Silo], Moments]:
+def scale_features(
+    wire: Wire, silos: Sequence[Silo], schema: Schema, how: str, agreed: bool
+) -> tuple[list[Silo], Moments]:
     """Bring dense node and edge features to mean 0 and deviation 1, by moments over owned nodes and edges.
 
     Also returns the moments where all agreed on them: a model that was trained on scaled features must be given such.
@@ -41,13 +45,16 @@ def scale_features(wire: Wire, silos: Sequence[Silo], how: str, agreed: bool) ->
         return scaled, moments
     if any(isinstance(silo.x, SparseRows) for silo in silos):
         raise IsthmusError("data.scale=zscore would make sparse features dense; use data.scale=none for them.")
-    for name in ("x", "edge_attr"):
-        rows = [getattr(silo, name) for silo in silos]
-        if any(each is None for each in rows):
+    for name, width in (("x", schema.features), ("edge_attr", schema.edge_features)):
+        if not width:
             continue
+        rows = [getattr(silo, name) for silo in silos]
         counted = rows if name == "x" else [a[s.edge_index[1] < s.n] for a, s in zip(rows, silos, strict=True)]
-        mean, deviation = _moments(wire, counted, agreed)  # of each edge once
-        changes: list[dict[str, Any]] = [{name: zscore(*each)} for each in zip(rows, mean, deviation, strict=True)]
+        mean, deviation = _moments(wire, counted, width, agreed)  # of each edge once
+        own = range(len(silos)) if not agreed else [0] * len(silos)
+        changes: list[dict[str, Any]] = [
+            {name: zscore(x, mean[i], deviation[i])} for x, i in zip(rows, own, strict=True)
+        ]
         scaled = [replace(silo, **change) for silo, change in zip(scaled, changes, strict=True)]
         if agreed:
             moments[name] = mean[0], deviation[0]
@@ -59,13 +66,21 @@ def zscore(x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     return ((x.double() - mean) / deviation).to(x.dtype)
 
 
-def _moments(wire: Wire, counted: Sequence[Tensor], agreed: bool) -> tuple[Tensor, Tensor]:
-    """Mean and deviation [mine, columns]; the second moment is centred first, against cancellation."""
+def _moments(wire: Wire, counted: Sequence[Tensor], width: int, agreed: bool) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of columns: [1, width] where all agree on them, else [mine, width].
+
+    The second moment is centred first, against cancellation.
+    """
+
+    def over(sums: list[Tensor], size: int) -> Tensor:
+        mine = stacked(sums, torch.zeros(size, dtype=torch.float64))
+        return wire.total(Kind.STATISTICS, mine)[None] if agreed else mine
+
     counted = [x.double() for x in counted]
-    size = summed(wire, torch.tensor([[float(len(x))] for x in counted], dtype=torch.float64), agreed).clamp(min=1)
-    mean = summed(wire, torch.stack([x.sum(0) for x in counted]), agreed) / size
-    spread = torch.stack([((x - m) ** 2).sum(0) for x, m in zip(counted, mean, strict=True)])
-    deviation = (summed(wire, spread, agreed) / size).sqrt()
+    size = over([torch.tensor([float(len(x))], dtype=torch.float64) for x in counted], 1).clamp(min=1)
+    mean = over([x.sum(0) for x in counted], width) / size
+    spread = [((x - mean[0 if agreed else i]) ** 2).sum(0) for i, x in enumerate(counted)]
+    deviation = (over(spread, width) / size).sqrt()
     return mean, torch.where(deviation > 0, deviation, 1.0)  # a constant column becomes 0, not nan
 
 
@@ -87,7 +102,9 @@ def positive_weights(wire: Wire, counts: Tensor, agreed: bool) -> Tensor:
 
 
 def _by_silo(stack: Stack, values: Tensor) -> Tensor:
-    return torch.stack([values[a:b].sum() for a, b in zip(stack.ptr, stack.ptr[1:], strict=False)])
+    """The sum of values [rows] over each silo: [mine]."""
+    sums = [values[a:b].sum() for a, b in zip(stack.ptr, stack.ptr[1:], strict=False)]
+    return stacked(sums, values.new_zeros(()))
 
 
 def agree_far_degrees(wire: Wire, stack: Stack, boundary: Boundary) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.features import Features, SparseRows, values
 
 UNUSED, TRAIN, VALID, TEST = 0, 1, 2, 3

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError, unknown
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.random import draw, keys_of, order, stream
 from isthmus.graph.communities import fill_empty, louvain, metis, pack, simple_adjacency
 from isthmus.graph.graph import Graph
-from isthmus.sample.random import draw, keys_of, order, stream
 
 
 @dataclass(frozen=True)

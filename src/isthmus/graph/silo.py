@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
+from isthmus.core.random import combine, keys_of
 from isthmus.graph.features import Features, concat, take
 from isthmus.graph.graph import UNUSED, Graph, Schema
 from isthmus.graph.ports import ports
-from isthmus.sample.random import combine, keys_of
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,28 @@ class Silo:
     def crosses(self) -> Tensor:
         """Which edges have their far end in another silo: [m] bool."""
         return (self.edge_index >= self.n).any(0)
+
+
+def nobody(schema: Schema) -> Silo:
+    """A silo without nodes and edges: what a host without silos lays out."""
+    none = torch.zeros(0, dtype=torch.int64)
+    on_edges = schema.target == "edge"
+    return Silo(
+        number=0,
+        name="nobody",
+        schema=schema,
+        ids=np.zeros(0, dtype=np.int64),
+        x=torch.zeros(0, schema.features),
+        y=torch.zeros((0, len(schema.labels)) if schema.task == "tasks" else (0,), dtype=torch.int64),
+        split=none.to(torch.int8),
+        halo_ids=np.zeros(0, dtype=np.int64),
+        halo_owner=none,
+        edge_index=none.reshape(2, 0),
+        edge_attr=torch.zeros(0, schema.edge_features) if schema.edge_features else None,
+        edge_time=none if schema.timed else None,
+        edge_y=none if on_edges else None,
+        edge_split=none.to(torch.int8) if on_edges else None,
+    )
 
 
 def parallel_rank(pair: Tensor, time: Tensor | None, attr: Tensor | None) -> Tensor:

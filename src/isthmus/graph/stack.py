@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from isthmus.graph.features import Features, SparseRows, concat
-from isthmus.graph.graph import UNUSED
-from isthmus.graph.silo import Silo
+from isthmus.graph.graph import UNUSED, Schema
+from isthmus.graph.silo import Silo, nobody
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Adjacency:
         return Adjacency(before[self.ptr], self.near[here], self.edge[here])
 
     def to(self, device: torch.device) -> Adjacency:
-        """The same on another device."""
+        """These edges on another device."""
         return Adjacency(self.ptr.to(device), self.near.to(device), self.edge.to(device))
 
 
@@ -113,18 +113,21 @@ class Stack:
         return tuple(torch.searchsorted(rows, edges).tolist())
 
     def to(self, device: torch.device) -> Stack:
-        """The same on another device."""
+        """This stack on another device."""
         mine = {each.name: getattr(self, each.name) for each in fields(self)}
         moved = {name: x.to(device) for name, x in mine.items() if isinstance(x, Tensor | Adjacency | SparseRows)}
         return Stack(**{**mine, **moved})
 
 
-def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype) -> Stack:
+def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype, schema: Schema) -> Stack:
     """Lay silos under each other in one of three views.
 
     ``drop``: owned rows and inner edges. ``placeholder``: far ends too, computed from the edges that the silo knows.
     ``halo``: far ends too, but their rows come from their owners, so that only owned rows have neighbours here.
+    A host without silos has a stack without rows.
     """
+    if not silos:
+        return replace(build_stack([nobody(schema)], halo, dtype, schema), silos=(), ptr=(0,), x_ptr=(0,))
     keep = halo != "drop"
     sizes = [silo.n + (silo.h if keep else 0) for silo in silos]
     ptr = torch.tensor([0, *sizes]).cumsum(0)

@@ -11,71 +11,51 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
+from torch import Tensor
 
 from isthmus import kernels
-from isthmus.evaluate import Scores
-from isthmus.metrics import led_by, metric_names
-from isthmus.run.config import RunConfig
-from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.link import Usage, link_times, phases, price_of_scores, used
-from isthmus.run.released import notes_on_noise, privacy_of, row_losses, write_releases
-from isthmus.state import Run
-from isthmus.train import Result
-from isthmus.wire.ledger import SERVER, Kind, Purpose
+from isthmus.core.files import write_atomic
+from isthmus.core.kinds import SERVER, Kind, Purpose
+from isthmus.core.parcel import Traffic
+from isthmus.core.tensors import stacked
+from isthmus.engine.learner import CLASSIFIER
+from isthmus.graph.graph import TRAIN
+from isthmus.launch.released import notes_on_noise, privacy_of, row_losses, write_releases
+from isthmus.protect.events import from_json, to_json
+from isthmus.runs.config import RunConfig
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.network_time import Usage, link_times, phases, price_of_scores, used
+from isthmus.train.loop import Result
+from isthmus.train.metrics import Scores, led_by, metric_names
+from isthmus.train.training import Training
+from isthmus.wire.ledger import COLUMNS
+from isthmus.wire.wire import Wire
 
 
 def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[str, Any] | None:
     """Collect ledgers and models at the server's host, and write the final files there."""
-    run = result.run
-    sizes = silo_sizes(run)
-    for silo, size in sizes.items():
-        if not size["nodes"]:
-            run.federation.note(f"{silo} owns no nodes.")
-    lost = next((line["step"] for line in run.history if line["loss"] is None), None)
-    if lost is not None:
-        run.federation.note(f"The loss was no finite number from step {lost} on; try a smaller train.lr.")
-    why = kernels.missing(run.device)
-    if why:
-        run.federation.note(f"Without compiled kernels this run was slower, and no less right: {why}.")
-    for note in [*notes_on_noise(run.wire), *run.exchange.notes(run)]:
-        run.federation.note(note)
-    _write_models(run, folder)
-    write_releases(run, result.last, folder.path)
-    losses = row_losses(run)
-    transport = _collect_ledgers(run)
-    if not run.wire.serves:
+    training = result.training
+    wire = training.wire
+    sizes = silo_sizes(training)
+    _note_what_happened(training, sizes)
+    _write_models(training, folder)
+    write_releases(training, result.last, folder.path)
+    losses = row_losses(training)
+    transport = _collect_ledgers(wire)
+    if not wire.houses(SERVER):
         return None
-    bytes_by_kind, privacy = run.wire.ledger.by_kind(), privacy_of(run, losses)
-    usage, curve = _write_ledger(run, folder)
+    usage, curve = _write_ledger(training, folder)
     metrics = {
-        "method": config.method.name,
-        "data": config.data.name,
-        "model": config.model.name,
-        "silos": run.wire.silos,
-        "seed": config.seed,
-        "epochs": run.epoch,
-        "steps": run.step,
-        "metric": result.test.names[0],
-        "labels": list(run.schema.labels),
-        "schema": asdict(run.schema),
-        "valid": _scores(result.valid),
-        "test": _scores(result.test),
-        **_pooled(result),
-        "scale": {name: [m.tolist(), d.tolist()] for name, (m, d) in run.federation.moments.items()},
-        "best_epoch": result.best_epoch,
-        "bytes": {"total": sum(bytes_by_kind.values()), **bytes_by_kind},
-        "transport": transport,
-        "seconds": run.seconds,
-        "seconds_on_wire": run.wire_seconds,
-        "seconds_per_step": run.seconds / max(run.step, 1),
-        "seconds_by_epoch": [round(seconds, 6) for seconds in run.computing],
+        **_about(config, training, result),
+        **_scored(result),
+        **_crossed(training, privacy_of(training, losses), transport),
+        **_timed(training),
         "curve": curve,
-        "bytes_per_crossing": _bytes_per_crossing(run),
-        "link": link_times(config.link, {} if config.method.merged else usage, sum(run.computing)),
-        "epsilon": {kind: privacy.get(kind, {}).get("epsilon", "inf") for kind in bytes_by_kind},
-        "privacy": privacy,
-        "notes": run.federation.notes,
-        "hosts": run.wire.hosts,
+        "bytes_per_crossing": _bytes_per_crossing(training),
+        "link": link_times(config.link, {} if config.method.merged else usage, sum(training.progress.computing)),
+        "notes": training.federation.notes,
+        "hosts": wire.hosts,
+        "server": _server(training),
         "silo_nodes": sizes,
         "environment": _environment(config),
     }
@@ -83,27 +63,102 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     return metrics
 
 
-def _write_ledger(run: Run, folder: RunFolder) -> tuple[dict[str, Usage], dict[str, list[Any]]]:
+def _note_what_happened(training: Training, sizes: dict[str, dict[str, int]]) -> None:
+    """Notes that only the end of a run can make."""
+    note = training.federation.note
+    for silo, size in sizes.items():
+        if not size["nodes"]:
+            note(f"{silo} owns no nodes.")
+    lost = next((line["step"] for line in training.progress.history if line["loss"] is None), None)
+    if lost is not None:
+        note(f"The loss was no finite number from step {lost} on; try a smaller train.lr.")
+    why = kernels.missing(training.device)
+    if why:
+        note(f"Without compiled kernels this run was slower, and no less right: {why}.")
+    for sentence in [*notes_on_noise(training.wire), *training.stage.exchange.notes()]:
+        note(sentence)
+
+
+def _about(config: RunConfig, training: Training, result: Result) -> dict[str, Any]:
+    """What was run."""
+    schema = training.federation.schema
+    return {
+        "method": config.method.name,
+        "data": config.data.name,
+        "model": config.model.name,
+        "silos": training.wire.silos,
+        "seed": config.seed,
+        "epochs": training.progress.epoch,
+        "steps": training.progress.step,
+        "metric": result.test.names[0],
+        "labels": list(schema.labels),
+        "schema": asdict(schema),
+        "scale": {name: [m.tolist(), d.tolist()] for name, (m, d) in training.federation.moments.items()},
+    }
+
+
+def _scored(result: Result) -> dict[str, Any]:
+    """How well the selected parameters did, and how they were scored."""
+    return {
+        "score": result.training.method.score,
+        "valid": _scores(result.valid),
+        "test": _scores(result.test),
+        **_pooled(result),
+        "best_epoch": result.best_epoch,
+    }
+
+
+def _crossed(training: Training, privacy: dict[str, Any], transport: dict[str, int]) -> dict[str, Any]:
+    """What crossed, and what that can tell."""
+    sizes = training.wire.ledger.by_kind()
+    return {
+        "bytes": {"total": sum(sizes.values()), **sizes},
+        "transport": transport,
+        "epsilon": {kind: privacy.get(kind, {}).get("epsilon", "inf") for kind in sizes},
+        "privacy": privacy,
+    }
+
+
+def _timed(training: Training) -> dict[str, Any]:
+    """How long training took."""
+    progress = training.progress
+    return {
+        "seconds": progress.seconds,
+        "seconds_on_wire": progress.wire_seconds,
+        "seconds_per_step": progress.seconds / max(progress.step, 1),
+        "seconds_by_epoch": [round(seconds, 6) for seconds in progress.computing],
+    }
+
+
+def _server(training: Training) -> dict[str, Any]:
+    """Where the server lived, and which silos' owners could see what it saw."""
+    wire = training.wire
+    beside = [wire.party(silo) for silo in wire.members.shared_with_server]
+    return {"host": wire.members.home(SERVER), "beside": beside}
+
+
+def _write_ledger(training: Training, folder: RunFolder) -> tuple[dict[str, Usage], dict[str, list[Any]]]:
     """``ledger.parquet`` and ``legs.parquet``; returns what crossed by purpose, and the price of each validation."""
     import pyarrow.parquet as pq
 
-    lines, legs = run.wire.ledger.table(), run.wire.ledger.leg_table()
+    ledger, schema = training.wire.ledger, training.federation.schema
+    lines, legs = ledger.table(), ledger.leg_table()
     pq.write_table(lines, folder.path / "ledger.parquet")
     pq.write_table(legs, folder.path / "legs.parquet")
     table = phases(lines, legs)
-    metric = led_by(run.train.metric, run.schema)[0]
-    name = metric_names(run.schema)[metric]
-    scores = {line["epoch"]: line["valid"][name] for line in run.history if "valid" in line}
+    name = metric_names(schema)[led_by(training.train.metric, schema)[0]]
+    scores = {line["epoch"]: line["valid"][name] for line in training.progress.history if "valid" in line}
     return used(table, "purpose"), price_of_scores(lines, legs, scores)
 
 
-def _bytes_per_crossing(run: Run) -> float | None:
+def _bytes_per_crossing(training: Training) -> float | None:
     """What crossed in the mean at a step at which silos cross, apart from gradients; None where none did."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lines = run.wire.ledger.table()
-    crossing = [Purpose.STEP] if run.schedule.always else [Purpose.CROSSING, Purpose.MIXED]
+    lines, phase = training.wire.ledger.table(), training.stage.phase
+    crossing = [Purpose.STEP] if phase.schedule.always else [Purpose.CROSSING, Purpose.MIXED]
+    crossing = [*crossing, Purpose.CORRECTION]
     there = pc.is_in(lines["purpose"], pa.array([purpose.value for purpose in crossing]))
     lines = lines.filter(pc.and_(there, pc.not_equal(lines["kind"], Kind.GRADIENTS)))
     steps = len(pc.unique(lines["step"]))
@@ -120,47 +175,69 @@ def _pooled(result: Result) -> dict[str, Any]:
     return {f"{name}_pooled": s.pooled_dict() for name, s in splits.items() if s is not None and s.pooled is not None}
 
 
-def silo_sizes(run: Run) -> dict[str, dict[str, int]]:
+def silo_sizes(training: Training) -> dict[str, dict[str, int]]:
     """Nodes, halo, training seeds, and bytes in tables of every silo, as the silos themselves tell them."""
-    kept = run.exchange.table_bytes(run)
-    counts = torch.tensor([[silo.n, silo.h, size] for silo, size in zip(run.federation.silos, kept, strict=True)])
-    shared = run.wire.share(Kind.METRICS, counts).tolist()
-    seeds = run.train_pool.counts.tolist()
+    kept, wire = training.stage.exchange.table_bytes(), training.wire
+    mine = [torch.tensor([s.n, s.h, size]) for s, size in zip(training.federation.silos, kept, strict=True)]
+    shared = wire.share(Kind.METRICS, stacked(mine, torch.zeros(3, dtype=torch.int64))).tolist()
+    seeds = training.stage.layout.pools[TRAIN].counts.tolist()
     names = ("nodes", "halo", "table_bytes")
-    return {
-        run.wire.party(i): {**dict(zip(names, row, strict=True)), "train": seeds[i]} for i, row in enumerate(shared)
-    }
+    return {wire.party(i): {**dict(zip(names, row, strict=True)), "train": seeds[i]} for i, row in enumerate(shared)}
 
 
-def _write_models(run: Run, folder: RunFolder) -> None:
-    """``model.safetensors``: one model where all silos hold the same, else one for each silo of this host."""
-    live = run.sets.everything()
-    for i, silo in enumerate(run.wire.mine):
-        mine = {name: t[min(i, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()}
-        if run.sync.personal and run.wire.silos > 1:
-            write_atomic(folder.path / f"model-silo-{silo}.safetensors", save(mine))
-        if silo == 0:
-            write_atomic(folder.path / "model.safetensors", save(mine))
+def _write_models(training: Training, folder: RunFolder) -> None:
+    """``model.safetensors``: one model where all silos hold the same, else one for each silo of this host.
+
+    Models beside the classifier are in files of their own, ``model-NAME.safetensors``.
+    """
+    wire, personal = training.wire, training.stage.phase.sync.personal and training.wire.silos > 1
+    for name, model in training.learner.models.items():
+        live, stem = model.sets.everything(), "model" if name == CLASSIFIER else f"model-{name}"
+        if personal:
+            for i, silo in enumerate(wire.mine):
+                write_atomic(folder.path / f"{stem}-silo-{silo}.safetensors", _one_set(live, i))
+        if wire.houses(SERVER):
+            write_atomic(folder.path / f"{stem}.safetensors", _one_set(live, 0))
 
 
-def _collect_ledgers(run: Run) -> dict[str, int]:
-    """Every host's lines go to the server's host; what is sent here for the purpose is not in the ledger itself."""
-    ledger, wire = run.wire.ledger, run.wire
-    lines, events, transport = ledger.lines(), list(ledger.events), dict(ledger.transport)
+def _one_set(live: dict[str, Tensor], place: int) -> bytes:
+    """The tensors of one parameter set, as a safetensors file."""
+    return save({name: t[min(place, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()})
+
+
+def _collect_ledgers(wire: Wire) -> dict[str, int]:
+    """Every silo's lines go to the server, by the one way out; returns the bytes that hosts' transports carried.
+
+    The letter that carries a ledger cannot list itself: the server adds a line for each that it receives.
+    """
+    ledger = wire.ledger
+    transport = dict(ledger.transport)
     if wire.hosts == 1:
         return transport
-    text = json.dumps([events, transport]).encode()
-    first = wire.mine[0]
-    sent = {(first, SERVER): lines}
-    got_lines = wire._deliver(Kind.METRICS, dict(sent))
-    got_text = wire._deliver(Kind.METRICS, {(first, SERVER): torch.frombuffer(bytearray(text), dtype=torch.uint8)})
-    for (sender, receiver), theirs in sorted(got_lines.items()):
-        if receiver == SERVER and sender != first:
-            other_events, other_transport = json.loads(bytes(got_text[sender, SERVER].tolist()))
-            ledger.adopt(theirs, other_events)
-            for kind, size in other_transport.items():
-                transport[kind] = transport.get(kind, 0) + size
+    lines, events = ledger.lines(), json.dumps([[to_json(each) for each in ledger.events], transport])
+    text = torch.frombuffer(bytearray(events.encode()), dtype=torch.uint8)
+    mine = {silo: lines[_concerns(lines, silo)] for silo in wire.mine}
+    pages = wire.gather(Kind.LEDGER, mine)
+    words = wire.gather(Kind.LEDGER, dict.fromkeys(wire.mine, text))
+    if pages is None or words is None:
+        return transport
+    ledger.turn_page()
+    carried: dict[int, dict[str, int]] = {}  # by host
+    for silo in (silo for silo in pages if not wire.houses(silo)):
+        events_there, carried[wire.members.home(silo)] = json.loads(bytes(words[silo].tolist()))
+        ledger.adopt(pages[silo], [from_json(each) for each in events_there])
+        for letter in (pages[silo], words[silo]):
+            row = letter.shape[1:].numel() * letter.element_size()
+            ledger.record(Kind.LEDGER, (), Traffic.single(silo, SERVER, len(letter)), row)
+    for kind, size in (item for host in carried.values() for item in host.items()):
+        transport[kind] = transport.get(kind, 0) + size
     return transport
+
+
+def _concerns(lines: Tensor, silo: int) -> Tensor:
+    """Which lines of a host's ledger are of messages that a silo sent, or got from the server: [lines] bool."""
+    sender, receiver = lines[:, COLUMNS.index("sender")], lines[:, COLUMNS.index("receiver")]
+    return (sender == silo) | ((sender == SERVER) & (receiver == silo))
 
 
 def _environment(config: RunConfig) -> dict[str, Any]:

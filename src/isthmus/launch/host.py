@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,21 +11,26 @@ from typing import Any
 import torch
 
 from isthmus import data, kernels
-from isthmus.checkpoint import Checkpoints
+from isthmus.core.errors import IsthmusError
+from isthmus.core.files import write_atomic
+from isthmus.core.kinds import SERVER
 from isthmus.data.members import is_parts, member_names
-from isthmus.errors import IsthmusError
-from isthmus.federation import open_federation
-from isthmus.graph.handshake import agree_schema, check_single_owner
+from isthmus.federation.federation import open_federation
+from isthmus.federation.handshake import agree_schema, check_single_owner
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
-from isthmus.run.config import DataConfig, RunConfig
-from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.leave import leave_behind
-from isthmus.run.released import RESUMED, by_seed, give_secrets
-from isthmus.state import Run
-from isthmus.train import Watcher, train
-from isthmus.wire.base import LocalWire, Wire
-from isthmus.wire.distributed import DistributedWire, silos_of_host
+from isthmus.launch.artifacts import leave_behind
+from isthmus.launch.released import RESUMED, by_seed, give_secrets
+from isthmus.runs.config import DataConfig, RunConfig
+from isthmus.runs.folder import RunFolder
+from isthmus.train.checkpoint import Checkpoints
+from isthmus.train.loop import Watcher, train
+from isthmus.train.progress import Progress
+from isthmus.train.training import Training
+from isthmus.wire.distributed import DistributedWire
+from isthmus.wire.local import LocalWire
+from isthmus.wire.membership import Membership
+from isthmus.wire.wire import Wire
 
 
 def prepare(config: RunConfig) -> RunConfig:
@@ -34,10 +40,7 @@ def prepare(config: RunConfig) -> RunConfig:
         silos = len(member_names(Path(config.data.name)))
         config = replace(config, data=replace(config.data, silos=silos, split="as given"))
     silos = 1 if config.method.merged else config.data.silos
-    if config.system.hosts > silos:
-        raise IsthmusError(
-            f"--hosts {config.system.hosts}, but there are only {silos} silos; a host carries at least one."
-        )
+    Membership.dealt(silos, config.system.hosts)  # refuses more hosts than there are parties
     return config
 
 
@@ -54,7 +57,7 @@ def check_device(device: str) -> None:
         raise IsthmusError("--device cuda, but PyTorch sees no GPU here; use --device cpu.")
 
 
-def load_silos(config: DataConfig, merged: bool, mine: range | None = None) -> list[Silo]:
+def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = None) -> list[Silo]:
     """The silos of this host (None: all): parts from disk, or a whole graph that is split here and now."""
     if is_parts(config.name):
         from isthmus.data.parts import read_part
@@ -76,38 +79,39 @@ def load_silos(config: DataConfig, merged: bool, mine: range | None = None) -> l
 def _agreed(silos: list[Silo], seed: int) -> list[Silo]:
     """The part of the handshake that must come before a merge: one schema, and one owner for each node."""
     wire = LocalWire(len(silos))
-    silos = agree_schema(wire, silos)
+    silos, _ = agree_schema(wire, silos)
     check_single_owner(wire, silos, seed)
     return silos
 
 
-def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Run:
+def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
     """Shake hands and lay out the run."""
     give_secrets(wire, config.seed)
-    agreed = config.train.agrees(config.train.batches or config.method.batches)
+    agreed = config.train.agrees(config.train.batches or config.method.last.batches)
     federation = open_federation(wire, silos, config.seed, config.data.scale, agreed)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    return Run(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)
+    return Training(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)
 
 
 class Recorder(Watcher):
-    """Writes metrics and checkpoints into a run folder."""
+    """Writes metrics and checkpoints of a training into a run folder."""
 
-    def __init__(self, folder: RunFolder, checkpoints: Checkpoints, inner: Watcher) -> None:
-        self.folder, self.checkpoints, self.inner = folder, checkpoints, inner
+    def __init__(self, training: Training, folder: RunFolder, checkpoints: Checkpoints, inner: Watcher) -> None:
+        self.training, self.folder, self.checkpoints, self.inner = training, folder, checkpoints, inner
 
-    def on_step(self, run: Run, loss: float) -> None:
+    def on_step(self, progress: Progress, loss: float) -> None:
         """Pass on."""
-        self.inner.on_step(run, loss)
+        self.inner.on_step(progress, loss)
 
-    def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
+    def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
         """Append the lines, then commit."""
-        if run.wire.serves:
+        if self.checkpoints.logs:
             with open(self.folder.path / "metrics.jsonl", "a") as file:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
-        if run.epoch % self.checkpoints.every(run) == 0 or run.epoch == run.epochs:
-            self.checkpoints.commit(run)
-        self.inner.on_epoch(run, lines)
+        ended = progress.epoch == self.training.stage.last_epoch
+        if progress.epoch % self.checkpoints.every(self.training) == 0 or ended:
+            self.checkpoints.commit(self.training)
+        self.inner.on_epoch(progress, lines)
 
 
 def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
@@ -117,21 +121,21 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
     count = 1 if config.method.merged else config.data.silos
     wire: Wire
     if many:
-        wire = DistributedWire(count, config.system.timeout, config.system.device, config.method.protect)
+        wire = DistributedWire(count, config.system.timeout, config.system.device, config.method.chain)
     else:
-        wire = LocalWire(count, config.method.protect)
-    mine = silos_of_host(wire.host, wire.hosts, count) if many else None
+        wire = LocalWire(count, config.method.chain)
     split_here = many and not is_parts(config.data.name)
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
-    run = open_run(config, wire, load_silos(source, config.method.merged, mine))
-    checkpoints = Checkpoints(folder.path, config.digest(), wire.host)
-    if not wire.serves:  # a machine of its own has a run folder of its own; the server's host has claimed its by now
+    training = open_run(config, wire, load_silos(source, config.method.merged, wire.mine if many else None))
+    serves = wire.houses(SERVER)
+    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, logs=serves)
+    if not serves:  # a machine of its own has a run folder of its own; the server's host has claimed its by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
-    if not resume or checkpoints.resume(run) == 0:
+    if not resume or checkpoints.resume(training) == 0:
         checkpoints.clear()
     elif wire.noise.secrets and not by_seed(wire):
-        run.federation.note(RESUMED)
-    result = train(run, Recorder(folder, checkpoints, watcher))
+        training.federation.note(RESUMED)
+    result = train(training, Recorder(training, folder, checkpoints, watcher))
     metrics = leave_behind(config, folder, result)
     wire.close_down()
     return metrics

@@ -15,14 +15,14 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from isthmus.core.errors import HostLost, IsthmusError
+from isthmus.core.files import write_atomic
 from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
-from isthmus.errors import IsthmusError
-from isthmus.run.config import RunConfig, resolve
-from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.host import host_main, load_silos, prepare
-from isthmus.train import Watcher
-from isthmus.wire.distributed import HostLost
+from isthmus.launch.host import host_main, load_silos, prepare
+from isthmus.runs.config import RunConfig, resolve
+from isthmus.runs.folder import RunFolder
+from isthmus.train.loop import Watcher
 
 _GRACE = 8.0  # seconds; a host sees at once that another is gone, and takes three to find out which
 LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user must mend something
@@ -85,7 +85,7 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
     )
     logs = folder.path / "hosts"
     logs.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "isthmus.run.launch", str(folder.path), "resume" if resume else "start"]
+    command = [sys.executable, "-m", "isthmus.launch.processes", str(folder.path), "resume" if resume else "start"]
     processes = []
     for host in range(config.system.hosts):
         environment = os.environ | {
@@ -149,7 +149,7 @@ def _end_with(parent: int) -> None:
 
 def main(arguments: list[str]) -> int:
     """Entry point of a host process: the run folder, and whether to resume."""
-    from isthmus.run.progress import watcher_for
+    from isthmus.launch.progress_bar import watcher_for
 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     folder = RunFolder(Path(arguments[0]))

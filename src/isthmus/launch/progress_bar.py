@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from isthmus.run.config import RunConfig
-from isthmus.state import Run
-from isthmus.train import Watcher
+from isthmus.runs.config import RunConfig
+from isthmus.train.loop import Watcher
+from isthmus.train.progress import Progress
 
 _LINES = 10  # lines of a piped run
 
@@ -20,42 +20,42 @@ class Bar(Watcher):
 
     def __init__(self, label: str, console: Console) -> None:
         columns = (
-            TextColumn("{task.description:<14}"),
-            BarColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(),
+            rich_progress.TextColumn("{task.description:<14}"),
+            rich_progress.BarColumn(),
+            rich_progress.TextColumn("{task.fields[state]}"),
+            rich_progress.TimeRemainingColumn(),
         )
-        self.progress = Progress(*columns, console=console, transient=True)
-        self.task = self.progress.add_task(label, total=None, state="")
+        self.bar = rich_progress.Progress(*columns, console=console, transient=True)
+        self.task = self.bar.add_task(label, total=None, state="")
         self.score = ""
 
-    def on_step(self, run: Run, loss: float) -> None:
+    def on_step(self, progress: Progress, loss: float) -> None:
         """Move the bar by one step."""
-        if not self.progress.live.is_started:
-            self.progress.start()
-        total = run.epochs * run.steps_per_epoch
-        state = f"epoch {run.epoch + 1}/{run.epochs}  loss {loss:.4f}{self.score}"
-        self.progress.update(self.task, completed=run.step, total=total, state=state)
+        if not self.bar.live.is_started:
+            self.bar.start()
+        total = progress.epochs * progress.steps_per_epoch
+        state = f"epoch {progress.epoch + 1}/{progress.epochs}  loss {loss:.4f}{self.score}"
+        self.bar.update(self.task, completed=progress.step, total=total, state=state)
 
-    def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
+    def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
         """Take up the newest score."""
         self.score = _score(lines) or self.score
 
     def close(self) -> None:
         """Take the bar away and give the cursor back."""
-        self.progress.stop()
+        self.bar.stop()
 
 
 class Lines(Watcher):
-    """About ten plain lines for a run."""
+    """About ten plain lines for a progress."""
 
     def __init__(self, label: str) -> None:
         self.label = label
 
-    def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
-        """Print every tenth part of the run."""
-        if run.epoch % max(1, run.epochs // _LINES) == 0 or run.epoch == run.epochs:
-            text = f"{self.label}: epoch {run.epoch}/{run.epochs}  {_loss(lines)}{_score(lines)}"
+    def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
+        """Print every tenth part of the progress."""
+        if progress.epoch % max(1, progress.epochs // _LINES) == 0 or progress.epoch == progress.epochs:
+            text = f"{self.label}: epoch {progress.epoch}/{progress.epochs}  {_loss(lines)}{_score(lines)}"
             print(text, file=sys.stderr, flush=True)
 
 

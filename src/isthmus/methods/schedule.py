@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError, unknown
-from isthmus.sample.random import order, stream
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Purpose
+from isthmus.core.random import order, stream
 
 ALL = -1  # silos
-SCORES = ("across", "own")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Schedule:
     """At every ``every``-th step ``silos`` silos, drawn anew, use their neighbours beyond the boundary.
 
-    They are drawn among those that have something to learn from; ``silos`` -1 is the ``share`` of these, rounded up. At
-    other steps, and for the other silos, a step is a local
-    one. The draw follows from the seed and the step alone, so that everybody knows it without a word.
-    ``score``: parameters are scored with neighbours from ``across`` the boundary, or with a silo's ``own`` alone;
-    empty: across, unless nobody ever crosses.
+    They are drawn among those that have something to learn from; ``silos`` -1 is the ``share`` of these, rounded up.
+    At other steps, and for the other silos, a step is a local one. The draw follows from the seed and the step alone,
+    so that every silo knows it without being told.
     """
 
     every: int = 1
     silos: int = ALL
     share: float = 1.0
-    score: str = ""
+    name: ClassVar[str] = "every"
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -39,8 +38,6 @@ class Schedule:
             raise IsthmusError(f"schedule.silos is {self.silos}; it must be 0 or more, or {ALL} for schedule.share.")
         if not 0 <= self.share <= 1:
             raise IsthmusError(f"schedule.share is {self.share}; it must lie in [0, 1].")
-        if self.score not in ("", *SCORES):
-            raise unknown("schedule.score", self.score, SCORES)
 
     @property
     def always(self) -> bool:
@@ -65,34 +62,17 @@ class Schedule:
         """How many of so many silos cross, when some do."""
         return math.ceil(self.share * silos - 1e-9) if self.silos == ALL else min(self.silos, silos)
 
-    @property
-    def scores_across(self) -> bool:
-        """Whether parameters are scored with neighbours from across the boundary."""
-        return self.score == "across" if self.score else self.ever
-
     def check(self, silos: int) -> None:
         """Refuse more silos than there are."""
         if self.silos > silos:
             raise IsthmusError(f"schedule.silos is {self.silos}, but there are {silos} silos.")
 
-    def across(self, step: int, seed: int, learn: Tensor) -> Tensor:
-        """Who crosses at a step (counted from 0): [silos] bool; ``learn``: who has something to learn from.
-
-        Where all of these do, so does everybody: one pass is then enough.
-        """
-        cross = self.due(step, seed, learn)
-        return torch.ones_like(cross) if bool(cross[learn].all()) else cross
-
-    def due(self, step: int, seed: int, learn: Tensor) -> Tensor:
-        """Who is drawn at a step."""
-        cross = torch.zeros_like(learn)
-        if step % self.every == 0:
-            who = learn.nonzero().flatten()
-            cross[who[order(stream(seed, "schedule", step), who)][: self.crossers(len(who))]] = True
-        return cross
+    def open(self, seed: int, learn: Tensor) -> Timetable:
+        """The timetable of a run; ``learn`` [silos]: who has something to learn from."""
+        return Timetable(self, seed, learn)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Shrinking(Schedule):
     """Each silo crosses at step 0 and then at ever shorter intervals of its own, at last at every step.
 
@@ -103,7 +83,7 @@ class Shrinking(Schedule):
 
     period: int = 20
     shrink: float = 0.9
-    _due: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False)  # steps so far, by silo
+    name: ClassVar[str] = "shrinking"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,14 +102,59 @@ class Shrinking(Schedule):
         """Each silo has intervals of its own."""
         return self.period > 1 or super().draws
 
-    def due(self, step: int, seed: int, learn: Tensor) -> Tensor:
-        """Those whose interval is over."""
-        over = torch.tensor([self._is_due(silo, step, seed) for silo in range(len(learn))], dtype=torch.bool)
-        return super().due(step, seed, learn) & over
+    def open(self, seed: int, learn: Tensor) -> Timetable:
+        """A timetable with intervals of each silo's own."""
+        return ShrinkingTimetable(self, seed, learn)
 
-    def _is_due(self, silo: int, step: int, seed: int) -> bool:
+
+class Timetable:
+    """Which silos cross at which step of a run; a function of seed and step, without state of its own."""
+
+    def __init__(self, schedule: Schedule, seed: int, learn: Tensor) -> None:
+        self.schedule, self.seed, self.learn = schedule, seed, learn
+
+    def across(self, step: int) -> Tensor:
+        """Who crosses at a step (counted from 0): [silos] bool. Where all that can learn do, so does everybody."""
+        cross = self.due(step)
+        return torch.ones_like(cross) if bool(cross[self.learn].all()) else cross
+
+    def due(self, step: int) -> Tensor:
+        """Who is drawn at a step: [silos] bool."""
+        cross = torch.zeros_like(self.learn)
+        if step % self.schedule.every == 0:
+            who = self.learn.nonzero().flatten()
+            drawn = who[order(stream(self.seed, "schedule", step), who)]
+            cross[drawn[: self.schedule.crossers(len(who))]] = True
+        return cross
+
+    def purpose(self, step: int) -> Purpose:
+        """What the ledger calls a training step (counted from 0)."""
+        if self.schedule.always:
+            return Purpose.STEP
+        cross = self.across(step)
+        if not bool(cross.any()):
+            return Purpose.STEP
+        return Purpose.CROSSING if bool(cross.all()) else Purpose.MIXED
+
+
+class ShrinkingTimetable(Timetable):
+    """Remembers the steps at which each silo was due so far, which follow from the seed."""
+
+    schedule: Shrinking
+
+    def __init__(self, schedule: Shrinking, seed: int, learn: Tensor) -> None:
+        super().__init__(schedule, seed, learn)
+        self._due: dict[int, list[int]] = {}
+
+    def due(self, step: int) -> Tensor:
+        """Those of the drawn silos whose interval is over."""
+        over = torch.tensor([self._is_due(silo, step) for silo in range(len(self.learn))], dtype=torch.bool)
+        return super().due(step) & over
+
+    def _is_due(self, silo: int, step: int) -> bool:
         due = self._due.setdefault(silo, [0])
-        factor = 0.5 + 0.5 * (stream(seed, "period", silo) % 2**20) / 2**20
+        factor = 0.5 + 0.5 * (stream(self.seed, "period", silo) % 2**20) / 2**20
         while due[-1] < step:
-            due.append(due[-1] + max(1, round(self.period * factor * self.shrink ** (len(due) - 1))))
+            interval = self.schedule.period * factor * self.schedule.shrink ** (len(due) - 1)
+            due.append(due[-1] + max(1, round(interval)))
         return due[bisect_left(due, step)] == step

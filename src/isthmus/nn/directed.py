@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.features import Features, concat
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.edges import Edges

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.linear import product
 from isthmus.nn.maps import Lookup, select

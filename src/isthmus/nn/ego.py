@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.nn.block import Rows
 from isthmus.nn.maps import select
 from isthmus.nn.sets import Stackable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.features import Features
 from isthmus.nn.block import Block
 from isthmus.nn.edges import Edges

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.graph.features import Features, SparseRows
 from isthmus.nn.block import Block
 from isthmus.nn.edges import Edges

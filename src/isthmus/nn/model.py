@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.errors import IsthmusError, unknown
+from isthmus.core.errors import IsthmusError, unknown
 from isthmus.graph.features import Features
 from isthmus.graph.graph import Schema
 from isthmus.nn.block import Block, Rows

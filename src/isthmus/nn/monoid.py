@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 from isthmus.kernels import compiled
 from isthmus.kernels.messages import Messages
 from isthmus.nn.block import Block

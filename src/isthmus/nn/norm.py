@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from isthmus.core.random import keep_mask, stream
 from isthmus.kernels import compiled
 from isthmus.kernels.messages import Activation
 from isthmus.nn import fused
 from isthmus.nn.block import Rows
 from isthmus.nn.sets import Stackable, per_row, row_sums
-from isthmus.sample.random import keep_mask, stream
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from isthmus.errors import unknown
+from isthmus.core.errors import unknown
 from isthmus.graph.features import Features, SparseRows
 from isthmus.nn.block import Block
 from isthmus.nn.edges import Edges

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
+from isthmus.core.random import stream
 from isthmus.nn.block import Rows
 from isthmus.nn.maps import linear_map
-from isthmus.sample.random import stream
 
 
 class Stackable(nn.Module):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
-from isthmus.graph.graph import VALID
-from isthmus.settings import TrainConfig
-from isthmus.state import Run
-from isthmus.sync.base import Sync
-from isthmus.wire.ledger import STEPS, Purpose
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import STEPS, Purpose
+from isthmus.engine.settings import TrainConfig
+from isthmus.graph.graph import TRAIN, VALID
+from isthmus.methods.sync.base import Sync
+from isthmus.train.stage import Stage
+from isthmus.train.training import Training
 
 MOST = 64  # trial steps, where nobody asks for more
 
@@ -24,6 +24,7 @@ class Length:
     steps: int = 0
     crossings: int = 0  # steps at which a schedule lets all silos cross; 0 where they always do
     mixed: int = 0  # steps at which it lets some
+    corrections: int = 0  # steps that the server takes for all
     epochs: int = 0
     rounds: int = 0
     validations: int = 0
@@ -36,6 +37,7 @@ class Length:
             Purpose.STEP: (self.rests, part.rests),
             Purpose.CROSSING: (self.crossings, part.crossings),
             Purpose.MIXED: (self.mixed, part.mixed),
+            Purpose.CORRECTION: (self.corrections, part.corrections),
             Purpose.ROUND: (self.rounds, part.rounds),
             Purpose.VALIDATION: (self.validations, part.validations),
             Purpose.LOSSES: (self.steps, part.steps),  # one message an epoch, with a line for each step
@@ -44,7 +46,7 @@ class Length:
         return {Purpose.SETUP: 1.0, **ratios, Purpose.END: 1.0}
 
     def rows_over(self, part: Length) -> dict[Purpose, float]:
-        """The same for what is drawn around seeds: at steps it goes by how many of them there are."""
+        """For each purpose, how much more is drawn around seeds than in a part of the run: at steps, by their number."""
         steps = {kind: seeds / part.seeds[kind] if part.seeds.get(kind) else 0.0 for kind, seeds in self.seeds.items()}
         return {**self.over(part), **steps}
 
@@ -59,59 +61,60 @@ class Length:
         return self.steps - self.crossings - self.mixed
 
 
-def length_of(run: Run, train: TrainConfig) -> Length:
-    """Walk through the loop of ``train.py`` as a run with these settings would, without a step."""
-    size, epochs = run.steps_per_epoch, train.total_epochs(run.steps_per_epoch)
+def length_of(training: Training, train: TrainConfig) -> Length:
+    """Walk through the loop of ``train/loop.py`` as a run with these settings would, without a step."""
+    stage = training.stage
+    size, epochs = stage.steps_per_epoch, train.total_epochs(stage.steps_per_epoch)
     last = train.steps or epochs * size
-    scored = int(run.pools[VALID].counts.sum()) > 0
+    scored = int(stage.scorer.pool(VALID).counts.sum()) > 0
     rounds = validations = 0
     due = ends = False
     for epoch in range(1, epochs + 1):
         for step in range((epoch - 1) * size + 1, min(epoch * size, last) + 1):
-            ends = _ends(run.sync, step, size, last)
+            ends = _ends(stage.phase.sync, step, size, last)
             rounds += ends
             if ends and due and step % size:  # what waited for the end of the round
                 validations, due = validations + 1, False
         due |= scored and (epoch % train.evaluate_every == 0 or epoch == epochs)
         if ends and due:
             validations, due = validations + 1, False
-    kinds = _kinds(run, last)
+    kinds = _kinds(stage, last)
     seeds = dict.fromkeys(STEPS, 0.0)
     for step, kind in enumerate(kinds):
-        seeds[kind] += float(_seeds(run, step, kind).sum())
+        seeds[kind] += float(_seeds(stage, step, kind).sum())
     often = kinds.count(Purpose.CROSSING), kinds.count(Purpose.MIXED)
-    return Length(last, *often, epochs, rounds, validations, seeds)
+    corrections = sum(stage.phase.sync.corrects(step) for step in range(last))
+    return Length(last, *often, corrections, epochs, rounds, validations, seeds)
 
 
-def _seeds(run: Run, step: int, kind: Purpose) -> Tensor:
-    """Seeds for which something may cross at a step: [silos]; a step of the server counts as one."""
-    if not run.exchange.trains_across:
-        return torch.ones(1)
-    pool, size = run.train_pool, run.train.batch
-    seeds = run.order.seeds_of(pool, size, step % run.steps_per_epoch) if size else pool.counts
-    return seeds[run.who_crosses(step)] if kind is Purpose.MIXED else seeds
+def _seeds(stage: Stage, step: int, kind: Purpose) -> Tensor:
+    """Seeds for which something may cross at a step: [silos]."""
+    pool, size = stage.layout.pools[TRAIN], stage.site.train.batch
+    seeds = stage.layout.order.seeds_of(pool, size, step % stage.steps_per_epoch) if size else pool.counts
+    return seeds[stage.who_crosses(step)] if kind is Purpose.MIXED else seeds
 
 
-def _kinds(run: Run, steps: int) -> tuple[Purpose, ...]:
+def _kinds(stage: Stage, steps: int) -> tuple[Purpose, ...]:
     """What each of the first steps is."""
-    return tuple(run.kind_of(step) for step in range(steps))
+    return tuple(stage.purpose(step) for step in range(steps))
 
 
-def _least(run: Run, total: int) -> int:
-    """How many steps show all kinds that a run of ``total`` steps has: all silos cross, some, none."""
-    kinds = _kinds(run, total)
-    return 1 + max((kinds.index(kind) for kind in set(kinds)), default=-1)
+def _least(stage: Stage, total: int) -> int:
+    """How many steps show all kinds that a run of ``total`` steps has: all silos cross, some, none; a correction."""
+    kinds = _kinds(stage, total)
+    first = next((step for step in range(total) if stage.phase.sync.corrects(step)), -1)
+    return 1 + max([first, *(kinds.index(kind) for kind in set(kinds))], default=-1)
 
 
-def _everybody(run: Run, total: int) -> int:
+def _everybody(stage: Stage, total: int) -> int:
     """How many steps, of ``MOST``, until twice as many silos have crossed as there are, where some do at a time."""
-    if not run.schedule.draws:
+    if not stage.phase.schedule.draws:
         return 0
     crossed = 0
     for step in range(min(total, MOST)):
-        cross = run.who_crosses(step)
+        cross = stage.who_crosses(step)
         crossed += 0 if bool(cross.all()) else int(cross.sum())
-        if crossed >= 2 * run.wire.silos:
+        if crossed >= 2 * stage.site.wire.silos:
             return step + 1
     return min(total, MOST)
 
@@ -121,23 +124,25 @@ def _ends(sync: Sync, step: int, size: int, last: int) -> bool:
     return sync.round_over(step, -(-step // size), step % size == 0) or step == last
 
 
-def shorten(run: Run, wished: int | None) -> bool:
-    """Let a run stop after a few steps; returns whether a whole round fits in.
+def trial_steps_of(training: Training, wished: int | None) -> tuple[int, bool]:
+    """How many steps a trial takes, and whether a whole round fits in.
 
     Those asked for, or else two, an epoch (its last batch is smaller), a round, and two crossings of every silo
     on average, as far as ``MOST`` steps go.
     """
-    size, total = run.steps_per_epoch, run.train.steps or run.epochs * run.steps_per_epoch
+    stage, train = training.stage, training.train
+    size = stage.steps_per_epoch
+    total = train.steps or train.epochs * size
     if wished is not None and wished < 1:
         raise IsthmusError(f"--trial-steps is {wished}; it must be at least 1.")
-    least = _least(run, total)
+    least = _least(stage, total)
     if wished is not None and least > wished:
         raise IsthmusError(
             f"--trial-steps is {wished}, but the first {wished} steps are not of all kinds that the schedule has; "
             f"give at least {least}."
         )
-    fits = next((s for s in range(max(2, size), MOST + 1) if _ends(run.sync, s, size, total)), MOST)
-    steps = min(wished or max(fits, least, _everybody(run, total)), total)
-    run.train = replace(run.train, steps=steps, epochs=0, patience=0)
-    run.epochs = run.train.total_epochs(size)
-    return any(_ends(run.sync, step, size, total) for step in range(1, steps + 1))
+    sync = stage.phase.sync
+    fits = next((s for s in range(max(2, size), MOST + 1) if _ends(sync, s, size, total)), MOST)
+    steps = min(wished or max(fits, least, _everybody(stage, total)), total)
+    whole = any(_ends(sync, step, size, total) for step in range(1, steps + 1))
+    return steps, whole

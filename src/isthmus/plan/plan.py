@@ -9,21 +9,21 @@ from typing import Any
 
 from torch import Tensor
 
-from isthmus.protect.accountant import NAMES, silo_loss
-from isthmus.protect.base import ROWS
-from isthmus.protect.gaussian import Gaussian
-from isthmus.run.config import RunConfig
-from isthmus.run.host import load_silos, open_run, prepare, set_up_process
-from isthmus.run.leave import silo_sizes
-from isthmus.run.length import Length, length_of, shorten
-from isthmus.run.link import PARTS, link_times, phases, used
-from isthmus.run.released import row_losses
-from isthmus.run.text import count_text
-from isthmus.run.trial import ByPurpose, Stopwatch
-from isthmus.state import Run
-from isthmus.train import train
-from isthmus.wire.base import LocalWire
-from isthmus.wire.ledger import SERVER_NAME, STEPS, Kind, Ledger, Purpose
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import ROWS, SERVER_NAME, STEPS, Kind, Purpose
+from isthmus.launch.artifacts import silo_sizes
+from isthmus.launch.host import load_silos, open_run, prepare, set_up_process
+from isthmus.launch.released import row_losses
+from isthmus.plan.length import Length, length_of, trial_steps_of
+from isthmus.plan.trial import ByPurpose, Stopwatch
+from isthmus.protect.accounting.rows import NAMES, noise_of, silo_loss
+from isthmus.runs.config import RunConfig
+from isthmus.runs.network_time import PARTS, link_times, phases, used
+from isthmus.runs.text import count_text
+from isthmus.train.loop import train
+from isthmus.train.training import Training
+from isthmus.wire.ledger import Ledger
+from isthmus.wire.local import LocalWire
 
 Sizes = dict[tuple[str, str], float]  # bytes by purpose and kind
 # How many of these leave depends on which nodes were drawn.
@@ -65,31 +65,36 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     """
     config = prepare(config)
     set_up_process(config)
-    wire = LocalWire(1 if config.method.merged else config.data.silos, config.method.protect)
+    if len(config.method.phases) > 1:
+        raise IsthmusError(f"Method '{config.method.name}' has several phases, which cannot be planned yet; run it.")
+    silos = load_silos(config.data, config.method.merged)
+    wire = LocalWire(len(silos), config.method.chain)
     wire.releases = releases = ByPurpose(wire.ledger)
-    run = open_run(config, wire, load_silos(config.data, config.method.merged))
-    round_fits, watch = shorten(run, trial_steps), Stopwatch()
-    train(run, watch)
-    length, trial = length_of(run, config.train), length_of(run, run.train)
-    silo_sizes(run)  # what the end of a run tells, and sends
-    run.exchange.notes(run)
+    training, watch = open_run(config, wire, silos), Stopwatch()
+    steps, round_fits = trial_steps_of(training, trial_steps)
+    training.stop_after(steps)
+    train(training, watch)
+    length, trial = length_of(training, config.train), length_of(training, training.train)
+    silo_sizes(training)  # what the end of a run tells, and sends
+    training.stage.exchange.notes()
     releases.scale(length.rows_over(trial))
-    losses = row_losses(run)
+    losses = row_losses(training)
     sizes = _bytes(wire.ledger, length, trial)
     return Plan(
         length,
         trial,
         {part: _of_part(sizes, purposes) for part, purposes in PARTS.items()},
-        [kind for kind in _SAMPLED if _draws(run) and _in_training(kind, sizes)],
+        [kind for kind in _SAMPLED if _draws(training) and _in_training(kind, sizes)],
         _times(config, wire.ledger, length.over(trial), sizes, watch.whole(length)),
-        _epsilon(run, losses, length, trial, sizes),
-        [*_notes(config, run, round_fits, sizes), *run.federation.notes],
+        _epsilon(training, losses, length, trial, sizes),
+        [*_notes(config, training, round_fits, sizes), *training.federation.notes],
     )
 
 
-def _draws(run: Run) -> bool:
+def _draws(training: Training) -> bool:
     """Whether steps draw what crosses: nodes, silos, or seeds of corrections."""
-    return bool(run.train.batch) or run.schedule.draws or not run.exchange.trains_across
+    phase = training.stage.phase
+    return bool(training.train.batch) or phase.schedule.draws or phase.sync.corrects(0)
 
 
 def _bytes(ledger: Ledger, length: Length, trial: Length) -> Sizes:
@@ -112,7 +117,7 @@ def _of_part(sizes: Sizes, purposes: tuple[Purpose, ...]) -> dict[str, int]:
 
 def _in_training(kind: Kind, sizes: Sizes) -> bool:
     """Whether a kind leaves at steps or at the ends of rounds; all else is drawn alike every time."""
-    return any((purpose, kind) in sizes for purpose in (*STEPS, Purpose.ROUND))
+    return any((purpose, kind) in sizes for purpose in (*STEPS, Purpose.CORRECTION, Purpose.ROUND))
 
 
 def _times(
@@ -130,24 +135,27 @@ def _times(
 
 
 def _epsilon(
-    run: Run, losses: dict[Kind, Tensor], length: Length, trial: Length, sizes: Sizes
+    training: Training, losses: dict[Kind, Tensor], length: Length, trial: Length, sizes: Sizes
 ) -> dict[str, float | str] | None:
     """By kind the loss of the whole run, infinite where no noise is added; words where a trial cannot tell."""
-    protect = run.wire.protect
-    if not isinstance(protect, Gaussian) or not protect.noisy:
+    wire, stage = training.wire, training.stage
+    if not wire.protect.noisy:
         return None
     found: dict[str, float | str] = dict.fromkeys((kind for _, kind in sizes), math.inf)
     for kind, numbers in losses.items():
         found[kind] = float(numbers[:, NAMES.index("epsilon 100")].max())
         at_steps = any((purpose, kind) in sizes for purpose in STEPS)
-        if at_steps and trial.crosses < min(run.steps_per_epoch, length.crosses):
-            what = count_text(trial.crosses, "trial step") + ("" if run.schedule.always else " across the boundary")
+        if at_steps and trial.crosses < min(stage.steps_per_epoch, length.crosses):
+            what = count_text(trial.crosses, "trial step") + (
+                "" if stage.phase.schedule.always else " across the boundary"
+            )
             found[kind] = f"unknown: {what} do not show how often a node leaves in an epoch"
-        elif at_steps and run.schedule.draws and trial.steps < length.steps:
+        elif at_steps and stage.phase.schedule.draws and trial.steps < length.steps:
             found[kind] = f"unknown: {trial.steps} trial steps do not show how often each silo is drawn to cross"
     for kind in (Kind.PARAMETERS, Kind.GRADIENTS):
-        if kind in found and protect.bounds(kind)[1]:
-            found[kind] = silo_loss(_times_up(run.wire.ledger, kind, length.over(trial)), kind, protect)
+        noise = noise_of(wire.releases.events.get(kind, []))
+        if kind in found and noise is not None:
+            found[kind] = silo_loss(_times_up(wire.ledger, kind, length.over(trial)), noise)
     return {kind: "inf" if loss == math.inf else loss for kind, loss in found.items()}
 
 
@@ -160,18 +168,18 @@ def _times_up(ledger: Ledger, kind: Kind, factors: Mapping[Purpose, float]) -> i
     return round(max(times.values(), default=0))
 
 
-def _notes(config: RunConfig, run: Run, round_fits: bool, sizes: Sizes) -> list[str]:
+def _notes(config: RunConfig, training: Training, round_fits: bool, sizes: Sizes) -> list[str]:
     """What the reader must know of the figures."""
     notes = []
     if config.train.patience:
         notes.append("train.patience may end the run earlier; these are the figures of its whole length.")
-    if not round_fits and run.train.batch and any((Purpose.ROUND, kind) in sizes for kind in ROWS):
+    if not round_fits and training.train.batch and any((Purpose.ROUND, kind) in sizes for kind in ROWS):
         notes.append(
             "The trial is shorter than a round, which releases more rows than the trial did; try --trial-steps."
         )
     if config.method.merged:
         notes.append("One party holds all data: a simulation, in which nothing leaves it.")
-    if isinstance(run.wire.protect, Gaussian) and run.wire.protect.noisy:
+    if training.wire.protect.noisy:
         notes.append(
             "Epsilon of nodes: releases are those of the whole run, distances between rows those of the trial."
         )

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.run.link import LinkConfig
-from isthmus.run.plan import Plan
-from isthmus.run.text import bytes_text, count_text, epsilon_text, wait_text
+from isthmus.plan.plan import Plan
+from isthmus.runs.network_time import LinkConfig
+from isthmus.runs.text import bytes_text, count_text, epsilon_text, wait_text
 
 _PARTS = {"setup": "before", "training": "training", "validation": "validation", "end": "after"}
 

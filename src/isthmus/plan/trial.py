@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.run.length import Length
-from isthmus.state import Run
-from isthmus.train import Watcher
-from isthmus.wire.ledger import STEPS, Kind, Ledger, Purpose
-from isthmus.wire.releases import COUNTS, Releases
+from isthmus.core.kinds import STEPS, Kind, Purpose
+from isthmus.plan.length import Length
+from isthmus.protect.releases import COUNTS, Releases
+from isthmus.train.loop import Watcher
+from isthmus.train.progress import Progress
+from isthmus.wire.ledger import Ledger
 
 
 class ByPurpose(Releases):
@@ -59,11 +60,11 @@ class Stopwatch(Watcher):
         before, self.mark = self.mark, time.perf_counter()
         return self.mark - before
 
-    def on_step(self, run: Run, loss: float) -> None:
+    def on_step(self, progress: Progress, loss: float) -> None:
         """A step has ended."""
-        self.steps[run.kind_of(run.step - 1)].append(self._lap())
+        self.steps[progress.purpose].append(self._lap())
 
-    def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
+    def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
         """An epoch has ended, with a validation or without."""
         spent = self._lap()
         self.validations += [spent] if any("valid" in line for line in lines) else []

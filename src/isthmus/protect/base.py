@@ -1,82 +1,93 @@
-"""What is done to a payload before it leaves a silo, and the guarantee that comes with it."""
+"""What is done to a payload before it leaves a silo: a chain of mechanisms, applied in order and undone in reverse."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from isthmus.errors import unknown
-from isthmus.protect.noise import Noise
-from isthmus.wire.ledger import Kind
+from isthmus.core.kinds import Kind
+from isthmus.core.parcel import Origin, Parcel, Traffic
+from isthmus.protect.events import Event, Events
+from isthmus.protect.secrets import Noise
 
 
 @dataclass(frozen=True)
-class Event:
-    """What happened to a release: whose presence is hidden (node, edge, silo) and by which mechanism."""
+class Sealed:
+    """Rows as they leave, what was done to them, and, where noise was added, the rows as noise found them."""
 
-    mechanism: str
-    unit: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.mechanism}/{self.unit}" if self.unit else self.mechanism
-
-
-def hides(event: str) -> str:
-    """The unit that a written event hides; empty where it hides none."""
-    return event.partition("/")[2]
-
-
-UNPROTECTED = Event("unprotected")
-FORMATS = {"": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
-# What belongs to single nodes, or to a few of them; how often each left is counted.
-ROWS = (Kind.EMBEDDINGS, Kind.ADJOINTS, Kind.AGGREGATES, Kind.PARTIALS)
+    rows: Tensor
+    events: Events = ()
+    plain: Tensor | None = None
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Whose rows leave: the silo of each [n], and which of its rows it is [n].
+class Mechanism:
+    """One link of the chain; this one does nothing, and is the parent of all others.
 
-    A row that leaves for several silos is listed once for each of them, and is still one release of one row.
+    ``seal`` runs at the sender and may change width and number format; ``open`` runs at whoever may read and brings
+    rows back to the format of the run. What the server makes of sealed rows needs no second seal.
     """
 
-    silo: Tensor
-    row: Tensor
-
-    @staticmethod
-    def whole(silos: Tensor) -> Origin:
-        """One payload of each silo, as a whole."""
-        return Origin(silos, torch.zeros_like(silos))
-
-
-@dataclass(frozen=True)
-class Protect:
-    """The nothing of this axis: payloads leave as they are, and the ledger says so.
-
-    ``format`` is the number format of rows on the wire: ``float32``, ``bfloat16``, or empty for that of the run. It
-    saves bytes and protects nothing. A mechanism overrides the three methods.
-    """
-
-    format: str = ""
-
-    def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise unknown("protect.format", self.format, [name for name in FORMATS if name])
+    name: ClassVar[str] = "nothing"
 
     def separates(self, kind: Kind) -> bool:
         """Whether it must see each silo's payload of this kind by itself, so that silos cannot hold it in common."""
         return False
 
-    def seal(self, kind: Kind, rows: Tensor, origin: Origin, noise: Noise) -> tuple[Tensor, Event]:
-        """Constrain, then perturb rows [n, ...]; new tensors, and what was done."""
-        return self.formatted(kind, rows), UNPROTECTED
+    @property
+    def noisy(self) -> bool:
+        """Whether it draws from silos' secrets."""
+        return False
 
-    def formatted(self, kind: Kind, rows: Tensor) -> Tensor:
-        """Rows in the number format of the wire."""
-        as_sent = FORMATS[self.format] if kind in ROWS else None
-        return rows if as_sent is None else rows.to(as_sent)
+    def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
+        """New rows for a parcel, what was done (None: nothing), and the rows as noise found them (None: no noise)."""
+        return parcel.rows, None, None
 
-    def constrain(self, kind: Kind, rows: Tensor) -> Tensor | None:
-        """The rows as noise finds them, by which the loss of privacy is measured; None where none is added."""
-        return None
+    def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
+        """Rows that arrived, in the number format and width of ``like``."""
+        return rows
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Mechanisms in the order in which they act; without any, payloads leave as they are and the ledger says so."""
+
+    mechanisms: tuple[Mechanism, ...] = ()
+
+    @property
+    def noisy(self) -> bool:
+        """Whether anything that leaves may get noise."""
+        return any(mechanism.noisy for mechanism in self.mechanisms)
+
+    @property
+    def secrets(self) -> str:
+        """Where noise comes from: ``seed``, ``random``, or empty for the default of the wire."""
+        chosen = (getattr(mechanism, "secrets", "") for mechanism in self.mechanisms if mechanism.noisy)
+        return next((secrets for secrets in chosen if secrets), "")
+
+    def separates(self, kind: Kind) -> bool:
+        """Whether some mechanism must see each silo's payload of this kind by itself."""
+        return any(mechanism.separates(kind) for mechanism in self.mechanisms)
+
+    def seal(self, parcel: Parcel, noise: Noise) -> Sealed:
+        """Let every mechanism act on a parcel, first to last."""
+        rows, events, plain = parcel.rows, list[Event](), None
+        for mechanism in self.mechanisms:
+            rows, event, found = mechanism.seal(replace(parcel, rows=rows), noise)
+            events += [event] if event is not None else []
+            plain = found if found is not None else plain
+        return Sealed(rows, tuple(events), plain)
+
+    def events(self, kind: Kind) -> Events:
+        """What this chain does to rows or payloads of a kind."""
+        none = torch.zeros(0, dtype=torch.int64)
+        return self.seal(Parcel(kind, torch.zeros(0, 1), Origin(none, none), Traffic.up(none)), Noise()).events
+
+    def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
+        """Undo what readers must undo, last to first."""
+        for mechanism in reversed(self.mechanisms):
+            rows = mechanism.open(kind, rows, like)
+        return rows

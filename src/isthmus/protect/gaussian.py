@@ -9,16 +9,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError, unknown
-from isthmus.protect.base import ROWS, Event, Origin, Protect
-from isthmus.protect.noise import Noise
-from isthmus.wire.ledger import Kind
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.kinds import ROWS, Kind
+from isthmus.core.parcel import Origin, Parcel
+from isthmus.protect.base import Mechanism
+from isthmus.protect.events import Clipped, Event, GaussianNoise
+from isthmus.protect.secrets import Noise
 
 SECRETS = ("", "seed", "random")
 
 
 @dataclass(frozen=True)
-class Gaussian(Protect):
+class Gaussian(Mechanism):
     r"""x <- x min(1, clip / ||x||) + N(0, sigma^2 I), for each row or whole payload x that leaves.
 
     ``clip`` and ``sigma`` are those of released rows of nodes (embeddings, sums of features and of rows), the others
@@ -26,9 +28,10 @@ class Gaussian(Protect):
     done and nothing is claimed. Noise is drawn once for a released row: all receivers get the same. ``delta`` and
     ``neighbours`` are those of the accountant.
     ``secrets``: noise comes from the ``seed`` (a simulation), or from ``random`` secrets of each silo; empty: the seed
-    where all silos live in one process, else secrets. (Only these are never written down.)
+    where all silos live in one process, else secrets. Secrets of silos are never written down.
     """
 
+    name: ClassVar[str] = "gaussian"
     clip: float = math.inf
     sigma: float = 0.0
     clip_adjoints: float = math.inf
@@ -50,7 +53,6 @@ class Gaussian(Protect):
     }
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for suffix in dict.fromkeys(self._suffix.values()):
             clip, sigma = getattr(self, f"clip{suffix}"), getattr(self, f"sigma{suffix}")
             if not clip > 0:
@@ -80,27 +82,24 @@ class Gaussian(Protect):
         """A sum over silos cannot be clipped silo by silo."""
         return self.bounds(kind) != (math.inf, 0.0)
 
-    def seal(self, kind: Kind, rows: Tensor, origin: Origin, noise: Noise) -> tuple[Tensor, Event]:
-        """Clip each row, add its noise; the event names both, and the unit only where noise makes a promise."""
-        clip, sigma = self.bounds(kind)
-        if not self.separates(kind):
-            return super().seal(kind, rows, origin, noise)
-        sealed = clipped(rows, clip)
-        if sigma:
-            sealed = sealed + sigma * drawn(sealed, origin, noise)
-        return super().seal(kind, sealed, origin, noise)[0], _event(kind, clip, sigma)
+    def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
+        """Clip each row, then add its noise; what the server makes of noisy rows stays as it is."""
+        clip, sigma = self.bounds(parcel.kind)
+        if not self.separates(parcel.kind):
+            return parcel.rows, None, None
+        event = self._event(parcel.kind, clip, sigma)
+        if parcel.by_server:
+            return parcel.rows, event, None
+        plain = clipped(parcel.rows, clip)
+        if not sigma:
+            return plain, event, None
+        return plain + sigma * drawn(plain, parcel.origin, noise), event, plain
 
-    def constrain(self, kind: Kind, rows: Tensor) -> Tensor | None:
-        """Clipped rows, where noise is added to them."""
-        clip, sigma = self.bounds(kind)
-        return clipped(rows, clip) if sigma else None
-
-
-def _event(kind: Kind, clip: float, sigma: float) -> Event:
-    """What was done; without noise it hides nobody."""
-    if not sigma:
-        return Event(f"clipped at {clip:g}, no noise")
-    return Event(f"Gaussian noise (clip {clip:g}, sigma {sigma:g})", "node" if kind in ROWS else "silo")
+    def _event(self, kind: Kind, clip: float, sigma: float) -> Event:
+        """What is done to a kind; without noise it hides nobody."""
+        if not sigma:
+            return Clipped(clip)
+        return GaussianNoise(clip, sigma, "node" if kind in ROWS else "silo", self.delta, self.neighbours)
 
 
 def clipped(rows: Tensor, clip: float) -> Tensor:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isthmus.wire.ledger import Kind
+from isthmus.core.kinds import Kind
+from isthmus.core.parcel import Parcel
+from isthmus.protect.base import Chain, Sealed
+from isthmus.protect.events import Events
 
 COUNTS, LEFT, PLAIN = "counts", "left", "plain"
 
@@ -19,11 +22,28 @@ class Releases:
 
     def __init__(self) -> None:
         self.rows = 0
+        self.events: dict[Kind, list[Events]] = {}  # every treatment that rows, or whole payloads, of a kind had
         self.state: dict[str, Tensor] = {}  # counts/kind/layer: [rows]; left and plain: [rows, width]
 
     def open(self, rows: int) -> None:
         """Begin a book of so many rows."""
-        self.rows, self.state = rows, {}
+        self.rows, self.state, self.events = rows, {}, {}
+
+    def book(self, parcel: Parcel, sealed: Sealed, chain: Chain) -> None:
+        """Remember what leaves: of rows of nodes how often each has left, of parameters what each silo sent last."""
+        if parcel.by_server:
+            return
+        if parcel.of_nodes or sealed.events:
+            known = self.events.setdefault(parcel.kind, [])
+            if sealed.events not in known:
+                known.append(sealed.events)
+        if parcel.kind == Kind.PARAMETERS:
+            self.record_whole(parcel.kind, sealed.rows)
+        elif parcel.of_nodes and parcel.origin.parts is not None:
+            self.record_parts(parcel.kind, parcel.layer, parcel.origin.parts)
+        elif parcel.of_nodes:
+            left = chain.open(parcel.kind, sealed.rows, parcel.rows) if parcel.kind == Kind.EMBEDDINGS else sealed.rows
+            self.record(parcel.kind, parcel.layer, parcel.origin.row, left, sealed.plain)
 
     def record(self, kind: Kind, layer: int, row: Tensor, left: Tensor, plain: Tensor | None) -> None:
         """Count a release of each listed row, and keep it as it left."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 
 _SECRET = 32  # bytes
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from html import escape
 
-from isthmus.run import plots
-from isthmus.run.audited import HEAD, NOTE, NOTHING, Audit, attack_text, lines, read_audit
-from isthmus.run.folder import RunFolder
-from isthmus.run.page import figure, table
-from isthmus.run.summary import members
+from isthmus.audit.findings import HEAD, NOTE, NOTHING, Audit, attack_text, lines, read_audit
+from isthmus.report import plots
+from isthmus.report.page import figure, table
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.summary import members
 
 _TITLE = "<h2>What an adversary can do</h2>"
 

@@ -11,14 +11,15 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.errors import IsthmusError, writing
-from isthmus.run import compare_plots
-from isthmus.run.audited import ATTACK_NOTE, attack_error, attack_text
-from isthmus.run.config import link_of
-from isthmus.run.emulated import price
-from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.page import box, figure, page, table
-from isthmus.run.summary import (
+from isthmus.audit.findings import ATTACK_NOTE, attack_error, attack_text
+from isthmus.core.errors import IsthmusError
+from isthmus.core.files import write_atomic, writing
+from isthmus.report import compare_plots
+from isthmus.report.network import price
+from isthmus.report.page import box, figure, page, table
+from isthmus.runs.config import link_of
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.summary import (
     curves,
     data_name,
     epsilons,
@@ -30,7 +31,7 @@ from isthmus.run.summary import (
     silo_names,
     steps_of,
 )
-from isthmus.run.text import bytes_text, duration, epsilon_text, metric_label, score_text, spread_text
+from isthmus.runs.text import bytes_text, duration, epsilon_text, metric_label, score_text, spread_text
 
 Column = tuple[str, Callable[["Row"], str]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from isthmus.run.canvas import SERIES, Canvas, Scores, Values, clip, drawing
-from isthmus.run.text import bytes_text, wait_text
+from isthmus.report.drawing import SERIES, Canvas, Scores, Values, clip, drawing
+from isthmus.runs.text import bytes_text, wait_text
 
 
 @drawing

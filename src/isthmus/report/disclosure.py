@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from isthmus.protect.base import hides
-from isthmus.run.folder import RunFolder
-from isthmus.run.summary import Flow, is_merged, rank, read_flows
-from isthmus.run.text import bytes_text, list_names, party_order
-from isthmus.run.words import RAW, WORDS, never
-from isthmus.wire.ledger import SERVER_NAME, Kind
+from isthmus.core.kinds import SERVER_NAME, Kind
+from isthmus.protect.events import hides
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.plain_words import RAW, WORDS, never
+from isthmus.runs.summary import Flow, is_merged, rank, read_flows
+from isthmus.runs.text import bytes_text, list_names, party_order
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec
 
-from isthmus.run.text import bytes_text, is_share, metric_label, score_text
+from isthmus.runs.text import bytes_text, is_share, metric_label, score_text
 
 # Colours as matplotlib writes them; the page gives each its light and its dark value.
 INK, MUTED, GRID = "#101010", "#808080", "#d8d8d8"

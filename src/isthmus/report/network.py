@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from html import escape
 from statistics import fmean
 
-from isthmus.errors import unknown
-from isthmus.run.canvas import Values
-from isthmus.run.compare_plots import price_curves
-from isthmus.run.config import link_of
-from isthmus.run.folder import RunFolder
-from isthmus.run.link import LinkConfig, Usage, link_times, phases, used
-from isthmus.run.page import Line, figure, table
-from isthmus.run.recipe import merge_into, parse_set
-from isthmus.run.summary import curves, fact, is_merged, members, primary
-from isthmus.run.text import bytes_text, metric_label, wait_text
-from isthmus.wire.ledger import Purpose
+from isthmus.core.errors import unknown
+from isthmus.core.kinds import Purpose
+from isthmus.report.compare_plots import price_curves
+from isthmus.report.drawing import Values
+from isthmus.report.page import Line, figure, table
+from isthmus.runs.config import link_of
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.network_time import LinkConfig, Usage, link_times, phases, used
+from isthmus.runs.recipe import merge_into, parse_set
+from isthmus.runs.summary import curves, fact, is_merged, members, primary
+from isthmus.runs.text import bytes_text, metric_label, wait_text
 
 _NAMES = {"setup": "before training", "training": "training", "validation": "validation"}  # the end is told apart
 

@@ -22,7 +22,7 @@ Line = Sequence[str | Cell]
 
 def page(title: str, body: str) -> str:
     """A whole page around a body of markup."""
-    template = resources.files("isthmus.run").joinpath("report.html").read_text(encoding="utf-8")
+    template = resources.files("isthmus.report").joinpath("report.html").read_text(encoding="utf-8")
     return Template(template).substitute(title=escape(title), body=body)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from isthmus.run.canvas import INK, MUTED, SERIES, Canvas, Scores, Values, clip, drawing
-from isthmus.run.text import bytes_text, gain_text, party_order, score_text
+from isthmus.report.drawing import INK, MUTED, SERIES, Canvas, Scores, Values, clip, drawing
+from isthmus.runs.text import bytes_text, gain_text, party_order, score_text
 
 
 @drawing

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from isthmus.protect.metric_dp import PERCENTILES
-from isthmus.run.disclosure import protection
-from isthmus.run.folder import RunFolder
-from isthmus.run.page import table
-from isthmus.run.summary import Flow, epsilons, fact, is_merged
-from isthmus.run.text import epsilon_text
-from isthmus.wire.ledger import Kind
+from isthmus.core.kinds import Kind
+from isthmus.protect.accounting.metric_dp import PERCENTILES
+from isthmus.report.disclosure import protection
+from isthmus.report.page import table
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.summary import Flow, epsilons, fact, is_merged
+from isthmus.runs.text import epsilon_text
 
 MEANING = "Epsilon bounds how far a release can move the odds of any conclusion about one protected unit; ∞: no bound."
 

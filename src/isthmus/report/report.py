@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from isthmus import methods
-from isthmus.run.adversary import adversary
-from isthmus.run.audited import attack_error, attack_text
-from isthmus.run.config import link_of
-from isthmus.run.disclosure import disclosure, in_short
-from isthmus.run.emulated import over_network
-from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.link import LinkConfig
-from isthmus.run.losses import privacy
-from isthmus.run.page import box, page, table, tiles
-from isthmus.run.results import results, training
-from isthmus.run.summary import (
+from isthmus.audit.findings import attack_error, attack_text
+from isthmus.core.files import write_atomic
+from isthmus.methods import catalogue as methods
+from isthmus.report.adversary import adversary
+from isthmus.report.disclosure import disclosure, in_short
+from isthmus.report.network import over_network
+from isthmus.report.page import box, page, table, tiles
+from isthmus.report.privacy import privacy
+from isthmus.report.results import results, training
+from isthmus.report.traffic import sheet, traffic
+from isthmus.runs.config import link_of
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.network_time import LinkConfig
+from isthmus.runs.summary import (
     Flow,
     data_name,
     epsilons,
@@ -31,8 +33,7 @@ from isthmus.run.summary import (
     silo_names,
     steps_of,
 )
-from isthmus.run.text import bytes_text, count_text, duration, epsilon_text, gain_text, metric_label, score_text
-from isthmus.run.traffic import sheet, traffic
+from isthmus.runs.text import bytes_text, count_text, duration, epsilon_text, gain_text, metric_label, score_text
 
 
 def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkConfig | None = None) -> Path:

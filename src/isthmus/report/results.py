@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from isthmus.run import plots
-from isthmus.run.folder import RunFolder
-from isthmus.run.page import Cell, Line, figure, table
-from isthmus.run.summary import curves, fact, members, primary, score, silo_names
-from isthmus.run.text import bytes_text, gain_text, metric_label, spread_text
+from isthmus.report import plots
+from isthmus.report.page import Cell, Line, figure, table
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.summary import curves, fact, members, primary, score, silo_names
+from isthmus.runs.text import bytes_text, gain_text, metric_label, spread_text
 
 
 def results(folder: RunFolder, alone: RunFolder | None) -> str:

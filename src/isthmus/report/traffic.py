@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from isthmus.run import plots
-from isthmus.run.disclosure import Paragraph, Seen
-from isthmus.run.folder import RunFolder
-from isthmus.run.page import Cell, figure, table
-from isthmus.run.summary import Flow, carried_bytes, is_merged, members, steps_of
-from isthmus.run.text import bytes_text
+from isthmus.report import plots
+from isthmus.report.disclosure import Paragraph, Seen
+from isthmus.report.page import Cell, figure, table
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.summary import Flow, carried_bytes, is_merged, members, steps_of
+from isthmus.runs.text import bytes_text
 
 
 def traffic(folder: RunFolder, flows: Sequence[Flow]) -> str:

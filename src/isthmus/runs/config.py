@@ -9,14 +9,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from inspect import signature
 from typing import Any
 
-from isthmus import methods
-from isthmus.errors import IsthmusError, unknown
+from isthmus.methods import catalogue
+from isthmus.core.errors import IsthmusError, unknown
 from isthmus.kernels import CHOICES as KERNELS
-from isthmus.methods import Method
+from isthmus.methods.compose import NAME, TABLES, compose, tables_of
+from isthmus.methods.method import Method
 from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
-from isthmus.run.link import LinkConfig
-from isthmus.settings import TrainConfig
-from isthmus.typed import as_default, fill
+from isthmus.runs.network_time import LinkConfig
+from isthmus.engine.settings import TrainConfig
+from isthmus.core.coerce import as_default, fill
 
 DTYPES = ("float32", "float64")
 # Training that goes with a model where nothing else is said; ego ids mark seeds of a batch, so there must be batches.
@@ -90,10 +91,7 @@ class RunConfig:
             "system": asdict(self.system),
             "link": asdict(self.link),
         }
-        for axis in methods.AXES:
-            options = methods.part_options(getattr(self.method, axis))
-            if options:
-                recipe[axis] = options
+        recipe |= tables_of(self.method)
         plain: dict[str, Any] = json.loads(json.dumps(recipe))
         return plain
 
@@ -134,13 +132,14 @@ def flat(table: Mapping[str, Any], head: str = "") -> dict[str, Any]:
 
 def resolve(recipe: Mapping[str, Any]) -> RunConfig:
     """Check every key and value of a recipe and fill in the rest."""
-    allowed = {"method", "seed", "dtype", "data", "model", "train", "system", "link", *methods.AXES}
+    allowed = {"method", "seed", "dtype", "data", "model", "train", "system", "link", "score", *TABLES}
     for key in recipe:
         if key not in allowed:
             raise unknown("key", key, allowed)
-    tables = {key: _table(recipe, key) for key in ("data", "model", "train", "system", *methods.AXES)}
-    method = methods.get(str(recipe.get("method", "fedavg")))
-    method = methods.adjust(method, {axis: tables[axis] for axis in methods.AXES})
+    tables = {key: _table(recipe, key) for key in ("data", "model", "train", "system")}
+    method = catalogue.get(str(recipe.get("method", "fedavg")))
+    asked = {key: _part_table(recipe, key) for key in TABLES}
+    method = compose(method, {**asked, "score": recipe.get("score", "")})
     data = _data(tables["data"])
     dtype = str(recipe.get("dtype", "float32"))
     if dtype not in DTYPES:
@@ -151,6 +150,7 @@ def resolve(recipe: Mapping[str, Any]) -> RunConfig:
     train = fill(TrainConfig(), {**suited, **tables["train"]}, "train")
     model = _model(tables["model"], method, data.name)
     train.check(model.layers)
+    method.check(model, train)
     seed = _whole("seed", recipe.get("seed", 0))
     return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe))
 
@@ -165,6 +165,13 @@ def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise IsthmusError(f"'{key}' is a table of values; set one of its keys, like {key}.… = …, not '{key}' itself.")
     return dict(value)
+
+
+def _part_table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The table of a part; a bare name stands for the part with its default options."""
+    value = recipe.get(key, {})
+    named = isinstance(value, str) or (key == "protect" and isinstance(value, list))
+    return {NAME: value} if named and key != "phase" else _table(recipe, key)
 
 
 def _whole(name: str, value: Any) -> int:

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from isthmus.errors import IsthmusError, writing
-from isthmus.wire.distributed import HostLost
+from isthmus.core.errors import HostLost, IsthmusError
+from isthmus.core.files import write_atomic, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,13 +171,3 @@ def _is_run(path: Path) -> bool:
         return {"method", "data", "model", "train"} <= tomllib.loads((path / "config.toml").read_text()).keys()
     except (OSError, ValueError):
         return False
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write beside, then rename over: a killed process never leaves half a file.
-
-    Not flushed to the disk, which would cost more than an epoch; after a power cut checksums tell what is damaged.
-    """
-    temporary = path.with_name(f".{path.name}.{os.environ.get('RANK', '')}.{os.getpid()}")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isthmus.errors import IsthmusError
-from isthmus.wire.ledger import STEPS, Kind, Purpose
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import STEPS, Kind, Purpose
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # What people read of the purposes of the ledger. Training ends before the last part, whose time is told apart.
 PARTS: dict[str, tuple[Purpose, ...]] = {
     "setup": (Purpose.SETUP,),
-    "training": (Purpose.ORDER, *STEPS, Purpose.ROUND, Purpose.LOSSES),
+    "training": (Purpose.ORDER, *STEPS, Purpose.CORRECTION, Purpose.ROUND, Purpose.LOSSES),
     "validation": (Purpose.VALIDATION,),
     "end": (Purpose.END,),
 }

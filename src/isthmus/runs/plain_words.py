@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from isthmus.wire.ledger import Kind
+from isthmus.core.kinds import Kind
 
 
 @dataclass(frozen=True)

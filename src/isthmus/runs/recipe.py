@@ -8,12 +8,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import IsthmusError, unknown
+from isthmus.core.errors import IsthmusError, unknown
+
+PARTS = ("exchange", "schedule", "sync", "objective", "protect")  # keys that name a part of a method
 
 
 def recipe_names() -> list[str]:
     """Recipes that ship with the package."""
-    return sorted(f.name[:-5] for f in resources.files("isthmus.run.recipes").iterdir() if f.name.endswith(".toml"))
+    return sorted(f.name[:-5] for f in resources.files("isthmus.runs.recipes").iterdir() if f.name.endswith(".toml"))
 
 
 def read_recipe(name: str) -> dict[str, Any]:
@@ -24,7 +26,7 @@ def read_recipe(name: str) -> dict[str, Any]:
             raise IsthmusError(f"There is no recipe file '{name}'. Shipped recipes: {', '.join(recipe_names())}.")
         text = read_text(path)
     elif name in recipe_names():
-        text = resources.files("isthmus.run.recipes").joinpath(f"{name}.toml").read_text()
+        text = resources.files("isthmus.runs.recipes").joinpath(f"{name}.toml").read_text()
     else:
         raise unknown("recipe", name, recipe_names())
     try:
@@ -48,8 +50,13 @@ def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
         key, sign, text = pair.partition("=")
         if not sign or not key:
             raise IsthmusError(f"--set takes key=value, like --set train.lr=0.01; got '{pair}'.")
-        merge_into(out, nest(key, _value(text)))
+        merge_into(out, nest(_full(key), _value(text)))
     return out
+
+
+def _full(key: str) -> str:
+    """``exchange`` is short for ``exchange.name``, and so for every part, also of a phase."""
+    return f"{key}.name" if key.rpartition(".")[2] in PARTS and (key in PARTS or key.startswith("phase.")) else key
 
 
 def nest(key: str, value: Any) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from isthmus import methods
-from isthmus.errors import IsthmusError
-from isthmus.protect.base import hides
-from isthmus.run.folder import RunFolder
-from isthmus.run.text import party_order
-from isthmus.wire.ledger import SERVER_NAME, Kind
+from isthmus.methods import catalogue as methods
+from isthmus.core.errors import IsthmusError
+from isthmus.protect.events import hides
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.text import party_order
+from isthmus.core.kinds import SERVER_NAME, Kind
 
 
 def is_merged(folder: RunFolder) -> bool:

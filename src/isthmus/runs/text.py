@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from isthmus.wire.ledger import SERVER_NAME
+from isthmus.core.kinds import SERVER_NAME
 
 _SHARES = ("accuracy", "f1", "auc", "precision", "recall")
 

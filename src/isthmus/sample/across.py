@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from isthmus.core.kinds import Kind
 from isthmus.graph.stack import Stack
 from isthmus.sample.neighbours import Draws, Sample, Sampler
-from isthmus.wire.base import Wire
-from isthmus.wire.ledger import Kind
 from isthmus.wire.route import Asked, Boundary
+from isthmus.wire.wire import Wire
 
 
 class JointSampler(Sampler):

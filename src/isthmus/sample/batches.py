@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from isthmus.core.tensors import stacked
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows, side_by_side
 from isthmus.sample.neighbours import NO_SEED, Sample
 from isthmus.wire.route import Asked, Route
-
-if TYPE_CHECKING:
-    from isthmus.exchange.base import Exchange
 
 
 @dataclass(frozen=True)
@@ -45,10 +42,10 @@ class Seeds:
         return replace(self, index=self.index[kept], slot=self.slot[kept], ptr=ptr, share=share)
 
     def amounts(self) -> Tensor:
-        """The same, each seed by its share."""
+        """What the seeds of each of my silos count together, each seed by its share."""
         if self.share is None:
             return self.counts()
-        return torch.stack([part.sum() for part in self.share.split(self.counts().tolist())])
+        return stacked([part.sum() for part in self.share.split(self.counts().tolist())], self.share.new_zeros(()))
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,6 @@ class Batch:
     y: Tensor
     ego: Tensor | None
     seeds: Seeds
-    exchange: Exchange  # what the pass gets from beyond the boundary
 
 
 @dataclass(frozen=True)
@@ -116,12 +112,12 @@ class Batcher:
         directed: bool,
         target: str,
         ego: bool,
-        exchange: Exchange,
+        reads_halo: bool,
         degrees: bool,
         trim: bool = True,
     ) -> None:
         self.stack, self.layers, self.directed, self.target, self.ego = stack, layers, directed, target, ego
-        self.exchange = exchange
+        self.reads_halo = reads_halo  # layers read rows of far ends
         self.halo = stack.halo  # halo rows come from their owners, if at all
         self.degrees = degrees  # the model reads them
         self.trim = trim
@@ -135,7 +131,7 @@ class Batcher:
         """All rows and all edges in every layer (full-batch training and evaluation)."""
         if self._whole is None:
             rows = torch.arange(self.stack.rows, device=self.stack.keys.device)
-            rows = rows if self.exchange.reads_halo else rows[self.stack.owned]
+            rows = rows if self.reads_halo else rows[self.stack.owned]
             layout = self._layout([rows] * (self.layers + 1), ())
             self._whole = layout, self._block(layout, 0, self._sides(None))
         layout, block = self._whole
@@ -186,7 +182,7 @@ class Batcher:
             adjacency = self.stack.incoming if forward else self.stack.outgoing
             edge, near = adjacency.edge, adjacency.near
             at = None if sample is None else sample.incoming if forward else sample.outgoing
-            if at is None and not self.exchange.reads_halo:
+            if at is None and not self.reads_halo:
                 at = self.stack.owned[near].nonzero().flatten()
             if at is not None:
                 edge, near = edge[at], near[at]
@@ -251,7 +247,6 @@ class Batcher:
             y=labels[seeds.index],
             ego=None if slots is None else _ego(slots[layout.held[0]]),
             seeds=seeds,
-            exchange=self.exchange,
         )
 
     def _seed_edges(self, seeds: Seeds, rows: Rows) -> Block:

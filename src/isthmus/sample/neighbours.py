@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isthmus.core.random import draw, stream
 from isthmus.graph.stack import Adjacency, Stack
-from isthmus.sample.random import draw, stream
 from isthmus.wire.route import Asked
 
 NO_SEED = torch.iinfo(torch.int64).max  # the slot of a row that is no seed: above all others

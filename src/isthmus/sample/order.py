@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Kind
+from isthmus.core.random import draw, order, stream
 from isthmus.sample.batches import Seeds
-from isthmus.sample.random import draw, order, stream
-from isthmus.wire.base import Wire
-from isthmus.wire.ledger import SERVER, Kind
+from isthmus.wire.wire import Wire
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,8 @@ class Joint:
         """The place of each seed in the shuffle of all silos' seeds."""
         hashes = draw(key, pool.keys).cpu()
         parts = hashes.split(torch.tensor(pool.ptr).diff().tolist())
-        got = wire.post(Kind.ORDER, {(silo, SERVER): part for silo, part in zip(wire.mine, parts, strict=True)})
-        answer: dict[tuple[int, int], Tensor] = {}
-        if wire.serves:
-            sizes = [len(got[silo, SERVER]) for silo in range(wire.silos)]
-            ranks = _rank(torch.cat([got[silo, SERVER] for silo in range(wire.silos)]))
-            answer = {(SERVER, silo): part for silo, part in enumerate(ranks.split(sizes))}
-        back = wire.post(Kind.ORDER, answer)
-        return torch.cat([back[SERVER, silo] for silo in wire.mine]).to(pool.index.device)
+        answers = wire.consult(Kind.ORDER, dict(zip(wire.mine, parts, strict=True)), _ranks)
+        return torch.cat([*(answers[silo] for silo in wire.mine), hashes[:0]]).to(pool.index.device)
 
     def seeds_of(self, pool: Pool, size: int, step: int) -> Tensor:
         """Seeds of each silo at a step of an epoch, on average: [all silos]."""
@@ -99,6 +93,12 @@ class Joint:
         """The weight of one seed of each silo in a joint loss: all seeds count alike."""
         total = int(pool.counts.sum())
         return torch.full((len(pool.counts),), 1 / max(min(size, total - step * size), 1), dtype=torch.float64)
+
+
+def _ranks(said: dict[int, Tensor]) -> dict[int, Tensor]:
+    """The server's work: of each silo's hashes their places in the order of all."""
+    ranks = _rank(torch.cat(list(said.values()))).split([len(hashes) for hashes in said.values()])
+    return dict(zip(said, ranks, strict=True))
 
 
 def _rank(hashes: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from isthmus.errors import unknown
-from isthmus.reproduce import (
+from isthmus.core.errors import unknown
+from isthmus.studies import (
     ce_fedgnn,
     ce_fedgnn_aml,
     ce_fedgnn_epsilon,
@@ -12,7 +12,7 @@ from isthmus.reproduce import (
     swift,
     swift_surface,
 )
-from isthmus.reproduce.study import Study
+from isthmus.studies.study import Study
 
 PAPERS = (layerwise, ce_fedgnn, ce_fedgnn_aml, ce_fedgnn_parts, ce_fedgnn_epsilon, swift, swift_surface)
 STUDIES: dict[str, Study] = {study.name: study for paper in PAPERS for study in paper.STUDIES}

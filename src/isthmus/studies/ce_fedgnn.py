@@ -11,9 +11,9 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from isthmus.reproduce.study import Row, Study, Tuning, Value, score
-from isthmus.reproduce.tables import read_table, values
-from isthmus.run.recipe import merge_into
+from isthmus.runs.recipe import merge_into
+from isthmus.studies.study import Row, Study, Tuning, Value, score
+from isthmus.studies.tables import read_table, values
 
 PAPER = "Guo et al. 2026"
 F1 = "macro F1"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from isthmus.reproduce.ce_fedgnn import PAPER, ROUNDS, merged
-from isthmus.reproduce.study import Row, Study, Tuning, Value, score
-from isthmus.reproduce.tables import read_table, values
+from isthmus.studies.ce_fedgnn import PAPER, ROUNDS, merged
+from isthmus.studies.study import Row, Study, Tuning, Value, score
+from isthmus.studies.tables import read_table, values
 
 F1 = "F1 of laundering"
 HI_SMALL = "HI-Small"

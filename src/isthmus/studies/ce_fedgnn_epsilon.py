@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from isthmus.protect.metric_dp import ORDERS, epsilon
-from isthmus.reproduce.ce_fedgnn import PAPER
-from isthmus.reproduce.study import Row, Study, Value, score
-from isthmus.reproduce.tables import Line, read_table, values
-from isthmus.run.config import RunConfig
+from isthmus.protect.accounting.metric_dp import ORDERS, epsilon
+from isthmus.runs.config import RunConfig
+from isthmus.studies.ce_fedgnn import PAPER
+from isthmus.studies.study import Row, Study, Value, score
+from isthmus.studies.tables import Line, read_table, values
 
 SIGMAS = (0.3, 0.5, 0.7, 1.0, 2.0, 3.0, 5.0)
 DELTA = 1e-4

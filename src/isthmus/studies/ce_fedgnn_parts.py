@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isthmus.reproduce import ce_fedgnn, ce_fedgnn_aml
-from isthmus.reproduce.ce_fedgnn import PAPER, ROUNDS, merged, on_blocks
-from isthmus.reproduce.study import Column, Row, Study, Tuning, Value
-from isthmus.reproduce.tables import read_table, values
+from isthmus.studies import ce_fedgnn, ce_fedgnn_aml
+from isthmus.studies.ce_fedgnn import PAPER, ROUNDS, merged, on_blocks
+from isthmus.studies.study import Column, Row, Study, Tuning, Value
+from isthmus.studies.tables import read_table, values
 
 INTERVALS = (32, 64, 128, 256, 512, 1024)
 SIGMAS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0)

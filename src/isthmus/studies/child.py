@@ -7,10 +7,10 @@ import sys
 import threading
 from pathlib import Path
 
-from isthmus.errors import IsthmusError
-from isthmus.run.config import resolve
-from isthmus.run.folder import RunFolder
-from isthmus.run.main import run_one
+from isthmus.commands.run import run_one
+from isthmus.core.errors import IsthmusError
+from isthmus.runs.config import resolve
+from isthmus.runs.folder import RunFolder
 
 
 def go_on(folder: RunFolder, label: str = "") -> None:

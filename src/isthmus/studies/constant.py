@@ -9,8 +9,8 @@ import torch
 
 from isthmus import data
 from isthmus.graph.graph import TEST, TRAIN
-from isthmus.metrics import metric_names, score_silos
-from isthmus.run.config import RunConfig
+from isthmus.runs.config import RunConfig
+from isthmus.train.metrics import metric_names, score_silos
 
 
 def constant_predictor(config: RunConfig) -> dict[str, Any]:

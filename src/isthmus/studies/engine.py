@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from isthmus.errors import IsthmusError, writing
-from isthmus.reproduce.child import go_on
-from isthmus.reproduce.plan import Job
-from isthmus.reproduce.progress import Show
+from isthmus.core.errors import IsthmusError
+from isthmus.core.files import writing
+from isthmus.studies.child import go_on
+from isthmus.studies.plan import Job
+from isthmus.studies.progress import Show
 
 Ended = Generator[tuple[Job, str]]  # each run as it ends, and what went wrong
 _LOG = "child.log"
@@ -122,7 +123,7 @@ def _start(job: Job, workers: int, lock: int) -> _Child:
     """A process for one run; it ends with this one, and holds the lock until it has ended."""
     folder = job.claim()
     threads = job.config.system.threads or max(1, (os.cpu_count() or 1) // workers)
-    command = [sys.executable, "-m", "isthmus.reproduce.child", str(folder.path)]
+    command = [sys.executable, "-m", "isthmus.studies.child", str(folder.path)]
     log = open(folder.path / _LOG, "wb")
     process = subprocess.Popen(
         command,

@@ -15,10 +15,10 @@ from statistics import fmean
 from typing import Any
 
 from isthmus.data.patterns import STRUCTURAL, TASKS
-from isthmus.reproduce.constant import constant_predictor
-from isthmus.reproduce.study import Column, Row, Study, Value, mean_of, score
-from isthmus.reproduce.tables import read_table, values
-from isthmus.run.recipe import merge_into
+from isthmus.runs.recipe import merge_into
+from isthmus.studies.constant import constant_predictor
+from isthmus.studies.study import Column, Row, Study, Value, mean_of, score
+from isthmus.studies.tables import read_table, values
 
 PAPER = "Ceydeli 2026"
 MACRO = "macro"

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import isthmus
-from isthmus.errors import IsthmusError
-from isthmus.reproduce import catalogue, plots, tuning
-from isthmus.reproduce.engine import run_jobs, sole_owner
-from isthmus.reproduce.page import study_page
-from isthmus.reproduce.plan import FINISHED, Job, Plan, Wish, make_plan, plan_rows, settle
-from isthmus.reproduce.progress import show_for
-from isthmus.reproduce.results import Findings, as_csv, as_json, collect
-from isthmus.reproduce.tuning import Tuned, make_trials, waiting
-from isthmus.run.folder import write_atomic
+from isthmus.core.errors import IsthmusError
+from isthmus.core.files import write_atomic
+from isthmus.studies import catalogue, plots, tuning
+from isthmus.studies.engine import run_jobs, sole_owner
+from isthmus.studies.page import study_page
+from isthmus.studies.plan import FINISHED, Job, Plan, Wish, make_plan, plan_rows, settle
+from isthmus.studies.progress import show_for
+from isthmus.studies.results import Findings, as_csv, as_json, collect
+from isthmus.studies.tuning import Tuned, make_trials, waiting
 
 
 def reproduce(name: str, wish: Wish) -> tuple[Findings, Path, list[str]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from html import escape
 
-from isthmus.reproduce.plots import beside
-from isthmus.reproduce.results import Cell, Findings, Line
-from isthmus.reproduce.text import difference_text, mean_text, tone, tuning_lines, value_text
-from isthmus.reproduce.tuning import as_records, settings_text
-from isthmus.run import page
-from isthmus.run.text import count_text, duration
+from isthmus.report import page
+from isthmus.runs.text import count_text, duration
+from isthmus.studies.plots import beside
+from isthmus.studies.results import Cell, Findings, Line
+from isthmus.studies.text import difference_text, mean_text, tone, tuning_lines, value_text
+from isthmus.studies.tuning import as_records, settings_text
 
 
 def study_page(findings: Findings) -> str:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import IsthmusError, unknown
-from isthmus.reproduce.study import Row, Study
-from isthmus.run.config import RunConfig, resolve
-from isthmus.run.folder import RunFolder, write_atomic
-from isthmus.run.recipe import merge_into, parse_set
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.files import write_atomic
+from isthmus.runs.config import RunConfig, resolve
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.recipe import merge_into, parse_set
+from isthmus.studies.study import Row, Study
 
 NEW, BEGUN, FINISHED = "new", "begun", "finished"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from isthmus.reproduce.results import Cell, Findings
-from isthmus.run.canvas import GRID, INK, MUTED, SERIES, Canvas, drawing
+from isthmus.report.drawing import GRID, INK, MUTED, SERIES, Canvas, drawing
+from isthmus.studies.results import Cell, Findings
 
 OURS, PAPER = SERIES[0], SERIES[1]
 _ACROSS = 4  # small panels in a line

@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from isthmus.reproduce.plan import BEGUN, Job
-from isthmus.run.text import duration
+from isthmus.runs.text import duration
+from isthmus.studies.plan import BEGUN, Job
 
 _TAIL = 4096  # bytes at the end of metrics.jsonl that hold its last line
 _EVERY = 1.0  # seconds between looks at the running jobs

@@ -11,10 +11,10 @@ from itertools import combinations
 from statistics import fmean, stdev
 from typing import Any
 
-from isthmus.reproduce.plan import FINISHED, Job, Plan
-from isthmus.reproduce.study import Column, Metrics, Row, Study, Value
-from isthmus.reproduce.tuning import Tuned, as_records
-from isthmus.run.folder import RunFolder
+from isthmus.runs.folder import RunFolder
+from isthmus.studies.plan import FINISHED, Job, Plan
+from isthmus.studies.study import Column, Metrics, Row, Study, Value
+from isthmus.studies.tuning import Tuned, as_records
 
 FIELDS = ("row", "column", "paper", "paper_std", "ours", "ours_std", "difference", "seeds", "pooled")
 

@@ -9,8 +9,8 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from isthmus.errors import IsthmusError
-from isthmus.run.config import RunConfig
+from isthmus.core.errors import IsthmusError
+from isthmus.runs.config import RunConfig
 
 Metrics = Mapping[str, Any]  # the content of a run's metrics.json
 Reader = Callable[[Metrics], float | None]

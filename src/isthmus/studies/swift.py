@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from isthmus.reproduce.ce_fedgnn import merged
-from isthmus.reproduce.study import Column, Metrics, Reader, Row, Study, Value
-from isthmus.reproduce.swift_plots import prices
-from isthmus.reproduce.tables import read_table
-from isthmus.run.link import LinkConfig
+from isthmus.runs.network_time import LinkConfig
+from isthmus.studies.ce_fedgnn import merged
+from isthmus.studies.study import Column, Metrics, Reader, Row, Study, Value
+from isthmus.studies.swift_plots import prices
+from isthmus.studies.tables import read_table
 
 PAPER = "Swift-FedGNN (OpenReview QXwtkVI8Yr)"
 VALID, TRAFFIC, EXCHANGED, TIME = "validation", "MB to target", "of these exchanged", "s to target"

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from isthmus.reproduce.results import Findings, Line
-from isthmus.run import page
-from isthmus.run.canvas import INK, SERIES, Canvas, drawing
-from isthmus.run.compare_plots import price_curves
+from isthmus.report import page
+from isthmus.report.compare_plots import price_curves
+from isthmus.report.drawing import INK, SERIES, Canvas, drawing
+from isthmus.studies.results import Findings, Line
 
 
 def prices(findings: Findings) -> str:
     """The validation score of every row against emulated seconds and against bytes, mean over seeds."""
-    from isthmus.reproduce.swift import emulated
+    from isthmus.studies.swift import emulated
 
     curves = {}
     for line in findings.lines:

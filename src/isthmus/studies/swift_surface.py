@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from isthmus.reproduce.ce_fedgnn import merged
-from isthmus.reproduce.study import Column, Row, Study
-from isthmus.reproduce.swift import (
+from isthmus.studies.ce_fedgnn import merged
+from isthmus.studies.study import Column, Row, Study
+from isthmus.studies.swift import (
     CROSSING,
     GRAPHS,
     MEASURE,
@@ -20,7 +20,7 @@ from isthmus.reproduce.swift import (
     quick,
     recipe,
 )
-from isthmus.reproduce.swift_plots import surface
+from isthmus.studies.swift_plots import surface
 
 EVERY = (1, 2, 5, 10, 20)
 SILOS = (1, 2, 5, 10)

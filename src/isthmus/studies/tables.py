@@ -6,14 +6,14 @@ import csv
 from collections.abc import Sequence
 from importlib import resources
 
-from isthmus.reproduce.study import Value
+from isthmus.studies.study import Value
 
 Line = dict[str, str]
 
 
 def read_table(name: str) -> list[Line]:
     """The lines of ``tables/NAME.csv``."""
-    text = resources.files("isthmus.reproduce").joinpath("tables", f"{name}.csv").read_text(encoding="utf-8")
+    text = resources.files("isthmus.studies").joinpath("tables", f"{name}.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 

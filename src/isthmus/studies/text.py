@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.reproduce.results import Cell, Findings
-from isthmus.reproduce.study import Value
-from isthmus.reproduce.tuning import Tuned, settings_text
-from isthmus.run.text import count_text
+from isthmus.runs.text import count_text
+from isthmus.studies.results import Cell, Findings
+from isthmus.studies.study import Value
+from isthmus.studies.tuning import Tuned, settings_text
 
 _COLOURS = {"bad": "red", "good": "green", "": ""}
 _FAR = 3.0  # points from the paper's value that a reader should see

@@ -16,12 +16,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from isthmus.errors import IsthmusError
-from isthmus.reproduce.plan import FINISHED, Job, Plan, Wish, configs
-from isthmus.reproduce.study import Row, Settings, Study
-from isthmus.run.config import flat
-from isthmus.run.folder import RunFolder
-from isthmus.run.recipe import merge_into, nest, parse_set
+from isthmus.core.errors import IsthmusError
+from isthmus.runs.config import flat
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.recipe import merge_into, nest, parse_set
+from isthmus.studies.plan import FINISHED, Job, Plan, Wish, configs
+from isthmus.studies.study import Row, Settings, Study
 
 FOLDER = "tuning"
 FIRST_SEED = 1000  # far above the seeds of reported runs

@@ -14,10 +14,12 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
-from isthmus.run.folder import write_atomic
-from isthmus.state import Run
-from isthmus.wire.ledger import COLUMNS, LEG_COLUMNS, SERVER, Kind
+from isthmus.core.errors import IsthmusError
+from isthmus.core.files import write_atomic
+from isthmus.core.kinds import Kind
+from isthmus.protect.events import from_json, to_json
+from isthmus.train.training import Training
+from isthmus.wire.ledger import COLUMNS, LEG_COLUMNS
 
 _BYTES_PER_EPOCH = 32 * 2**20
 _PAGES = {"ledger": (np.int64, len(COLUMNS)), "legs": (np.int64, len(LEG_COLUMNS)), "computing": (np.float64, 1)}
@@ -32,39 +34,45 @@ class Checkpoints:
     ``metrics.jsonl``.
     """
 
-    def __init__(self, folder: Path, digest: str, host: int) -> None:
-        self.root, self.digest, self.host = folder / "checkpoint", digest, host
+    def __init__(self, folder: Path, digest: str, host: int, logs: bool) -> None:
+        """``logs``: this host, the server's, also writes ``metrics.jsonl``."""
+        self.root, self.digest, self.host, self.logs = folder / "checkpoint", digest, host, logs
         self.log = folder / "metrics.jsonl"
         self.pages = {name: self.root / f"{name}-host-{host}.bin" for name in _PAGES}
 
-    def every(self, run: Run) -> int:
+    def every(self, training: Training) -> int:
         """Epochs between two checkpoints; the same on every host, so from the size of the whole federation."""
-        if run.train.checkpoint_every:
-            return run.train.checkpoint_every
-        numbers = sum(p[0].numel() * p.element_size() for p in run.sets.parameters.values())
-        sets = 1 if run.sync.lockstep else run.wire.silos
+        if training.train.checkpoint_every:
+            return training.train.checkpoint_every
+        sets = 1 if training.stage.phase.sync.lockstep else training.wire.silos
+        models = training.learner.models.values()
+        numbers = sum(p[0].numel() * p.element_size() for m in models for p in m.sets.parameters.values())
         return -(-4 * numbers * sets // _BYTES_PER_EPOCH)  # parameters, the best ones, and two moments
 
-    def commit(self, run: Run) -> None:
+    def commit(self, training: Training) -> None:
         """Write the state of this host after an epoch."""
         self.root.mkdir(parents=True, exist_ok=True)
-        self._append(run)
-        here = self._place(run.epoch)
+        self._append(training)
+        progress, wire, stage = training.progress, training.wire, training.stage
+        here = self._place(progress.epoch)
         here.mkdir(exist_ok=True)
-        body = save(_tensors(run))
+        body = save(_tensors(training))
         write_atomic(here / f"host-{self.host}.safetensors", body)
         meta = {
             "digest": self.digest,
             "checksum": zlib.crc32(body),
-            "epoch": run.epoch,
-            "step": run.step,
-            "waited": run.best.waited,
-            "due": run.due,
-            "seconds": run.seconds,
-            "wire_seconds": run.wire_seconds,
-            "draws": run.wire.noise.draws,
-            "events": run.wire.ledger.events,
-            "transport": run.wire.ledger.transport,
+            "phase": progress.phase,
+            "begun": [stage.first_step, stage.first_epoch],
+            "epoch": progress.epoch,
+            "step": progress.step,
+            "waited": stage.best.waited,
+            "due": progress.due,
+            "seconds": progress.seconds,
+            "wire_seconds": progress.wire_seconds,
+            "draws": wire.noise.draws,
+            "events": [to_json(events) for events in wire.ledger.events],
+            "released": {kind: [to_json(e) for e in each] for kind, each in wire.releases.events.items()},
+            "transport": wire.ledger.transport,
             "pages": {name: path.stat().st_size for name, path in self.pages.items()},
             "log_bytes": self.log.stat().st_size if self.log.exists() else 0,
         }
@@ -72,11 +80,15 @@ class Checkpoints:
         for old in self.committed()[:-_KEEP]:
             shutil.rmtree(self._place(old), ignore_errors=True)
 
-    def _append(self, run: Run) -> None:
+    def _append(self, training: Training) -> None:
         """Write what was added since the last commit behind what is there."""
-        lines, legs = run.wire.ledger.turn_page()
+        lines, legs = training.wire.ledger.turn_page()
         known = self._size("computing") // np.dtype(np.float64).itemsize
-        fresh = {"ledger": lines.numpy(), "legs": legs.numpy(), "computing": np.array(run.computing[known:])}
+        fresh = {
+            "ledger": lines.numpy(),
+            "legs": legs.numpy(),
+            "computing": np.array(training.progress.computing[known:]),
+        }
         for name, numbers in fresh.items():
             with open(self.pages[name], "ab") as file:
                 file.write(numbers.tobytes())
@@ -89,7 +101,7 @@ class Checkpoints:
         """Forget what an earlier run, or one that never committed, has left of this host."""
         for path in (*self.pages.values(), *self.root.glob(f"epoch-*/host-{self.host}.*")):
             path.unlink(missing_ok=True)
-        if self.host == 0:
+        if self.logs:
             self.log.write_text("")
 
     def committed(self) -> list[int]:
@@ -97,31 +109,36 @@ class Checkpoints:
         found = [path.parent.name[6:] for path in self.root.glob(f"epoch-*/host-{self.host}.json")]
         return sorted(int(number) for number in found if number.isdigit())
 
-    def resume(self, run: Run) -> int:
+    def resume(self, training: Training) -> int:
         """Load the newest checkpoint that every host has; returns its epoch, 0 where there is none."""
-        epoch = self._newest_of_all(run)
+        epoch = self._newest_of_all(training)
         if epoch == 0:
             return 0
         meta, tensors = self._read(epoch)
-        run.epoch, run.step, run.best.waited = meta["epoch"], meta["step"], meta["waited"]
-        run.seconds, run.wire_seconds, run.due = meta["seconds"], meta["wire_seconds"], meta["due"]
-        run.wire.noise.draws = meta["draws"]
-        run.round_starts = run.sync.round_over(run.step, run.epoch, run.epoch_over)
-        _restore(run, tensors)
-        self._cut_back(run, meta)
+        progress, wire = training.progress, training.wire
+        if meta["phase"]:
+            progress.step, progress.epoch = meta["begun"]
+            training.enter(meta["phase"])
+        progress.epoch, progress.step = meta["epoch"], meta["step"]
+        progress.seconds, progress.wire_seconds, progress.due = meta["seconds"], meta["wire_seconds"], meta["due"]
+        training.stage.best.waited, wire.noise.draws = meta["waited"], meta["draws"]
+        progress.round_starts = training.stage.round_over(progress.step, progress.epoch)
+        _restore(training, tensors)
+        wire.releases.events = {Kind(kind): [from_json(e) for e in each] for kind, each in meta["released"].items()}
+        self._cut_back(training, meta)
         for later in [e for e in self.committed() if e > epoch]:
             shutil.rmtree(self._place(later), ignore_errors=True)
         return epoch
 
-    def _newest_of_all(self, run: Run) -> int:
-        mine = torch.tensor([0, *self.committed()])
-        answer: dict[tuple[int, int], Tensor] = {}
-        with run.wire.ledger.unrecorded():
-            got = run.wire.post(Kind.METRICS, {(silo, SERVER): mine for silo in run.wire.mine})
-            if run.wire.serves:
-                common = set.intersection(*(set(x.tolist()) for x in got.values()))
-                answer = {(SERVER, silo): torch.tensor([max(common)]) for silo in range(run.wire.silos)}
-            return int(run.wire.post(Kind.METRICS, answer)[SERVER, run.wire.mine[0]])
+    def _newest_of_all(self, training: Training) -> int:
+        mine, wire = torch.tensor([0, *self.committed()]), training.wire
+
+        def newest(said: dict[int, Tensor]) -> Tensor:
+            here = [] if wire.mine else [set(mine.tolist())]  # a server without silos has checkpoints of its own
+            return torch.tensor([max(set.intersection(*here, *(set(x.tolist()) for x in said.values())))])
+
+        with wire.ledger.unrecorded():
+            return int(wire.settle(Kind.METRICS, dict.fromkeys(wire.mine, mine), newest))
 
     def _read(self, epoch: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
         here = self._place(epoch)
@@ -145,10 +162,10 @@ class Checkpoints:
             raise IsthmusError(f"The checkpoint '{here}' is of an older version; start again with --overwrite.")
         return meta, load(body)
 
-    def _cut_back(self, run: Run, meta: dict[str, Any]) -> None:
+    def _cut_back(self, training: Training, meta: dict[str, Any]) -> None:
         """Forget what was logged after the checkpoint, then read the ledger and the seconds up to it."""
         sizes = {path: meta["pages"][name] for name, path in self.pages.items()}
-        sizes |= {self.log: meta["log_bytes"]} if self.host == 0 else {}
+        sizes |= {self.log: meta["log_bytes"]} if self.logs else {}
         for path, size in sizes.items():
             if not path.is_file() or path.stat().st_size < size:
                 raise IsthmusError(f"'{path}' is shorter than its checkpoint says; start again with --overwrite.")
@@ -157,46 +174,56 @@ class Checkpoints:
             torch.from_numpy(np.fromfile(self.pages[name], kind).reshape(-1, width))
             for name, (kind, width) in _PAGES.items()
         )
-        run.wire.ledger.restore(lines, legs, meta["events"], meta["transport"])
-        run.wire.ledger.epoch, run.wire.ledger.step = run.epoch, run.step
-        run.computing = seconds.flatten().tolist()
-        if self.host == 0:
-            run.history = [json.loads(line) for line in self.log.read_text().splitlines()]
+        ledger, progress = training.wire.ledger, training.progress
+        ledger.restore(lines, legs, [from_json(each) for each in meta["events"]], meta["transport"])
+        ledger.epoch, ledger.step = progress.epoch, progress.step
+        progress.computing = seconds.flatten().tolist()
+        if self.logs:
+            progress.history = [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def _place(self, epoch: int) -> Path:
         return self.root / f"epoch-{epoch:06d}"
 
 
-def _tensors(run: Run) -> dict[str, Tensor]:
+def _tensors(training: Training) -> dict[str, Tensor]:
     """Everything that the next epoch depends on. Randomness has no state: it is a function of seed and step."""
-    named: dict[str, Tensor] = {f"model/{name}": t for name, t in run.sets.everything().items()}
-    named |= {f"best/{name}": t for name, t in run.best.kept.items()}
-    named |= {"selection/score": run.best.score, "selection/epoch": run.best.epoch}
-    named |= {f"exchange/{name}": t for name, t in run.exchange.state.items()}
-    named |= {f"objective/{name}": t for name, t in run.objective.state.items()}
-    named |= {f"sync/{name}": t for name, t in run.sync.state.items()}
-    named |= {f"releases/{name}": t for name, t in run.wire.releases.state.items()}
-    for index, state in run.optimiser.state_dict()["state"].items():
-        named |= {f"optimiser/{index}/{key}": value for key, value in state.items() if isinstance(value, Tensor)}
+    best = training.stage.best
+    named: dict[str, Tensor] = {f"model/{name}": t for name, t in training.learner.everything().items()}
+    named |= {f"best/{name}": t for name, t in best.kept.items()}
+    named |= {"selection/score": best.score, "selection/epoch": best.epoch}
+    for part, state in training.stage.states().items():
+        named |= {f"part/{part}/{name}": t for name, t in state.items()}
+    named |= {f"releases/{name}": t for name, t in training.wire.releases.state.items()}
+    for name, model in training.learner.models.items():
+        for index, state in model.optimiser.state_dict()["state"].items():
+            kept = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+            named |= {f"optimiser/{name}/{index}/{key}": value for key, value in kept.items()}
     return {name: t.detach().cpu().contiguous().clone() for name, t in named.items()}
 
 
-def _restore(run: Run, tensors: dict[str, Tensor]) -> None:
+def _restore(training: Training, tensors: dict[str, Tensor]) -> None:
+    """Put back what :func:`_tensors` gave."""
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         head, _, rest = name.partition("/")
-        groups.setdefault(head, {})[rest] = tensor.to(run.device) if head != "selection" else tensor
-    for name, live in run.sets.everything().items():
+        groups.setdefault(head, {})[rest] = tensor.to(training.device) if head != "selection" else tensor
+    for name, live in training.learner.everything().items():
         live.copy_(groups["model"][name])
-    run.best.kept = groups.get("best", {})
-    run.best.score, run.best.epoch = groups["selection"]["score"], groups["selection"]["epoch"]
-    run.exchange.state = groups.get("exchange", {})
-    run.objective.state = groups.get("objective", {})
-    run.sync.state = groups.get("sync", {})
-    run.wire.releases.state = groups.get("releases", {})
-    states: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in groups.get("optimiser", {}).items():
-        index, key = name.split("/")
-        states.setdefault(int(index), {})[key] = tensor
-    blank = run.optimiser.state_dict()
-    run.optimiser.load_state_dict({"state": states, "param_groups": blank["param_groups"]})
+    best = training.stage.best
+    best.kept = groups.get("best", {})
+    best.score, best.epoch = groups["selection"]["score"], groups["selection"]["epoch"]
+    training.stage.load_states(_by_head(groups.get("part", {})))
+    training.wire.releases.state = groups.get("releases", {})
+    for name, kept in _by_head(groups.get("optimiser", {})).items():
+        optimiser = training.learner.models[name].optimiser
+        states = {int(index): state for index, state in _by_head(kept).items()}
+        optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def _by_head(named: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Tensors grouped by the first part of their names."""
+    groups: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in named.items():
+        head, _, rest = name.partition("/")
+        groups.setdefault(head, {})[rest] = tensor
+    return groups

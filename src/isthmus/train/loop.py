@@ -9,96 +9,119 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.evaluate import Scores, evaluate
-from isthmus.forward import forward
+from isthmus.core.kinds import Purpose
+from isthmus.engine.forward import forward
 from isthmus.graph.graph import TEST, VALID
-from isthmus.metrics import led_by
-from isthmus.sample.batches import Batch, Seeds
-from isthmus.state import Run
-from isthmus.wire.ledger import Purpose
+from isthmus.sample.batches import Seeds
+from isthmus.train.evaluate import evaluate
+from isthmus.train.metrics import Scores
+from isthmus.train.passes import Work
+from isthmus.train.progress import Progress, silo_sums
+from isthmus.train.stage import Stage
+from isthmus.train.training import Training
 
 
 @dataclass
 class Watcher:
-    """Who is told how training goes: a progress bar, a run folder. The nothing of its kind."""
+    """Who is told how training goes: a progress bar, a run folder. This one ignores what it is told."""
 
-    def on_step(self, run: Run, loss: float) -> None:
+    def on_step(self, progress: Progress, loss: float) -> None:
         """After every step, with this host's loss."""
 
-    def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
+    def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
         """After every epoch, with the lines for ``metrics.jsonl``; the place to write a checkpoint."""
 
     def close(self) -> None:
         """When the run has ended, also by an error."""
 
 
-def train(run: Run, watcher: Watcher | None = None) -> Result:
+def train(training: Training, watcher: Watcher | None = None) -> Result:
     """Train to the end (or from where a checkpoint left off), then score the selected parameters on test, once."""
     watcher = watcher or Watcher()
-    led_by(run.train.metric, run.schema)  # one that does not exist is refused now, not at the first validation
-    while run.epoch < run.epochs and not run.best.exhausted(run.train.patience):
-        started, waited = time.perf_counter(), run.wire.seconds
-        for seeds in run.epoch_seeds():
-            if run.round_starts:
-                run.objective.round_begin(run)
-            step(run, seeds)
-            run.exchange.step_end(run)
-            run.round_starts = run.sync.round_over(run.step, run.epoch + 1, run.epoch_over) or run.over
-            if run.round_starts:
-                with run.wire.ledger.during(Purpose.ROUND):
-                    run.exchange.round_end(run)
-                    run.sync.round_end(run)
-                if not run.epoch_over:  # what was due in the middle of the round
-                    validate(run)
-            watcher.on_step(run, run.last_loss)
-        run.epoch += 1
-        run.due |= run.evaluates()
-        if run.round_starts:
-            validate(run)
-        lines = run.end_epoch()
-        spent, waited = time.perf_counter() - started, run.wire.seconds - waited
-        run.seconds, run.wire_seconds = run.seconds + spent, run.wire_seconds + waited
-        run.computing.append(spent - waited)
-        watcher.on_epoch(run, lines)
-    return finish(run)
+    for phase in range(training.progress.phase, len(training.phases)):
+        if phase != training.progress.phase:
+            training.enter(phase)
+        train_phase(training, watcher)
+    return finish(training)
 
 
-def validate(run: Run) -> None:
-    """Score the parameters that silos have just agreed on, if an epoch that has ended asks for it."""
-    if run.due:
-        with run.wire.ledger.during(Purpose.VALIDATION):
-            run.scores = evaluate(run, VALID)
-        run.best.offer(run, run.scores)
-        run.due = False
+def train_phase(training: Training, watcher: Watcher) -> None:
+    """The epochs of the phase at hand that are left."""
+    stage, progress, wire = training.stage, training.progress, training.wire
+    while progress.epoch < stage.last_epoch and not stage.best.exhausted(training.train.patience):
+        started, waited = time.perf_counter(), wire.seconds
+        for seeds in stage.epoch_seeds(progress):
+            if progress.round_starts:
+                stage.objective.round_begin(training.learner)
+                for sync in stage.syncs.values():
+                    sync.round_begin()
+            step(stage, progress, seeds)
+            progress.round_starts = stage.round_over(progress.step, progress.epoch + 1)
+            if progress.round_starts:
+                end_round(stage)
+                if not stage.epoch_over(progress.step):  # what was due in the middle of the round
+                    validate(stage, progress)
+            watcher.on_step(progress, progress.last_loss)
+        progress.epoch += 1
+        progress.due |= stage.evaluates(progress.epoch)
+        if progress.round_starts:
+            validate(stage, progress)
+        lines = progress.end_epoch(wire, training.phase_name)
+        spent, waited = time.perf_counter() - started, wire.seconds - waited
+        progress.seconds, progress.wire_seconds = progress.seconds + spent, progress.wire_seconds + waited
+        progress.computing.append(spent - waited)
+        watcher.on_epoch(progress, lines)
 
 
-def step(run: Run, seeds: Seeds) -> None:
-    """One optimiser step on the given seeds."""
-    batches = run.step_batches(seeds)
-    run.step += 1
-    per_silo = torch.stack([_silo_losses(run, batch) for batch in batches]).sum(0)
+def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
+    """One optimiser step of the models that learn, on the given seeds."""
+    learner, wire, lockstep = stage.site.learner, stage.site.wire, stage.phase.sync.lockstep
+    works = stage.works(seeds, progress.step)
+    progress.step += 1
+    per_silo = torch.stack([silo_losses(stage, work) for work in works]).sum(0)
     counts = seeds.amounts().to(per_silo)
-    run.active = counts > 0
-    if run.sync.lockstep:
+    active = counts > 0
+    if lockstep:
         loss = (per_silo * seeds.weights.to(per_silo)).sum()
     else:
-        loss = (per_silo / torch.where(run.active, counts, 1.0)).sum()
-    penalty = run.objective.penalty(run)
-    loss = run.wire.close(loss if penalty is None else loss + penalty)
-    run.sets.zero_gradients()
-    loss.backward()
-    run.sync.gradients(run)
-    run.sets.hand_out_gradients([True] * run.sets.count if run.sync.lockstep else run.active.tolist())
-    run.optimiser.step()
-    run.note_losses(per_silo.detach(), counts)
+        loss = (per_silo / torch.where(active, counts, 1.0)).sum()
+    penalty = stage.objective.penalty(learner, [work.batch for work in works], active)
+    loss = wire.close(loss if penalty is None else loss + penalty)
+    for model in learner.models.values():
+        model.sets.zero_gradients()
+    if loss.requires_grad:  # but on a host without silos, where nothing may depend on a parameter
+        loss.backward()
+    for name, sync in stage.syncs.items():
+        sync.gradients(active)
+        model = learner.models[name]
+        model.step([True] * model.sets.count if lockstep else active.tolist())
+        sync.step_end(progress.step - 1 - stage.first_step)
+    progress.note_losses(per_silo.detach(), counts)
 
 
-def _silo_losses(run: Run, batch: Batch) -> Tensor:
+def silo_losses(stage: Stage, work: Work) -> Tensor:
     """The losses of a pass, summed over the seeds of each of my silos."""
-    logits, seeds = forward(run, batch, training=True), batch.seeds
-    losses = run.objective.seed_losses(logits, batch.y, run.weights_of(batch), run.minority)
-    losses = losses if seeds.share is None else losses * seeds.share
-    return torch.stack([losses[a:b].sum() for a, b in zip(seeds.ptr, seeds.ptr[1:], strict=False)])
+    this = stage.site.passing(training=True, step=work.batch.step)
+    logits, seeds = forward(stage.site.net, work.exchange, work.batch, this), work.batch.seeds
+    losses = stage.objective.seed_losses(logits, work.batch)
+    return silo_sums(losses if seeds.share is None else losses * seeds.share, seeds.ptr)
+
+
+def end_round(stage: Stage) -> None:
+    """Rows cross before parameters are averaged: they were made by each silo's own."""
+    with stage.site.wire.ledger.during(Purpose.ROUND):
+        stage.exchange.round_end()
+        for sync in stage.syncs.values():
+            sync.round_end()
+
+
+def validate(stage: Stage, progress: Progress) -> None:
+    """Score the parameters that silos have just agreed on, if an epoch that has ended asks for it."""
+    if progress.due:
+        with stage.site.wire.ledger.during(Purpose.VALIDATION):
+            progress.scores = evaluate(stage.scorer, stage.site.wire, stage.objective, VALID)
+        stage.best.offer(stage.site.learner, progress.scores, progress.epoch)
+        progress.due = False
 
 
 @dataclass(frozen=True)
@@ -113,15 +136,19 @@ class Result:
     history: list[dict[str, Any]]
     bytes: dict[str, int]
     best_epoch: list[int]
-    run: Run = field(repr=False)
+    training: Training = field(repr=False)
     last: dict[str, Tensor] = field(repr=False)
 
 
-def finish(run: Run) -> Result:
+def finish(training: Training) -> Result:
     """Load what validation selected; only now the test split is read."""
-    last = {name: tensor.clone() for name, tensor in run.sets.everything().items()}
-    run.wire.ledger.purpose = Purpose.END
-    run.best.restore(run)
-    valid = evaluate(run, VALID, run.train.pooled) if int(run.pools[VALID].counts.sum()) else None
-    test = evaluate(run, TEST, run.train.pooled)
-    return Result(valid, test, run.history, run.wire.ledger.by_kind(), run.best.epochs(run), run, last)
+    stage, wire, progress = training.stage, training.wire, training.progress
+    last = {name: tensor.clone() for name, tensor in training.learner.everything().items()}
+    wire.ledger.purpose = Purpose.END
+    stage.best.restore(training.learner)
+    pooled = training.train.pooled
+    scored = int(stage.scorer.pool(VALID).counts.sum()) > 0
+    valid = evaluate(stage.scorer, wire, stage.objective, VALID, pooled) if scored else None
+    test = evaluate(stage.scorer, wire, stage.objective, TEST, pooled)
+    best_epoch = stage.best.epochs(progress.epoch)
+    return Result(valid, test, progress.history, wire.ledger.by_kind(), best_epoch, training, last)

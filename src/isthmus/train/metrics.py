@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.errors import unknown
+from isthmus.core.errors import unknown
 from isthmus.graph.graph import Schema
 
 
@@ -78,3 +80,34 @@ def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     weight = weights[:, None] * known
     total = (values.nan_to_num() * weight).sum(0)
     return torch.where(weight.sum(0) > 0, total / weight.sum(0).clamp(min=1e-12), torch.nan)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Metrics of one split: of every silo, their mean by ``weights`` and, if asked for, of all predictions pooled.
+
+    The first metric is the one that models are selected by.
+    """
+
+    names: tuple[str, ...]
+    overall: Tensor  # [metrics], the mean over silos
+    silos: Tensor  # [silos, metrics]
+    weights: Tensor  # [silos]
+    members: tuple[str, ...]  # names of the silos
+    pooled: Tensor | None = None  # [metrics]
+
+    def as_dict(self) -> dict[str, float | None]:
+        """Overall metrics by name; None where nothing could be scored."""
+        return _named(self.names, self.overall)
+
+    def pooled_dict(self) -> dict[str, float | None]:
+        """Metrics of all silos' predictions together, by name; empty unless asked for."""
+        return {} if self.pooled is None else _named(self.names, self.pooled)
+
+    def per_silo(self) -> dict[str, dict[str, float | None]]:
+        """Metrics of each silo by name."""
+        return {name: _named(self.names, row) for name, row in zip(self.members, self.silos, strict=True)}
+
+
+def _named(names: tuple[str, ...], row: Tensor) -> dict[str, float | None]:
+    return {n: float(v) if bool(torch.isfinite(v)) else None for n, v in zip(names, row, strict=True)}

@@ -4,57 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.core.kinds import KINDS, PURPOSES, SERVER, SERVER_NAME, Kind, Purpose
+from isthmus.core.parcel import Traffic
+from isthmus.protect.events import Events, describe
+
 if TYPE_CHECKING:  # loaded where tables are made, so that training needs no more than torch
     import pyarrow as pa
 
-SERVER = -1
-SERVER_NAME = "server"
-
-
-class Kind(StrEnum):
-    """What a message carries; the disclosure sheet explains each in plain words."""
-
-    SCHEMA = "schema"
-    IDS = "ids"
-    ORDER = "order"
-    STATISTICS = "statistics"
-    PORTS = "ports"
-    PARAMETERS = "parameters"
-    GRADIENTS = "gradients"
-    EMBEDDINGS = "embeddings"
-    ADJOINTS = "adjoints"
-    PARTIALS = "partials"
-    METRICS = "metrics"
-    SCORES = "scores"
-    AGGREGATES = "aggregates"
-    FEATURES = "features"
-    LABELS = "labels"
-    EDGES = "edges"
-
-
-class Purpose(StrEnum):
-    """What a run was doing when a message left."""
-
-    SETUP = "setup"  # the handshake, and what is agreed before the first step
-    ORDER = "order"  # who learns from which seed at which step, once an epoch
-    STEP = "step"
-    CROSSING = "crossing"  # a step at which all silos cross the boundary, where a schedule lets them rest at others
-    MIXED = "mixed"  # a step at which some silos cross, in a pass of their own, and the others do not
-    ROUND = "round"  # the end of a round of local training
-    VALIDATION = "validation"  # scores that a model is selected by
-    LOSSES = "losses"  # silos tell the losses of an epoch's steps
-    END = "end"  # the final scores, and what the report needs
-
-
-KINDS, PURPOSES = tuple(Kind), tuple(Purpose)
-STEPS = (Purpose.STEP, Purpose.CROSSING, Purpose.MIXED)
 COLUMNS = ("epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes")
 LEG_COLUMNS = ("epoch", "step", "purpose", "legs")
 _KIND, _EVENT, _BYTES = COLUMNS.index("kind"), COLUMNS.index("event"), COLUMNS.index("bytes")
@@ -73,13 +35,12 @@ class Ledger:
     def __init__(self) -> None:
         self.epoch = self.step = 0
         self.purpose = Purpose.SETUP
-        self.events: list[str] = []
+        self.events: list[Events] = []
         self.names: dict[int, str] = {SERVER: SERVER_NAME}  # silos go by number until they introduce themselves
         self.pages: list[Tensor] = []
         self.leg_pages: list[Tensor] = []
         self.transport: dict[str, int] = {}  # bytes that this host's transport really carried to other hosts
-        self._open: dict[tuple[int, ...], list[int]] = {}
-        self._grids: dict[tuple[int, ...], np.ndarray] = {}
+        self._open: dict[tuple[int, ...], list[tuple[Traffic, int]]] = {}
         self._legs: dict[tuple[int, ...], int] = {}
 
     def party(self, number: int) -> str:
@@ -101,7 +62,7 @@ class Ledger:
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
         """Forget messages that only a run that was interrupted has to send."""
-        before = {key: list(count) for key, count in self._open.items()}, dict(self.transport), dict(self._legs)
+        before = {key: list(sent) for key, sent in self._open.items()}, dict(self.transport), dict(self._legs)
         yield
         self._open, self.transport, self._legs = before
 
@@ -117,23 +78,16 @@ class Ledger:
         """Count one-way trips that follow each other; a message through the server and back takes two."""
         self._legs[self._now()] = self._legs.get(self._now(), 0) + count
 
-    def record(self, kind: Kind, event: str, sender: int, receiver: int, rows: int, size: int) -> None:
-        """Count one message of ``rows`` rows and ``size`` bytes."""
-        if event not in self.events:
-            self.events.append(event)
-        key = (*self._now(), sender, receiver, KINDS.index(kind), self.events.index(event))
-        count = self._open.setdefault(key, [0, 0, 0])
-        count[0] += 1
-        count[1] += rows
-        count[2] += size
+    def record(self, kind: Kind, events: Events, traffic: Traffic, row_size: int) -> None:
+        """Count messages of one kind that had one treatment, ``row_size`` bytes a row."""
+        key = (*self._now(), KINDS.index(kind), self._place_of(events))
+        self._open.setdefault(key, []).append((traffic, row_size))
 
-    def record_grid(self, kind: Kind, event: str, rows: np.ndarray, row_size: int) -> None:
-        """Count messages between silos from a matrix of rows [sender, receiver], ``row_size`` bytes each."""
-        if event not in self.events:
-            self.events.append(event)
-        key = (*self._now(), KINDS.index(kind), self.events.index(event))
-        grid = self._grids.setdefault(key, np.zeros((3, *rows.shape), dtype=np.int64))
-        grid += np.stack([rows > 0, rows, rows * row_size])
+    def _place_of(self, events: Events) -> int:
+        """The number of a treatment in the list of those that were seen."""
+        if events not in self.events:
+            self.events.append(events)
+        return self.events.index(events)
 
     def carry(self, kind: Kind, size: int) -> None:
         """Count bytes that crossed between hosts."""
@@ -141,21 +95,16 @@ class Ledger:
 
     def turn_page(self) -> tuple[Tensor, Tensor]:
         """Close the lines since the last call and return them, and the legs."""
-        for (*when, kind, event), grid in self._grids.items():
-            for sender, receiver in zip(*(axis.tolist() for axis in grid[0].nonzero()), strict=True):
-                counts = grid[:, sender, receiver].tolist()
-                line = self._open.setdefault((*when, sender, receiver, kind, event), [0, 0, 0])
-                line[:] = [a + b for a, b in zip(line, counts, strict=True)]
-        lines = sorted([*key, *count] for key, count in self._open.items())
+        pages = [_lines(key, sent) for key, sent in sorted(self._open.items())]
         legs = sorted([*key, count] for key, count in self._legs.items())
-        self.pages.append(torch.tensor(lines, dtype=torch.int64).reshape(-1, len(COLUMNS)))
+        self.pages.append(torch.cat([*pages, torch.zeros(0, len(COLUMNS), dtype=torch.int64)]))
         self.leg_pages.append(torch.tensor(legs, dtype=torch.int64).reshape(-1, len(LEG_COLUMNS)))
         self._clear()
         return self.pages[-1], self.leg_pages[-1]
 
     def _clear(self) -> None:
-        for counts in (self._grids, self._open, self._legs):
-            counts.clear()
+        self._open.clear()
+        self._legs.clear()
 
     def lines(self) -> Tensor:
         """Every line so far: [lines, columns]."""
@@ -163,17 +112,14 @@ class Ledger:
         self.pages = [torch.cat(self.pages)]
         return self.pages[0]
 
-    def adopt(self, lines: Tensor, events: list[str]) -> None:
+    def adopt(self, lines: Tensor, events: list[Events]) -> None:
         """Take over lines of another ledger (another host's, or a checkpoint's)."""
-        for event in events:
-            if event not in self.events:
-                self.events.append(event)
         lines = lines.clone()
-        place = torch.tensor([self.events.index(event) for event in events] or [0])
+        place = torch.tensor([self._place_of(each) for each in events] or [0])
         lines[:, _EVENT] = place[lines[:, _EVENT]]
         self.pages.append(lines)
 
-    def restore(self, lines: Tensor, legs: Tensor, events: list[str], transport: dict[str, int]) -> None:
+    def restore(self, lines: Tensor, legs: Tensor, events: list[Events], transport: dict[str, int]) -> None:
         """Stand where a checkpoint stood, whatever was recorded since."""
         self._clear()
         self.pages, self.leg_pages, self.events, self.transport = [], [legs], [], dict(transport)
@@ -194,7 +140,7 @@ class Ledger:
             "sender": self.party,
             "receiver": self.party,
             "kind": lambda i: KINDS[i].value,
-            "event": self.events.__getitem__,
+            "event": lambda i: describe(self.events[i]),
         }
         return _table(lines, COLUMNS, names)
 
@@ -204,6 +150,20 @@ class Ledger:
         when, place = torch.cat(self.leg_pages)[:, :-1].unique(dim=0, return_inverse=True)
         legs = torch.zeros(len(when), dtype=torch.int64).index_add_(0, place, torch.cat(self.leg_pages)[:, -1])
         return _table(torch.cat([when, legs[:, None]], 1), LEG_COLUMNS, {"purpose": lambda i: PURPOSES[i].value})
+
+
+def _lines(key: tuple[int, ...], sent: list[tuple[Traffic, int]]) -> Tensor:
+    """The lines of one moment, kind and treatment, one for each sender and receiver: [lines, columns]."""
+    sender, receiver, rows = (
+        np.concatenate([getattr(traffic, name) for traffic, _ in sent]) for name in ("sender", "receiver", "rows")
+    )
+    size = rows * np.concatenate([np.full(len(traffic.rows), row_size) for traffic, row_size in sent])
+    ends, place = np.unique(np.stack([sender, receiver], 1), axis=0, return_inverse=True)
+    counts = np.zeros((len(ends), 3), dtype=np.int64)
+    np.add.at(counts, place.reshape(-1), np.stack([np.ones_like(rows), rows, size], 1))
+    *when, kind, event = key
+    fixed = [np.broadcast_to(np.array(part, dtype=np.int64), (len(ends), len(part))) for part in (when, [kind, event])]
+    return torch.from_numpy(np.concatenate([fixed[0], ends, fixed[1], counts], 1, dtype=np.int64))
 
 
 def _table(lines: Tensor, columns: tuple[str, ...], names: Mapping[str, Callable[[int], str]]) -> pa.Table:

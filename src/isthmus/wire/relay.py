@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from isthmus.wire.ledger import Kind
-from isthmus.wire.legs import Ends, by_host, hand_out, lift, tell_server
-
-if TYPE_CHECKING:
-    from isthmus.wire.base import Wire
+from isthmus.core.kinds import SERVER, Kind
+from isthmus.wire.door import Door
+from isthmus.wire.server_legs import Ends, by_host, hand_out, lift, tell_server
 
 NEUTRAL = {"sum": 0.0, "amax": -torch.inf, "amin": torch.inf}  # what changes nothing when it joins
 
@@ -69,7 +67,7 @@ class Relay:
 
 
 def open_relay(
-    wire: Wire, partials: tuple[Tensor, Tensor, Tensor], labels: Tensor, slots: tuple[Tensor, Tensor], fewest: int
+    wire: Door, partials: tuple[Tensor, Tensor, Tensor], labels: Tensor, slots: tuple[Tensor, Tensor], fewest: int
 ) -> Relay:
     """Tell the server which slot of which silo each partial joins, and how many slots each silo has.
 
@@ -78,23 +76,24 @@ def open_relay(
     fewer neighbours than ``fewest`` stay closed.
     """
     device = labels.device
-    mine = torch.tensor(wire.mine, device=device)
+    serves = wire.houses(SERVER)
+    mine = torch.tensor(wire.mine, dtype=torch.int64, device=device)
     counts = torch.bincount(slots[0], minlength=wire.silos)[mine]
     with wire.ledger.at_once():
         told, from_hosts = tell_server(wire, Kind.IDS, labels, partials[0])
         opened, _ = tell_server(wire, Kind.IDS, counts[:, None], mine)
     every = opened.flatten()
     first = every.cumsum(0) - every
-    group = first[told[:, 0]] + told[:, 1] if wire.serves else told[:, 0]
-    total = int(every.sum()) if wire.serves else 0
+    group = first[told[:, 0]] + told[:, 1] if serves else told[:, 0]
+    total = int(every.sum()) if serves else 0
     held = torch.zeros(total, dtype=torch.int64, device=device).index_add_(0, group, told[:, 2])
-    to_hosts = by_host(wire, every) if wire.serves else [0] * wire.hosts
+    to_hosts = by_host(wire, every) if serves else [0] * wire.hosts
     silo, row, parts = partials
     return Relay(Ends(silo, row, from_hosts, parts), Ends(*slots, to_hosts), group, held >= fewest)
 
 
 def relayed(
-    wire: Wire, relay: Relay, x: Tensor, columns: Sequence[Column], layer: int
+    wire: Door, relay: Relay, x: Tensor, columns: Sequence[Column], layer: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Up to the server, merged there, and down: what arrives at my silos' slots; what the server had and made."""
     parts = lift(wire, Kind.PARTIALS, x.detach(), relay.partials, layer)
@@ -107,9 +106,9 @@ class Relayed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, token: Tensor, wire: Wire, relay: Relay, columns: Sequence[Column], layer: int
+        ctx: Any, x: Tensor, token: Tensor, wire: Door, relay: Relay, columns: Sequence[Column], layer: int
     ) -> tuple[Tensor, Tensor]:
-        """The way there."""
+        """Merge partials through the server, and remember what the way back needs."""
         ctx.wire, ctx.relay, ctx.columns, ctx.layer = wire, relay, columns, layer
         arrived, parts, whole = relayed(wire, relay, x, columns, layer)
         ctx.save_for_backward(parts, whole)

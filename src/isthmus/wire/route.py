@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from isthmus.protect.base import Origin
-from isthmus.wire.ledger import Kind
-
-if TYPE_CHECKING:
-    from isthmus.wire.base import Wire
+from isthmus.core.parcel import Origin, Traffic
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,7 @@ class Asked:
     served_splits: list[int]
 
     def fields(self) -> tuple[Tensor, Tensor, list[int], Tensor, Tensor, list[int]]:
-        """All six, to build upon."""
+        """Halo rows, their pairs and splits, then served rows, theirs and theirs: what a subclass is built upon."""
         return self.halo, self.halo_pair, self.halo_splits, self.served, self.served_pair, self.served_splits
 
     def lots(self, silos: int) -> tuple[Lot, Lot]:
@@ -74,9 +67,9 @@ class Lot:
         return Origin(self.pairs // self.silos, self.row)
 
     @cached_property
-    def grid(self) -> np.ndarray:
-        """Rows by [sender, receiver]."""
-        return pair_counts(self.pairs, self.silos)
+    def traffic(self) -> Traffic:
+        """How many of the rows each silo sends to each other one."""
+        return Traffic.between(self.pairs, self.silos)
 
 
 @dataclass(frozen=True)
@@ -91,41 +84,3 @@ class Route:
     keep: Tensor  # [n] where my own rows go
     send: Lot
     fill: Lot
-
-
-def pair_counts(pairs: Tensor, silos: int) -> np.ndarray:
-    """How often each (sender, receiver) occurs: [silos, silos]."""
-    counts: np.ndarray = torch.bincount(pairs, minlength=silos * silos).reshape(silos, silos).cpu().numpy()
-    return counts
-
-
-class Across(torch.autograd.Function):
-    """y[keep] = h, y[fill] = what the owners sent; backwards, adjoints of filled rows return and are summed."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, token: Tensor, wire: Wire, route: Route, kind: Kind, layer: int
-    ) -> tuple[Tensor, Tensor]:
-        """Copy rows to where they are needed."""
-        ctx.wire, ctx.route, ctx.layer = wire, route, layer
-        rows = wire.move(kind, h.index_select(0, route.send.at), route.send, route.fill, layer)
-        y = h.new_empty(route.size, h.shape[1])
-        return y.index_copy_(0, route.keep, h).index_copy_(0, route.fill.at, rows), token.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
-        """The transposed map, through the same door."""
-        gy, gtoken = grads
-        route: Route = ctx.route
-        sent = gy.index_select(0, route.fill.at)
-        back = ctx.wire.move(Kind.ADJOINTS, sent, route.fill, route.send, ctx.layer)
-        if len(route.keep) + len(route.fill.at) > route.size:  # some of my own rows were overwritten
-            gy = gy.index_fill(0, route.fill.at, 0)
-        return gy.index_select(0, route.keep).index_add_(0, route.send.at, back), gtoken, None, None, None, None
-
-
-def detached(wire: Wire, route: Route, kind: Kind, h: Tensor, layer: int) -> Tensor:
-    """The same copy without a way back: my own rows keep their gradient, what arrives is constant."""
-    rows = wire.move(kind, h.detach().index_select(0, route.send.at), route.send, route.fill, layer)
-    y = h.new_zeros(route.size, h.shape[1])
-    return y.index_copy(0, route.keep, h).index_copy(0, route.fill.at, rows)

@@ -1,18 +1,16 @@
-"""The two legs of a way through the server: rows of silos up to it, rows of its own making down to them."""
+"""The two legs of a trip through the server: rows of silos up to it, rows of its own making down to them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from isthmus.protect.base import ROWS, Origin
-from isthmus.wire.ledger import SERVER, Kind
-
-if TYPE_CHECKING:
-    from isthmus.wire.base import Wire
+from isthmus.core.kinds import SERVER, Kind
+from isthmus.core.parcel import Origin, Parcel, Traffic
+from isthmus.wire.door import Door
 
 
 @dataclass(frozen=True)
@@ -24,48 +22,50 @@ class Ends:
     hosts: list[int]  # rows of each host; known where the server lives, zeros elsewhere
     parts: Tensor | None = None  # stack rows that these are sums of, each as often as it is in one (None: no sums)
 
+    @cached_property
+    def up(self) -> Traffic:
+        """Who sends how many rows to the server."""
+        return Traffic.up(self.silo)
 
-def tell_server(wire: Wire, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[Tensor, list[int]]:
+    @cached_property
+    def down(self) -> Traffic:
+        """Who receives how many rows from the server."""
+        return Traffic.down(self.silo)
+
+
+def tell_server(wire: Door, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[Tensor, list[int]]:
     """Send what the server does not expect yet; there: all silos' numbers in order, and how many each host sent."""
-    sealed, event = wire.protect.seal(kind, numbers, Origin(silo, silo), wire.noise)
-    _record(wire, kind, str(event), silo, sealed, up=True)
-    there, sizes = wire._swap_sized(kind, sealed, [len(sealed), *[0] * (wire.hosts - 1)])
-    return there, sizes
+    parcel = Parcel(kind, numbers, Origin(silo, silo), Traffic.up(silo))
+    wire.ledger.leg()
+    return wire.leave([parcel], lambda sealed: wire._swap_sized(kind, sealed[0], _to_server(wire, len(numbers))))
 
 
-def lift(wire: Wire, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor:
-    """Protect, count and send rows of my silos to the server; there: all silos' rows in order."""
-    sealed, event = wire.protect.seal(kind, rows, Origin(ends.silo, ends.row), wire.noise)
-    if ends.parts is not None and kind == Kind.PARTIALS:
-        wire.releases.record_parts(kind, layer, ends.parts)
-    elif kind in ROWS:
-        wire.releases.record(kind, layer, ends.row, sealed, wire.protect.constrain(kind, rows))
-    _record(wire, kind, str(event), ends.silo, sealed, up=True)
-    leaving = [len(sealed), *[0] * (wire.hosts - 1)]
-    return wire._swap(kind, sealed, leaving, ends.hosts).to(rows.dtype)
+def lift(wire: Door, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor:
+    """Send rows of my silos to the server; there: all silos' rows in order, opened."""
+    parts = ends.parts if kind == Kind.PARTIALS else None
+    parcel = Parcel(kind, rows, Origin(ends.silo, ends.row, parts), ends.up, layer)
+    wire.ledger.leg()
+    leaving = _to_server(wire, len(rows))
+    got = wire.leave([parcel], lambda sealed: wire._swap(kind, sealed[0], leaving, ends.hosts))
+    return wire.protect.open(kind, got, rows)
 
 
-def hand_out(wire: Wire, kind: Kind, rows: Tensor, ends: Ends) -> Tensor:
+def hand_out(wire: Door, kind: Kind, rows: Tensor, ends: Ends) -> Tensor:
     """Send the server's rows, in the order of silos, to those whose they are; returns my silos' part."""
-    arriving = [len(ends.silo), *[0] * (wire.hosts - 1)]
-    got = wire._swap(kind, wire.protect.formatted(kind, rows), ends.hosts, arriving)
-    _record(wire, kind, str(wire._seal_nothing(kind, rows)), ends.silo, got, up=False)
-    return got.to(rows.dtype)
+    parcel = Parcel(kind, rows, Origin.server(len(rows)), ends.down, by_server=True)
+    wire.ledger.leg()
+    arriving = _to_server(wire, len(ends.silo))
+    got = wire.leave([parcel], lambda sealed: wire._swap(kind, sealed[0], ends.hosts, arriving))
+    return wire.protect.open(kind, got, rows)
 
 
-def by_host(wire: Wire, counts: Tensor) -> list[int]:
-    """Sums over the silos of each host, from a number for every silo."""
-    home = torch.tensor([wire.home(silo) for silo in range(wire.silos)])
+def by_host(wire: Door, counts: Tensor) -> list[int]:
+    """Sums over the silos of each host, from a number for every present silo."""
+    home = torch.tensor([wire.members.home(silo) for silo in wire.members.present])
     sums = torch.zeros(wire.hosts, dtype=torch.int64).index_add_(0, home, counts.cpu())
     return [int(total) for total in sums]
 
 
-def _record(wire: Wire, kind: Kind, event: str, silo: Tensor, rows: Tensor, up: bool) -> None:
-    """One leg, and a line of the ledger for each of my silos that took part."""
-    wire.ledger.leg()
-    size = rows.shape[1:].numel() * rows.element_size()
-    counts = torch.bincount(silo, minlength=wire.silos).tolist()
-    for number in wire.mine:
-        if counts[number]:
-            sender, receiver = (number, SERVER) if up else (SERVER, number)
-            wire.ledger.record(kind, event, sender, receiver, counts[number], counts[number] * size)
+def _to_server(wire: Door, rows: int) -> list[int]:
+    """So many rows between this host and the server's, none between it and any other: [hosts]."""
+    return [rows if host == wire.members.home(SERVER) else 0 for host in range(wire.hosts)]

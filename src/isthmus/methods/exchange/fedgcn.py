@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
-from isthmus.exchange.base import Beyond, Exchange
-from isthmus.graph.agree import agree_far_degrees
+from isthmus.core.errors import IsthmusError
+from isthmus.engine.forward import Beyond
+from isthmus.engine.site import Site
+from isthmus.federation.statistics import agree_far_degrees
 from isthmus.graph.features import Features
 from isthmus.graph.stack import Stack
-from isthmus.graph.sums import Sums, collect_sums, hand_out_sums
+from isthmus.methods.exchange.base import Exchange, LiveExchange
+from isthmus.methods.exchange.fedgcn_sums import Sums, collect_sums, hand_out_sums
 from isthmus.nn.block import Rows
 from isthmus.nn.gcn import GCN
 from isthmus.nn.linear import product
-from isthmus.nn.model import GNN
+from isthmus.nn.model import GNN, ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.nn.sets import per_row
 from isthmus.sample.batches import Batch
 from isthmus.sample.neighbours import Sampler
 
-if TYPE_CHECKING:
-    from isthmus.state import Run
 
-
-@dataclass
+@dataclass(frozen=True)
 class FeatureSums(Exchange):
     r"""y_v = W (E S_x(v) + c S_1(v)) / sqrt(d_v + 1) + b,  S(v) = sum over u in N(v) and v of [x_u, 1] / sqrt(d_u + 1).
 
@@ -41,8 +40,7 @@ class FeatureSums(Exchange):
     """
 
     hops: int = 2
-    sums: Sums = field(init=False, repr=False)  # of owned rows; with two hops of all rows of the stack
-    place: Tensor = field(init=False, repr=False)  # [stack rows] the line of a row in the sums
+    name: ClassVar[str] = "fedgcn"
 
     def __post_init__(self) -> None:
         if self.hops not in (1, 2):
@@ -53,36 +51,62 @@ class FeatureSums(Exchange):
         """Far ends are rows without neighbours of their own."""
         return "halo"
 
+    def check(self, model: ModelConfig) -> None:
+        """Refuse models in which sums of features do not stand for sums of messages, and sums nobody would read."""
+        if model.name != "gcn" or model.directed or model.ego:
+            what = model.name if model.name != "gcn" else "a directed gcn" if model.directed else "gcn with ego ids"
+            raise IsthmusError(
+                "Sums of features stand for sums of messages only where messages are linear in the features alone and "
+                f"a node's own row is folded in. That is so for gcn and not for {what}; use model.name=gcn with "
+                "model.directed=false and model.ego=false, or another method, such as ce-fedgnn."
+            )
+        if model.layers < self.hops:
+            raise IsthmusError(
+                "A model of one layer would not read what crosses at the second hop; use exchange.hops=1."
+            )
+
+    def open(self, site: Site) -> LiveExchange:
+        """Collect the sums: all that ever crosses of features."""
+        return LiveFeatureSums(self, site)
+
+
+class LiveFeatureSums(LiveExchange):
+    """The sums of owned rows, with two hops of all rows of the stack; a resumed run collects them again."""
+
+    spec: FeatureSums
+
     @torch.no_grad()
-    def begin(self, run: Run) -> None:
-        """All that ever crosses of features; a resumed run collects the same sums again."""
-        _check(run, self.hops)
-        self.sums = collect_sums(run.wire, run.stack, run.boundary)
-        self.place = run.stack.own_line
-        if self.hops == 2:
-            agree_far_degrees(run.wire, run.stack, run.boundary)
-            self.sums = hand_out_sums(run.wire, run.stack, run.boundary, self.sums)
-            self.place = torch.arange(run.stack.rows, device=run.device)
+    def __init__(self, spec: FeatureSums, site: Site) -> None:
+        super().__init__(spec, site)
+        spec.check(site.model)
+        _check_labels(site)
+        self.sums = collect_sums(site.wire, site.stack, site.boundary)
+        self.place = site.stack.own_line  # [stack rows] the line of a row in the sums
+        if spec.hops == 2:
+            agree_far_degrees(site.wire, site.stack, site.boundary)
+            self.sums = hand_out_sums(site.wire, site.stack, site.boundary, self.sums)
+            self.place = torch.arange(site.stack.rows, device=site.device)
 
-    def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
+    def sampler(self, stack: Stack, fanout: Sequence[int]) -> Sampler:
         """Each silo expands what it knows by itself, one hop less than there are layers."""
-        return Sampler(stack, fanout[:-1], run.draws, directed)
+        return Sampler(stack, fanout[:-1], self.site.draws, self.site.model.directed)
 
-    def enter(self, batch: Batch, run: Run, this: Pass) -> tuple[int, Features]:
+    def enter(self, batch: Batch, this: Pass) -> tuple[int, Features]:
         """The first layer, of halo rows too where their sums are known."""
+        net, stack = self.site.net, self.site.stack
         at, rows = batch.layout.held[1], batch.blocks[0].targets
-        if self.hops == 2:
+        if self.spec.hops == 2:
             at, rows = batch.layout.read[1], batch.blocks[1].sources
         whole = len(at) == len(self.sums.one)  # rows ascend, so that all of them are the sums as they lie
         sums = self.sums if whole else self.sums.at(self.place[at])
-        pre = _first_layer(run.model, sums, run.stack.in_degree[at], rows)
-        return 1, run.model.finish(0, pre, rows, this)
+        pre = _first_layer(net, sums, stack.in_degree[at], rows)
+        return 1, net.finish(0, pre, rows, this)
 
-    def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
+    def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
         """Zeros for far ends, where nothing is known of them: in all layers after the first ``hops``."""
         assert isinstance(h, Tensor)
         held, read = batch.layout.held[layer], batch.layout.read[layer]
-        if layer < self.hops or len(held) == len(read):
+        if layer < self.spec.hops or len(held) == len(read):
             return Beyond(h)
         return Beyond(h.new_zeros(len(read), h.shape[1]).index_copy(0, torch.searchsorted(read, held), h))
 
@@ -99,20 +123,10 @@ def _first_layer(model: GNN, sums: Sums, degree: Tensor, rows: Rows) -> Tensor:
     return pre if layer.bias is None else pre + per_row(layer.bias, rows)
 
 
-def _check(run: Run, hops: int) -> None:
-    """Refuse models in which sums of features do not stand for sums of messages, and sums that nobody would read."""
-    config = run.model.config
-    if config.name != "gcn" or config.directed or config.ego:
-        what = config.name if config.name != "gcn" else "a directed gcn" if config.directed else "gcn with ego ids"
-        raise IsthmusError(
-            "Sums of features stand for sums of messages only where messages are linear in the features alone and a "
-            f"node's own row is folded in. That is so for gcn and not for {what}; use model.name=gcn with "
-            "model.directed=false and model.ego=false, or another method, such as ce-fedgnn."
-        )
-    if run.schema.target == "edge":
+def _check_labels(site: Site) -> None:
+    """Refuse labels on edges, whose ends meet where sums tell nothing."""
+    if site.schema.target == "edge":
         raise IsthmusError(
             "Labels lie on edges, whose ends meet after the last layer, where sums of features tell nothing of a far "
             "end. Use sync-sgd+fwd-bwd-le or ce-fedgnn."
         )
-    if config.layers < hops:
-        raise IsthmusError("A model of one layer would not read what crosses at the second hop; use exchange.hops=1.")

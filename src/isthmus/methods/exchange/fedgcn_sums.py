@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isthmus.core.kinds import Kind
 from isthmus.graph.features import Features, SparseRows, concat, take, weighted_sums
 from isthmus.graph.stack import Stack
-from isthmus.wire.base import Wire
-from isthmus.wire.ledger import Kind
 from isthmus.wire.route import Boundary
+from isthmus.wire.wire import Wire
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,30 @@
-"""Layer-wise exchange: at every layer of every step halo rows are refreshed by their owners."""
+"""Layer-wise exchange (Fwd-LE, Fwd/Bwd-LE): at every layer of every step halo rows are refreshed by their owners."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
-from isthmus.exchange.base import Beyond, Exchange, agree_on_far_ends, need_embedding
-from isthmus.graph.boundary import make_route
+from isthmus.core.kinds import Kind
+from isthmus.engine.forward import Beyond
+from isthmus.engine.site import Site
+from isthmus.federation.boundary import make_route
 from isthmus.graph.features import Features
 from isthmus.graph.stack import Stack
+from isthmus.methods.exchange.base import Exchange, LiveExchange, Nothing, agree_on_far_ends, need_embedding
+from isthmus.methods.exchange.local_samples import ServedSampler
+from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.sample.across import JointSampler
 from isthmus.sample.batches import Batch, Layout
 from isthmus.sample.neighbours import Sampler
-from isthmus.wire.ledger import Kind
 from isthmus.wire.route import Asked, Route
 
-if TYPE_CHECKING:
-    from isthmus.state import Run
 
-
-@dataclass
+@dataclass(frozen=True)
 class LayerWise(Exchange):
     """Before layer l,  h_v of every halo node v  <-  h_v of its owner  (learned input embeddings at layer 0, never x).
 
@@ -32,9 +33,9 @@ class LayerWise(Exchange):
     """
 
     adjoint: bool = True
+    name: ClassVar[str] = "fwd-bwd-le"
     stepwise: ClassVar[bool] = True
-    _everything: Asked = field(init=False, repr=False)
-    _whole: Route | None = field(default=None, init=False, repr=False)
+    asks_degrees: ClassVar[bool] = False  # owners tell degrees and ports of far ends also where statistics are own
 
     @property
     def view(self) -> str:
@@ -43,36 +44,91 @@ class LayerWise(Exchange):
 
     def with_batches(self, batches: str) -> Exchange:
         """Local batches leave rows unserved."""
-        from isthmus.exchange.served import Served
+        return self if batches == "joint" else LocalLayerWise(adjoint=self.adjoint)
 
-        return self if batches == "joint" else Served(adjoint=self.adjoint)
+    def check(self, model: ModelConfig) -> None:
+        """Raw features never cross."""
+        need_embedding(model, "Layer-wise exchange would send raw features")
 
-    def begin(self, run: Run) -> None:
+    def open(self, site: Site) -> LiveExchange:
         """Agree what a centralised model would know of far ends; a full batch asks for all of them, once."""
-        need_embedding(run, "Layer-wise exchange would send raw features")
-        if run.agreed:
-            agree_on_far_ends(run)
-        if run.crosses_whole:  # now and not at the first step, or a resumed run would ask again
-            self._everything = run.wire.ask(run.boundary, run.boundary.halo)
+        return LiveLayerWise(self, site)
 
-    def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
-        """Expand the sample across the boundary by asking owners."""
-        return JointSampler(stack, fanout, run.draws, directed, run.wire, run.boundary)
 
-    def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
+@dataclass(frozen=True)
+class LocalLayerWise(LayerWise):
+    """Layer-wise exchange as its paper has it: each silo draws its own batch and sample.
+
+    Halo rows that their owner has not computed at a layer keep the value that the silo computed from its placeholder.
+    """
+
+    name: ClassVar[str] = "local-fwd-bwd-le"
+
+    @property
+    def view(self) -> str:
+        """Far ends are computed here too, for when nobody serves them."""
+        return "placeholder"
+
+    def with_batches(self, batches: str) -> Exchange:
+        """Joint batches serve every row."""
+        return self if batches == "local" else LayerWise(adjoint=self.adjoint)
+
+
+@dataclass(frozen=True)
+class FreshRows(LayerWise):
+    """Halo rows as their owners compute them, whatever the batches: how parameters are scored across the boundary."""
+
+    adjoint: bool = False
+    name: ClassVar[str] = "fresh-rows"
+    asks_degrees: ClassVar[bool] = True
+
+    def with_batches(self, batches: str) -> Exchange:
+        """Samples are drawn together, also where training batches are local."""
+        return self
+
+
+class LiveLayerWise(LiveExchange):
+    """Layer-wise exchange at work."""
+
+    def __init__(self, spec: LayerWise, site: Site) -> None:
+        super().__init__(spec, site)
+        spec.check(site.model)
+        self.adjoint = spec.adjoint
+        self._whole: Route | None = None
+        self._everything: Asked | None = None
+        if site.agreed or spec.asks_degrees:
+            agree_on_far_ends(site)
+        if site.whole:  # now and not at the first step, or a resumed run would ask again
+            self._everything = site.wire.ask(site.boundary, site.boundary.halo)
+
+    def apart(self, stack: Stack) -> tuple[LiveExchange, Stack]:
+        """Own edges; where silos draw their own batches, far ends as the silo computes them from placeholders."""
+        if isinstance(self.spec, LocalLayerWise):
+            return Nothing("placeholder").open(self.site), stack
+        return super().apart(stack)
+
+    def sampler(self, stack: Stack, fanout: Sequence[int]) -> Sampler:
+        """Expand the sample across the boundary by asking owners; or sample alone, then ask who has what."""
+        site = self.site
+        kind = ServedSampler if isinstance(self.spec, LocalLayerWise) else JointSampler
+        return kind(stack, fanout, site.draws, site.model.directed, site.wire, site.boundary)
+
+    def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
         """Fill the halo rows that this layer reads."""
         assert isinstance(h, Tensor)
-        route = self._route(layer, batch.layout, run)
-        return Beyond(run.wire.linear(h, route, Kind.EMBEDDINGS, self.adjoint, layer))
+        route = self._route(layer, batch.layout)
+        return Beyond(self.site.wire.linear(h, route, Kind.EMBEDDINGS, self.adjoint, layer))
 
-    def _route(self, layer: int, layout: Layout, run: Run) -> Route:
+    def _route(self, layer: int, layout: Layout) -> Route:
         """Layer l reads the rows that were asked for in the first (layers - l) hops; untrimmed or in full, all."""
+        wire = self.site.wire
         if layout.asks:
             layer = layer if layout.trimmed else 0
             if layer not in layout.routes:
                 asks = layout.asks[: len(layout.read) - layer]
-                layout.routes[layer] = make_route(asks, layout.held[layer], layout.read[layer], run.wire)
+                layout.routes[layer] = make_route(asks, layout.held[layer], layout.read[layer], wire)
             return layout.routes[layer]
         if self._whole is None:
-            self._whole = make_route([self._everything], layout.held[0], layout.read[0], run.wire)
+            assert self._everything is not None
+            self._whole = make_route([self._everything], layout.held[0], layout.read[0], wire)
         return self._whole

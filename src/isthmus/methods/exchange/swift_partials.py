@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from isthmus.engine.site import Site
 from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.monoid import Monoid, State
 from isthmus.sample.partial import AskedEdges, neighbours
 from isthmus.wire.relay import NEUTRAL, Column, Relay, open_relay
 
-if TYPE_CHECKING:
-    from isthmus.state import Run
-
 
 @dataclass(frozen=True)
-class Errand:
+class Reduction:
     """What my silos do for others at a layer, and what they get in return."""
 
     sources: Tensor  # [s] stack rows that are asked for, ascending
@@ -31,9 +28,9 @@ class Errand:
     relay: Relay
 
 
-def make_errand(asks: Sequence[AskedEdges], run: Run, fewest: int) -> Errand:
+def reduce_for_others(asks: Sequence[AskedEdges], site: Site, fewest: int) -> Reduction:
     """Group the edges that were asked of my silos by target, and tell the server what joins what."""
-    stack, silos = run.stack, run.wire.silos
+    stack, silos = site.stack, site.wire.silos
     edges = torch.cat([asked.served for asked in asks])
     slots = torch.cat([asked.served_slot for asked in asks])
     pairs = torch.cat([asked.served_pair for asked in asks])
@@ -52,11 +49,11 @@ def make_errand(asks: Sequence[AskedEdges], run: Run, fewest: int) -> Errand:
     held, near = (torch.cat(each)[order] for each in ([a.held for a in asks], [a.near for a in asks]))
     whose = torch.tensor(stack.silos, device=target.device)[stack.silo_of(target)]
     partials = pairs[first] // silos, far, stack.ends[0][edges]
-    relay = open_relay(run.wire, partials, labels, (whose, target), fewest)
-    return Errand(sources, _block(edges, at, sources, far, stack, run), target, held, near, relay)
+    relay = open_relay(site.wire, partials, labels, (whose, target), fewest)
+    return Reduction(sources, _block(edges, at, sources, far, stack, site), target, held, near, relay)
 
 
-def _block(edges: Tensor, at: Tensor, sources: Tensor, far: Tensor, stack: Stack, run: Run) -> Block:
+def _block(edges: Tensor, at: Tensor, sources: Tensor, far: Tensor, stack: Stack, site: Site) -> Block:
     """The edges from rows of mine into targets elsewhere, by target."""
     return Block(
         src=torch.searchsorted(sources, stack.ends[0][edges]),
@@ -65,27 +62,27 @@ def _block(edges: Tensor, at: Tensor, sources: Tensor, far: Tensor, stack: Stack
         targets=Rows(stack.segments(far), stack.keys[far]),
         attr=None if stack.edge_attr is None else stack.edge_attr[edges],
         ports=stack.ports[edges],
-        src_degree=stack.in_degree[sources] if run.batcher.degrees else None,
+        src_degree=stack.in_degree[sources] if site.degrees else None,
     )
 
 
-def told(monoid: Monoid) -> list[str]:
+def crossing_parts(monoid: Monoid) -> list[str]:
     """The parts of a state that cross; counts need not, since whoever asked knows how many it asked for."""
     return [part for part in monoid.joins if part != "count"]
 
 
 def columns_of(monoid: Monoid, width: int) -> list[Column]:
     """How the columns of partial aggregates, ``width`` in all, join."""
-    parts = told(monoid)
+    parts = crossing_parts(monoid)
     return [Column(monoid.joins[part], width // len(parts)) for part in parts]
 
 
-def spread(rows: Tensor, at: Tensor, count: int, monoid: Monoid) -> State:
+def as_state(rows: Tensor, at: Tensor, count: int, monoid: Monoid) -> State:
     """Aggregates, with their counts in the last column, as the state of ``count`` targets; neutral elsewhere."""
     columns = [*columns_of(monoid, rows.shape[1] - 1), Column("sum", 1)]
     parts = rows.split([column.width for column in columns], 1)
     state = {
         name: part.new_full((count, column.width), NEUTRAL[column.join]).index_copy(0, at, part)
-        for name, part, column in zip([*told(monoid), "count"], parts, columns, strict=True)
+        for name, part, column in zip([*crossing_parts(monoid), "count"], parts, columns, strict=True)
     }
     return {name: state[name] for name in monoid.joins}

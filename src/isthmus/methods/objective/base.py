@@ -1,22 +1,27 @@
-"""What a silo minimises."""
+"""What a silo minimises: the task loss, and the parent of every objective."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Kind
+from isthmus.core.tensors import stacked
+from isthmus.engine.learner import Learner
+from isthmus.engine.site import Site
+from isthmus.federation.statistics import positive_weights
+from isthmus.graph.graph import TRAIN
+from isthmus.sample.batches import Batch
 
-if TYPE_CHECKING:
-    from isthmus.state import Run
 
-
-@dataclass
+@dataclass(frozen=True)
 class Objective:
     """The task loss alone: cross-entropy for classes, weighted binary cross-entropy averaged over tasks.
 
@@ -24,49 +29,66 @@ class Objective:
     """
 
     minority_weight: float = 1.0
-    state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # checkpointed
+    name: ClassVar[str] = "task"
 
     def __post_init__(self) -> None:
         if not 0 < self.minority_weight < math.inf:
             raise IsthmusError(f"objective.minority_weight is {self.minority_weight}; it must be a positive number.")
 
-    def seed_losses(self, logits: Tensor, y: Tensor, positive_weight: Tensor | None, minority: Tensor) -> Tensor:
-        """The loss of each seed: [s]. Unknown labels of a task (-1) do not count."""
+    def open(self, site: Site) -> LiveObjective:
+        """The live objective of one host; silos tell each other how many training labels of each class they have."""
+        return LiveObjective(self, site)
+
+
+class LiveObjective:
+    """An objective at work on one host; ``state`` is checkpointed.
+
+    ``minority`` is the class that is rarest among training seeds (of tasks, one a task); ``positive_weight``
+    [my silos, tasks] is negatives / positives of each task, None where labels are classes.
+    """
+
+    def __init__(self, spec: Objective, site: Site) -> None:
+        self.spec, self.state = spec, dict[str, Tensor]()
+        if site.schema.task != "classes" and spec.minority_weight != 1:
+            raise IsthmusError("objective.minority_weight is for classes; tasks weigh positives by themselves.")
+        self.positive_weight, self.minority = _label_weights(site)
+
+    def seed_losses(self, logits: Tensor, batch: Batch) -> Tensor:
+        """The loss of each seed: [seeds]. Unknown labels of a task (-1) do not count."""
+        y = batch.y
         if y.dim() == 1:
             each = F.cross_entropy(logits, y.long(), reduction="none")
-            return torch.where(y == minority.to(y.device), self.minority_weight * each, each)
+            return torch.where(y == self.minority.to(y.device), self.spec.minority_weight * each, each)
         known = (y >= 0).to(logits.dtype)
         target = y.clamp(min=0).to(logits.dtype)
         each = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
-        if positive_weight is not None:
-            each = each * (1 + (positive_weight - 1) * target)
+        if self.positive_weight is not None:
+            each = each * (1 + (self.positive_weight[batch.seed_rows.silo] - 1) * target)
         return (each * known).sum(1) / known.sum(1).clamp(min=1)
 
-    def round_begin(self, run: Run) -> None:
+    def round_begin(self, learner: Learner) -> None:
         """When a round of local training starts."""
 
-    def penalty(self, run: Run) -> Tensor | None:
-        """An additional term, summed over the parameter sets that take part in this step."""
+    def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor | None:
+        """An additional term, summed over the silos that are ``active`` [my silos] in this step; None: no such term."""
         return None
 
 
-@dataclass
-class Proximal(Objective):
-    """FedProx (Li et al. 2020): task loss + (mu / 2) ||w - w_round||^2, w_round the parameters at the round's start."""
-
-    mu: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.mu < 0:
-            raise IsthmusError(f"objective.mu is {self.mu}; it must be 0 or more.")
-
-    def round_begin(self, run: Run) -> None:
-        """Remember where the round starts."""
-        self.state = {name: p.detach().clone() for name, p in run.sets.parameters.items()}
-
-    def penalty(self, run: Run) -> Tensor:
-        """(mu / 2) times the squared distance, of the sets that have seeds in this step."""
-        active = run.active.to(run.device)
-        terms = [((p - self.state[name]) ** 2).reshape(len(p), -1).sum(1) for name, p in run.sets.parameters.items()]
-        return self.mu / 2 * torch.stack(terms).sum(0)[active].sum()
+def _label_weights(site: Site) -> tuple[Tensor | None, Tensor]:
+    """Weights of positive labels (None: labels are classes), and which class is rare: from training labels only."""
+    width, pool = len(site.schema.labels), site.layout.pools[TRAIN]
+    y = site.layout.labels[pool.index].cpu()
+    parts = [y[a:b] for a, b in zip(pool.ptr, pool.ptr[1:], strict=False)]
+    weight: Tensor | None = None
+    if site.schema.task == "classes":
+        each = [torch.bincount(part.long(), minlength=width) for part in parts]
+        counts = stacked(each, torch.zeros(width, dtype=torch.int64)).double()
+    else:
+        each = [torch.stack([(part == 0).sum(0), (part == 1).sum(0)], 1) for part in parts]
+        counts = stacked(each, torch.zeros(width, 2, dtype=torch.int64)).double()
+        weight = positive_weights(site.wire, counts, site.agreed).to(site.device, site.dtype)
+    total = site.wire.total(Kind.STATISTICS, counts)
+    if weight is not None and not len(weight):  # the server's copy of what all agreed on
+        weight = torch.where(total[:, 1] > 0, total[:, 0] / total[:, 1].clamp(min=1), 1.0)[None]
+        weight = weight.to(site.device, site.dtype)
+    return weight, total.flip(-1).argmin(-1).neg() + total.shape[-1] - 1  # of equals, the later class

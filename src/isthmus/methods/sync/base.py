@@ -1,27 +1,38 @@
-"""How parameters agree between silos."""
+"""How parameters agree between silos: the parent of every sync, in which they never do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from isthmus.state import Run
+from isthmus.engine.learner import Learned
+from isthmus.engine.site import Site
+from isthmus.nn.model import ModelConfig
+from isthmus.protect.base import Chain
+from isthmus.sample.batches import Batch
 
 
-@dataclass
+class Losses(Protocol):
+    """What a sync may ask of the objective: the loss of each seed of a batch."""
+
+    def seed_losses(self, logits: Tensor, batch: Batch) -> Tensor:
+        """The loss of each seed: [seeds]."""
+        ...
+
+
+@dataclass(frozen=True)
 class Sync:
-    """The nothing of this axis: every silo keeps its own parameters.
+    """The options of a sync; ``open`` gives the live one. In this one every silo keeps its own parameters.
 
-    ``lockstep`` says that all silos hold equal parameters at every step, so that a host needs only one set of them.
-    ``alone`` says that silos are models of their own, each selected on its own validation score.
+    ``lockstep``: all silos hold equal parameters at every step, so that a host needs only one set of them.
+    ``alone``: silos are models of their own, each selected on its own validation score.
     """
 
+    name: ClassVar[str] = "alone"
     lockstep: ClassVar[bool] = False
     alone: ClassVar[bool] = True
-    state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)  # checkpointed
 
     @property
     def personal(self) -> bool:
@@ -34,15 +45,40 @@ class Sync:
         return ""
 
     def round_over(self, step: int, epoch: int, epoch_over: bool) -> bool:
-        """Whether a round of local training ends after this step (steps and epochs are counted from 1)."""
+        """Whether a round of local training ends after this step of a phase (steps and epochs count from 1)."""
         return epoch_over
+
+    def corrects(self, step: int) -> bool:
+        """Whether the server takes a step of its own after this step of a phase (counted from 0)."""
+        return False
 
     def shares(self, name: str) -> bool:
         """Whether silos agree on a parameter."""
         return False
 
-    def gradients(self, run: Run) -> None:
-        """After the backward pass, before the optimiser steps."""
+    def check(self, model: ModelConfig, protect: Chain, agreed: bool) -> None:
+        """Refuse a model or a protection that this sync cannot work with, before any data is read."""
 
-    def round_end(self, run: Run) -> None:
+    def open(self, site: Site, model: Learned, losses: Losses) -> LiveSync:
+        """The live sync of one model on one host."""
+        return LiveSync(self, site, model, losses)
+
+
+class LiveSync:
+    """A sync at work on one model of one host; ``state`` is checkpointed."""
+
+    def __init__(self, spec: Sync, site: Site, model: Learned, losses: Losses) -> None:
+        self.spec, self.site, self.model, self.losses = spec, site, model, losses
+        self.state: dict[str, Tensor] = {}
+
+    def round_begin(self) -> None:
+        """When a round of local training starts."""
+
+    def gradients(self, active: Tensor) -> None:
+        """After the backward pass, before the optimiser steps; ``active`` [my silos]: who had seeds."""
+
+    def step_end(self, step: int) -> None:
+        """After the optimiser has taken a step of a phase (counted from 0)."""
+
+    def round_end(self) -> None:
         """After a round of local training."""

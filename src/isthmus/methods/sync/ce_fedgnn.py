@@ -1,21 +1,22 @@
-"""CE-FedGNN's way to agree: a moving average of the gradient at every step, the means of W and of it after a round."""
+"""CE-FedGNN's sync: a moving average of the gradient at every step, the means of W and of it after a round."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import torch
+from torch import Tensor
 
-from isthmus.errors import IsthmusError
-from isthmus.sync.average import FedAvg
-from isthmus.wire.ledger import Kind
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Kind
+from isthmus.engine.learner import Learned
+from isthmus.engine.site import Site
+from isthmus.methods.sync.base import LiveSync, Losses
+from isthmus.methods.sync.fedavg import FedAvg, LiveFedAvg
 
-if TYPE_CHECKING:
-    from isthmus.state import Run
 
-
-@dataclass
+@dataclass(frozen=True)
 class GradientAverage(FedAvg):
     r"""G <- (1 - beta) G + beta gradient, from the first gradient on; every silo steps by its own G.
 
@@ -25,28 +26,43 @@ class GradientAverage(FedAvg):
     local_steps: int = 32
     weights: str = "silos"
     beta: float = 0.9
+    name: ClassVar[str] = "ce-fedgnn"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.beta <= 1:
             raise IsthmusError(f"sync.beta is {self.beta}; it must lie in (0, 1].")
 
-    def gradients(self, run: Run) -> None:
+    def open(self, site: Site, model: Learned, losses: Losses) -> LiveSync:
+        """The live sync, whose averages start from the first gradient."""
+        return LiveGradientAverage(self, site, model, losses)
+
+
+class LiveGradientAverage(LiveFedAvg):
+    """Keeps the moving averages G [sets, numbers], and which sets have ``begun`` one."""
+
+    spec: GradientAverage
+
+    def gradients(self, active: Tensor) -> None:
         """Average the gradients of silos that had seeds; the others keep what they have, and do not move."""
-        fresh = run.sets.flat_gradients()
+        sets = self.model.sets
+        fresh = sets.flat_gradients()
         if "G" not in self.state:
             self.state["G"] = torch.zeros_like(fresh)
             self.state["begun"] = torch.zeros(len(fresh), dtype=torch.bool, device=fresh.device)
         old, begun = self.state["G"], self.state["begun"]
-        active = run.active.to(fresh.device)
-        pace = (torch.where(begun, self.beta, 1.0) * active).to(fresh.dtype)[:, None]
+        moves = torch.zeros_like(begun)
+        moves[: len(active)] = active.to(fresh.device)
+        pace = (torch.where(begun, self.spec.beta, 1.0) * moves).to(fresh.dtype)[:, None]
         self.state["G"] = old + pace * (fresh - old)
-        self.state["begun"] = begun | active
-        run.sets.load_gradients(self.state["G"])
+        self.state["begun"] = begun | moves
+        sets.load_gradients(self.state["G"])
 
-    def round_end(self, run: Run) -> None:
+    def round_end(self) -> None:
         """The means of W and of G, of what is shared."""
-        super().round_end(run)
-        shared = run.sets.columns([name for name in run.sets.parameters if self.shares(name)])
-        self.state["G"][:, shared] = run.wire.total(Kind.GRADIENTS, self.state["G"][:, shared], self.portions(run))
+        super().round_end()
+        sets, averages = self.model.sets, self.state["G"]
+        shared = sets.columns([name for name in sets.parameters if self.spec.shares(name)])
+        mean = self.site.wire.total(Kind.GRADIENTS, averages[: sets.silos, shared], self.portions())
+        averages[:, shared] = mean
         self.state["begun"].fill_(True)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from isthmus.errors import IsthmusError, unknown
-from isthmus.sync.base import Sync
-from isthmus.wire.ledger import Kind
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.kinds import Kind
+from isthmus.engine.learner import Learned
+from isthmus.engine.site import Site
+from isthmus.graph.graph import TRAIN
+from isthmus.methods.sync.base import LiveSync, Losses, Sync
 
-if TYPE_CHECKING:
-    from isthmus.state import Run
 
-
-@dataclass
+@dataclass(frozen=True)
 class FedAvg(Sync):
     r"""McMahan et al. 2017: every ``local_epochs`` epochs  w <- sum_i n_i w_i / sum_i n_i,  n_i = owned training nodes.
 
@@ -28,6 +28,7 @@ class FedAvg(Sync):
     local_steps: int = 0
     weights: str = "nodes"
     private: tuple[str, ...] = ()
+    name: ClassVar[str] = "fedavg"
     alone: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -54,13 +55,25 @@ class FedAvg(Sync):
         """Whether a parameter takes part in the average."""
         return not any(name == part or name.startswith(f"{part}.") for part in self.private)
 
-    def round_end(self, run: Run) -> None:
-        """Average what is shared."""
-        names = [name for name in run.sets.names() if self.shares(name)]
-        run.sets.load(names, run.wire.total(Kind.PARAMETERS, run.sets.flat(names), self.portions(run)))
+    def open(self, site: Site, model: Learned, losses: Losses) -> LiveSync:
+        """The live sync, which averages after every round."""
+        return LiveFedAvg(self, site, model, losses)
 
-    def portions(self, run: Run) -> Tensor:
-        """What each of my silos counts in a mean: [mine]; over all silos they add up to 1."""
-        counts = run.train_pool.counts
-        weights = (counts if self.weights == "nodes" else counts > 0).to(run.dtype)
-        return (weights / weights.sum().clamp(min=1))[list(run.wire.mine)].to(run.device)
+
+class LiveFedAvg(LiveSync):
+    """Averages one model over silos."""
+
+    spec: FedAvg
+
+    def round_end(self) -> None:
+        """Average what is shared."""
+        sets = self.model.sets
+        names = [name for name in sets.names() if self.spec.shares(name)]
+        sets.load(names, self.site.wire.total(Kind.PARAMETERS, sets.flat(names), self.portions()))
+
+    def portions(self) -> Tensor:
+        """What each of my silos counts in a mean over the present ones: [mine]; over all of them it adds up to 1."""
+        counts, wire = self.site.layout.pools[TRAIN].counts, self.site.wire
+        weights = (counts if self.spec.weights == "nodes" else counts > 0).to(self.site.dtype)
+        total = weights[list(wire.members.present)].sum().clamp(min=1)
+        return (weights / total)[list(wire.mine)].to(self.site.device)

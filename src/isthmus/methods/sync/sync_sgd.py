@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from isthmus.errors import unknown
+from torch import Tensor
+
+from isthmus.core.errors import unknown
+from isthmus.core.kinds import Kind
+from isthmus.engine.learner import Learned
+from isthmus.engine.site import Site
+from isthmus.methods.sync.base import LiveSync, Losses, Sync
 from isthmus.sample.order import WEIGHTS
-from isthmus.sync.base import Sync
-from isthmus.wire.ledger import Kind
-
-if TYPE_CHECKING:
-    from isthmus.state import Run
 
 
-@dataclass
+@dataclass(frozen=True)
 class SyncSGD(Sync):
     """g <- sum_i w_i grad of (silo i's mean seed loss); every silo takes the same step.
 
@@ -24,6 +25,7 @@ class SyncSGD(Sync):
     """
 
     weights: str = ""
+    name: ClassVar[str] = "sync-sgd"
     lockstep: ClassVar[bool] = True
     alone: ClassVar[bool] = False
 
@@ -33,18 +35,27 @@ class SyncSGD(Sync):
 
     @property
     def seed_weights(self) -> str:
-        """As ``weights`` says."""
+        """What a silo's share is a share of, where each silo draws its own batch."""
         return self.weights
 
     def shares(self, name: str) -> bool:
         """Silos agree on all parameters."""
         return True
 
-    def gradients(self, run: Run) -> None:
+    def open(self, site: Site, model: Learned, losses: Losses) -> LiveSync:
+        """The live sync, which sums gradients at every step."""
+        return LiveSyncSGD(self, site, model, losses)
+
+
+class LiveSyncSGD(LiveSync):
+    """Sums the gradients of one model over silos."""
+
+    def gradients(self, active: Tensor) -> None:
         """Replace the gradients of this host by those of the federation."""
-        flat = run.sets.flat_gradients()
-        if run.wire.protect.separates(Kind.GRADIENTS):  # a set for each silo
-            total = run.wire.total(Kind.GRADIENTS, flat)
+        sets, wire = self.model.sets, self.site.wire
+        flat = sets.flat_gradients()
+        if sets.count == 1 and not wire.protect.separates(Kind.GRADIENTS):  # this host's silos are summed already
+            total = wire.total_of_hosts(Kind.GRADIENTS, flat[0])
         else:
-            total = run.wire.total_of_hosts(Kind.GRADIENTS, flat[0])
-        run.sets.load_gradients(total)
+            total = wire.total(Kind.GRADIENTS, flat[: sets.silos])
+        sets.load_gradients(total)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.errors import IsthmusError
+from isthmus.core.errors import IsthmusError
 
 # Those of Opacus, by which published tables were computed.
 ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *map(float, range(12, 64)))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from isthmus.protect.gaussian import Gaussian
-from isthmus.protect.metric_dp import PERCENTILES, epsilon, neighbour_distances, place_of
-from isthmus.wire.ledger import Kind
-from isthmus.wire.releases import COUNTS, PLAIN, Releases
+from isthmus.core.kinds import Kind
+from isthmus.protect.accounting.metric_dp import PERCENTILES, epsilon, neighbour_distances, place_of
+from isthmus.protect.events import Events, GaussianNoise
+from isthmus.protect.releases import COUNTS, PLAIN, Releases
 
 MOST = 10_000  # nodes of a silo whose neighbours are looked for; of more, a sample
 
@@ -52,31 +53,45 @@ class NodeLosses:
         return torch.cat([counts, self.rho, self.rho_unit, self.epsilon, last])
 
 
-def node_losses(releases: Releases, kind: Kind, rows: slice, protect: Gaussian) -> NodeLosses:
-    """The losses of the nodes of one silo, whose rows in the book are ``rows``, by releases of one kind."""
-    clip, sigma = protect.bounds(kind)
+def noise_of(events: Sequence[Events]) -> GaussianNoise | None:
+    """The weakest noise that any release of a kind had, from what happened to them; None where one had none."""
+    noises = [next((e for e in each if isinstance(e, GaussianNoise)), None) for each in events]
+    known = [noise for noise in noises if noise is not None]
+    if not noises or len(known) < len(noises):
+        return None
+    return max(known, key=lambda noise: noise.clip / noise.sigma)
+
+
+def node_losses(releases: Releases, kind: Kind, rows: slice, noise: GaussianNoise) -> NodeLosses:
+    """The losses of the nodes of one silo, whose rows in the book are ``rows``, by releases of one kind with noise."""
     counts = torch.stack([releases.get(COUNTS, kind, layer)[rows] for layer in releases.layers(kind)]).cpu()
     total = counts.sum(0)
     chosen = _sample((total > 0).nonzero().flatten())
     if releases.has(PLAIN, kind):
         plain = [releases.get(PLAIN, kind, layer)[rows].cpu()[chosen] for layer in releases.layers(kind)]
-        near, unit = (_distances(plain, counts[:, chosen], protect.neighbours, unit) for unit in (False, True))
+        near, unit = (_distances(plain, counts[:, chosen], noise.neighbours, unit) for unit in (False, True))
     else:
-        near, unit = (torch.where(counts[:, chosen] > 0, 2.0 * norm, 0.0).double() for norm in (clip, 1.0))
+        near, unit = (torch.where(counts[:, chosen] > 0, 2.0 * norm, 0.0).double() for norm in (noise.clip, 1.0))
     # Releases compose by adding R rho^2; one release at the root of the sum is the same.
-    loss = epsilon(1.0, sigma, (counts[:, chosen] * near.square()).sum(0).sqrt(), protect.delta)
+    loss = epsilon(1.0, noise.sigma, (counts[:, chosen] * near.square()).sum(0).sqrt(), noise.delta)
     most = int(total.max()) if len(total) else 0
-    any_two = float(epsilon(most, sigma, 2 * clip, protect.delta)) if clip < math.inf else math.inf if most else 0.0
+    any_two = _any_two(most, noise)
     rho, rho_unit, spent = (_percentiles(x) for x in (near.amax(0), unit.amax(0), loss))
     return NodeLosses(int((total > 0).sum()), len(chosen), most, rho, rho_unit, spent, any_two)
 
 
-def silo_loss(times: int, kind: Kind, protect: Gaussian) -> float:
+def silo_loss(times: int, noise: GaussianNoise | None) -> float:
     """The loss of a silo whose whole payload (weights, gradients) has left so often: any two are 2 clip apart."""
-    clip, sigma = protect.bounds(kind)
     if not times:
         return 0.0
-    return float(epsilon(times, sigma, 2 * clip, protect.delta)) if sigma and clip < math.inf else math.inf
+    return math.inf if noise is None else _any_two(times, noise)
+
+
+def _any_two(times: int, noise: GaussianNoise) -> float:
+    """Epsilon of so many releases of one of any two payloads within the clipping norm."""
+    if not times:
+        return 0.0
+    return float(epsilon(times, noise.sigma, 2 * noise.clip, noise.delta)) if noise.clip < math.inf else math.inf
 
 
 def _sample(nodes: Tensor) -> Tensor:

@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from isthmus.exchange.base import Exchange, Nothing
-from isthmus.exchange.layerwise import LayerWise
+from isthmus.core.kinds import Kind
 from isthmus.graph.stack import Stack
 from isthmus.sample.neighbours import Draws, Sample, Sampler
-from isthmus.wire.base import Wire
-from isthmus.wire.ledger import Kind
 from isthmus.wire.route import Asked, Boundary
-
-if TYPE_CHECKING:
-    from isthmus.state import Run
-
-
-@dataclass
-class Served(LayerWise):
-    """The paper's own protocol: each silo draws its own batch and sample.
-
-    Halo rows that their owner has not computed at a layer keep the value that the silo computed from its placeholder.
-    """
-
-    @property
-    def view(self) -> str:
-        """Far ends are computed here too, for when nobody serves them."""
-        return "placeholder"
-
-    def apart(self, stack: Stack) -> tuple[Exchange, Stack]:
-        """Far ends as the silo computes them from its placeholders."""
-        return Nothing("placeholder"), stack
-
-    def sampler(self, run: Run, stack: Stack, fanout: Sequence[int], directed: bool) -> Sampler:
-        """Each silo samples by itself, then asks who has what."""
-        return ServedSampler(stack, fanout, run.draws, directed, run.wire, run.boundary)
+from isthmus.wire.wire import Wire
 
 
 class ServedSampler(Sampler):

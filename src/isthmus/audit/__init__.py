@@ -1,0 +1,1 @@
+"""Attacks on what a run has released."""

@@ -1,0 +1,51 @@
+"""What a message carries, why it was sent, and who can send one."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+SERVER = -1
+SERVER_NAME = "server"
+
+
+class Kind(StrEnum):
+    """What a message carries; the disclosure sheet explains each in plain words."""
+
+    SCHEMA = "schema"
+    IDS = "ids"
+    ORDER = "order"
+    STATISTICS = "statistics"
+    PORTS = "ports"
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    EMBEDDINGS = "embeddings"
+    ADJOINTS = "adjoints"
+    PARTIALS = "partials"
+    METRICS = "metrics"
+    SCORES = "scores"
+    AGGREGATES = "aggregates"
+    FEATURES = "features"
+    LABELS = "labels"
+    EDGES = "edges"
+    LEDGER = "ledger"
+
+
+class Purpose(StrEnum):
+    """What a run was doing when a message left."""
+
+    SETUP = "setup"  # the handshake, and what is agreed before the first step
+    ORDER = "order"  # who learns from which seed at which step, once an epoch
+    STEP = "step"
+    CROSSING = "crossing"  # a step at which all silos cross the boundary, where a schedule lets them rest at others
+    MIXED = "mixed"  # a step at which some silos cross, in a pass of their own, and the others do not
+    CORRECTION = "correction"  # a step that the server takes for all silos
+    ROUND = "round"  # the end of a round of local training
+    VALIDATION = "validation"  # scores that a model is selected by
+    LOSSES = "losses"  # silos tell the losses of an epoch's steps
+    END = "end"  # the final scores, and what the report needs
+
+
+KINDS, PURPOSES = tuple(Kind), tuple(Purpose)
+STEPS = (Purpose.STEP, Purpose.CROSSING, Purpose.MIXED)
+# What belongs to single nodes, or to a few of them; how often each left is counted.
+ROWS = (Kind.EMBEDDINGS, Kind.ADJOINTS, Kind.AGGREGATES, Kind.PARTIALS)

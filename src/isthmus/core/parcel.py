@@ -1,0 +1,94 @@
+"""What leaves a party at once: rows of one kind, whose data is inside, and from whom to whom each row goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.core.kinds import ROWS, SERVER, Kind
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose data is inside the rows of a parcel.
+
+    Row i is what silo ``silo[i]`` tells of its row ``row[i]`` (a stack row of its host). A row that leaves for several
+    receivers is listed once for each of them, and is still one release of one row. ``parts`` names the stack rows that
+    sums were made of, each once for every sum that it is in; None where rows are no sums.
+    """
+
+    silo: Tensor  # [n]
+    row: Tensor  # [n]
+    parts: Tensor | None = None
+
+    @staticmethod
+    def whole(silos: Tensor) -> Origin:
+        """One payload of each silo, as a whole."""
+        return Origin(silos, torch.zeros_like(silos))
+
+    @staticmethod
+    def server(rows: int) -> Origin:
+        """Rows that the server has made of what silos sent it."""
+        return Origin(torch.full((rows,), SERVER), torch.arange(rows))
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """How many rows each sender sends to each receiver: one message for every entry."""
+
+    sender: np.ndarray  # [messages] numbers of parties
+    receiver: np.ndarray
+    rows: np.ndarray
+
+    @staticmethod
+    def between(pairs: Tensor, silos: int) -> Traffic:
+        """Rows between silos, each by its pair (sender * silos + receiver); who has nothing to send sends nothing."""
+        code, rows = np.unique(pairs.cpu().numpy(), return_counts=True)
+        return Traffic(code // silos, code % silos, rows)
+
+    @staticmethod
+    def up(silo: Tensor) -> Traffic:
+        """Rows of silos on their way to the server, each by the number of its silo."""
+        sender, rows = np.unique(silo.cpu().numpy(), return_counts=True)
+        return Traffic(sender, np.full_like(sender, SERVER), rows)
+
+    @staticmethod
+    def down(silo: Tensor) -> Traffic:
+        """Rows of the server on their way to silos, each by the number of its silo."""
+        there = Traffic.up(silo)
+        return Traffic(there.receiver, there.sender, there.rows)
+
+    @staticmethod
+    def round_trip(silos: tuple[int, ...]) -> Traffic:
+        """One row of each silo up to the server, and one row back to each."""
+        mine, server = np.array(silos, dtype=np.int64), np.full(len(silos), SERVER)
+        ends = np.concatenate([mine, server]), np.concatenate([server, mine])
+        return Traffic(*ends, np.ones(2 * len(silos), dtype=np.int64))
+
+    @staticmethod
+    def single(sender: int, receiver: int, rows: int) -> Traffic:
+        """One message, also where it is empty."""
+        return Traffic(np.array([sender]), np.array([receiver]), np.array([rows]))
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Rows [n, ...] of one kind on their way out; ``layer`` is the layer that will read them, where that has a meaning.
+
+    On a host that receives without sending, ``rows`` is empty but has the width and number format of what will arrive.
+    """
+
+    kind: Kind
+    rows: Tensor
+    origin: Origin
+    traffic: Traffic
+    layer: int = 0
+    by_server: bool = False
+
+    @property
+    def of_nodes(self) -> bool:
+        """Whether silos release rows that belong to single nodes, or to a few of them."""
+        return self.kind in ROWS and not self.by_server

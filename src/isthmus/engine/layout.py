@@ -1,0 +1,102 @@
+"""Where everything lies on this host: the stack of its silos, their boundary, and the seeds of every split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Kind
+from isthmus.federation.boundary import build_boundary
+from isthmus.federation.federation import Federation
+from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, labelled
+from isthmus.graph.stack import Stack, build_stack
+from isthmus.sample.order import Joint, Local, Pool
+from isthmus.wire.route import Boundary
+
+SPLITS = (TRAIN, VALID, TEST)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One view of the silos of this host (see ``graph/stack.py``), and which of its nodes or edges carry labels.
+
+    ``order`` is the rule by which seeds are dealt to steps.
+    """
+
+    federation: Federation
+    view: str
+    stack: Stack
+    labels: Tensor  # of rows, or of edges where these carry the labels
+    pools: Mapping[int, Pool]  # by split
+    order: Local | Joint
+
+    @cached_property
+    def boundary(self) -> Boundary:
+        """Which rows of this host's silos others hold, and which of others' they hold."""
+        return build_boundary(self.federation.wire, self.federation.plan, self.stack)
+
+    @property
+    def learn(self) -> Tensor:
+        """Which silos of the federation have something to learn from: [silos] bool."""
+        return self.pools[TRAIN].counts > 0
+
+    def steps_per_epoch(self, size: int) -> int:
+        """How many batches of ``size`` seeds an epoch has (0: one batch of all)."""
+        return len(self.order.seeds_per_step(self.pools[TRAIN], size)) if size else 1
+
+
+def lay_out(
+    federation: Federation,
+    view: str,
+    order: Local | Joint,
+    doubles: bool,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Layout:
+    """Stack my silos in a view, and find the seeds of every split.
+
+    ``doubles``: both silos of a labelled cross edge learn from it, each by half.
+    """
+    stack = build_stack(federation.silos, view, dtype, federation.schema).to(device)
+    labels = stack.y if federation.schema.target == "node" else stack.edge_y
+    assert labels is not None
+    pools = {split: _pool(federation, stack, labels, split, doubles and split == TRAIN, dtype) for split in SPLITS}
+    return Layout(federation, view, stack, labels, pools, order)
+
+
+def _pool(federation: Federation, stack: Stack, labels: Tensor, split: int, double: bool, dtype: torch.dtype) -> Pool:
+    """Labelled, owned seeds of a split; an edge is a seed of its target's owner, or, ``double``, of both owners."""
+    known, share = labelled(labels), None
+    if federation.schema.target == "node":
+        index = ((stack.split == split) & known & stack.owned).nonzero().flatten()
+        at, keys = index, stack.keys
+    else:
+        assert stack.edge_split is not None
+        owned = stack.owned[stack.ends]
+        mine = owned.any(0) if double else owned[1]
+        index = ((stack.edge_split == split) & known & mine).nonzero().flatten()
+        at, keys = stack.ends[1][index], stack.edge_keys
+        share = owned[:, index].to(dtype).mean(0) if double else None
+    held = torch.bincount(stack.silo_of(at), minlength=len(federation.wire.mine)).cpu()
+    counts = federation.wire.share(Kind.STATISTICS, held)
+    return Pool(index, keys[index], (0, *held.cumsum(0).tolist()), counts, share)
+
+
+def check_seeds(layout: Layout) -> None:
+    """Refuse a federation with nothing to learn from; note silos that cannot learn, or cannot be scored."""
+    federation, wire = layout.federation, layout.federation.wire
+    if not bool(layout.learn.any()):
+        raise IsthmusError("No silo has a labelled training node; set 'split' to 'train' for some labelled nodes.")
+    for split in SPLITS:
+        empty = [i for i, count in enumerate(layout.pools[split].counts.tolist()) if not count]
+        if empty:
+            nobody = len(empty) == wire.silos
+            who = "No silo" if nobody else ", ".join(wire.party(i) for i in empty)
+            verb = "has" if len(empty) == 1 or nobody else "have"
+            what = f"{'any' if nobody else 'no'} labelled {SPLIT_NAMES[split]} {federation.schema.target}s"
+            federation.note(f"{who} {verb} {what}.")

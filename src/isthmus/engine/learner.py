@@ -1,0 +1,104 @@
+"""The models that learn: for each its parameters, one set or one for every silo, and its optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.core.random import stream
+from isthmus.engine.parameter_sets import ParameterSets
+from isthmus.engine.settings import TrainConfig
+from isthmus.graph.graph import Schema
+from isthmus.nn.model import GNN, ModelConfig
+from isthmus.nn.sets import reset, reset_apart
+
+CLASSIFIER = "classifier"  # the model that is scored
+OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a method needs of a model, before anything is known of the data; this one is the classifier."""
+
+    def build(self, schema: Schema, config: ModelConfig, train: TrainConfig) -> nn.Module:
+        """The model with one set of parameters, each with a leading dimension of 1."""
+        return GNN(config, schema, train.batch)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """One model of a run: the module, its parameter sets, and the optimiser that steps on them."""
+
+    name: str
+    module: nn.Module
+    sets: ParameterSets
+    optimiser: torch.optim.Optimizer
+
+    def step(self, active: Sequence[bool]) -> None:
+        """Take an optimiser step with the gradients that are there; sets that are not ``active`` stay where they are."""
+        self.sets.hand_out_gradients(active)
+        self.optimiser.step()
+
+
+@dataclass(frozen=True)
+class Learner:
+    """All models of a run on this host, by name."""
+
+    models: Mapping[str, Learned]
+
+    @property
+    def classifier(self) -> Learned:
+        """The model that is scored."""
+        return self.models[CLASSIFIER]
+
+    @property
+    def net(self) -> GNN:
+        """The classifier's module."""
+        net = self.classifier.module
+        assert isinstance(net, GNN)
+        return net
+
+    def everything(self) -> dict[str, Tensor]:
+        """Parameters and buffers of all models as live tensors; those of the classifier by their bare names."""
+        named: dict[str, Tensor] = {}
+        for name, model in self.models.items():
+            head = "" if name == CLASSIFIER else f"{name}/"
+            named |= {f"{head}{key}": tensor for key, tensor in model.sets.everything().items()}
+        return named
+
+
+def build_learner(
+    specs: Mapping[str, ModelSpec],
+    schema: Schema,
+    config: ModelConfig,
+    train: TrainConfig,
+    seed: int,
+    silos: Sequence[int],
+    shared: bool,
+    agree_on: Callable[[str], bool],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Learner:
+    """Build every model with starting values that follow from the seed, one set for all ``silos`` or one for each.
+
+    A host without silos holds one set of everything: the server's copy. With ``train.start=own`` what silos do not
+    ``agree_on`` starts from values of each silo's own.
+    """
+    count = max(len(silos), 1)
+    models = {}
+    for name, spec in specs.items():
+        module = spec.build(schema, config, train)
+        start = seed if name == CLASSIFIER else stream(seed, f"model/{name}") % 2**31
+        reset(module, start)
+        module.to(device, dtype)
+        sets = ParameterSets(module, 1 if shared else count, count, len(silos))
+        if train.start == "own" and not shared and silos:
+            reset_apart(module, start, silos, agree_on)
+        optimiser = OPTIMISERS[train.optimiser](
+            sets.for_optimiser(), lr=train.lr, weight_decay=train.weight_decay, fused=True
+        )
+        models[name] = Learned(name, module, sets, optimiser)
+    return Learner(models)

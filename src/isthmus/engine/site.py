@@ -1,0 +1,103 @@
+"""What a part of a method is opened with, and no more: a layout, the models, and how training goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.core.kinds import Kind
+from isthmus.engine.layout import Layout
+from isthmus.engine.learner import Learner
+from isthmus.engine.settings import TrainConfig
+from isthmus.federation.federation import Federation
+from isthmus.graph.graph import Schema
+from isthmus.graph.stack import Stack
+from isthmus.nn.model import GNN, LAYERS, ModelConfig
+from isthmus.nn.norm import Pass
+from isthmus.sample.batches import Batcher
+from isthmus.sample.neighbours import Draws
+from isthmus.wire.route import Boundary
+from isthmus.wire.wire import Wire
+
+
+@dataclass(frozen=True)
+class Site:
+    """One host's place of work during a phase.
+
+    ``agreed``: silos agree on statistics. ``whole``: passes over whole graphs, without sampling, cross the boundary.
+    """
+
+    layout: Layout
+    learner: Learner
+    train: TrainConfig
+    seed: int
+    dtype: torch.dtype
+    agreed: bool
+    whole: bool
+
+    @property
+    def federation(self) -> Federation:
+        """My silos, and what was agreed before training."""
+        return self.layout.federation
+
+    @property
+    def wire(self) -> Wire:
+        """The one door."""
+        return self.layout.federation.wire
+
+    @property
+    def schema(self) -> Schema:
+        """What all silos agreed to learn."""
+        return self.layout.federation.schema
+
+    @property
+    def stack(self) -> Stack:
+        """The silos of this host under each other."""
+        return self.layout.stack
+
+    @property
+    def boundary(self) -> Boundary:
+        """Which rows of this host's silos others hold, and which of others' they hold."""
+        return self.layout.boundary
+
+    @property
+    def net(self) -> GNN:
+        """The classifier."""
+        return self.learner.net
+
+    @property
+    def model(self) -> ModelConfig:
+        """What the classifier is made of."""
+        return self.learner.net.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return self.layout.stack.keys.device
+
+    @property
+    def degrees(self) -> bool:
+        """Whether the classifier reads degrees."""
+        return LAYERS[self.model.name].uses_degrees
+
+    @property
+    def draws(self) -> Draws:
+        """What the choice of neighbours follows from."""
+        return Draws(self.seed, self.train.redraw)
+
+    def batcher(self, stack: Stack, reads_halo: bool) -> Batcher:
+        """Makes batches of the classifier on a stack."""
+        shape = stack, self.model.layers, self.model.directed
+        return Batcher(*shape, self.schema.target, self.model.ego, reads_halo, self.degrees, self.train.trim)
+
+    def passing(self, training: bool, step: int = 0, agree: bool = True) -> Pass:
+        """One forward pass; silos share normalisation moments where they agree on statistics."""
+        return Pass(training, self.seed, step, self.total_moments if agree else None)
+
+    @property
+    def total_moments(self) -> Callable[[Tensor], Tensor] | None:
+        """Sums over all silos for normalisation moments, where they are agreed."""
+        return (lambda x: self.wire.total(Kind.STATISTICS, x)) if self.agreed else None

@@ -1,0 +1,1 @@
+"""What silos settle with each other before training: handshake, boundary, statistics."""

@@ -1,0 +1,1 @@
+"""Starting hosts, and what a run leaves behind."""

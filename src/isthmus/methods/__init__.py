@@ -1,0 +1,1 @@
+"""The axes of a method and the catalogue of published ones."""

@@ -1,0 +1,137 @@
+"""Swap parts of a method by name and set their options, as recipes and ``--set`` ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from isthmus.core.coerce import as_type
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.methods.method import AXES, Method, Phase
+from isthmus.methods.parts import PARTS, make_part, part_options
+from isthmus.protect.base import Mechanism
+
+NAME = "name"  # the key that swaps a part: exchange.name, short exchange=NAME
+TABLES = (*AXES, "protect", "phase")  # keys of a recipe that hold tables of a method
+
+
+def compose(method: Method, asked: Mapping[str, Any]) -> Method:
+    """The method with what was asked of it: ``{"sync": {"local_epochs": 3}, "protect": {"name": "gaussian"}}``.
+
+    Every key must be read by a part. With several phases an axis stands for the one phase that has it; otherwise say
+    which: ``{"phase": {"federate": {"sync": {...}}}}``.
+    """
+    for axis in AXES:
+        table = asked.get(axis)
+        if table:
+            phase = _phase_of(method, axis, table)
+            method = method.with_phase(phase.name, **{axis: _part(method, axis, getattr(phase, axis), table)})
+    for name, tables in asked.get("phase", {}).items():
+        method = _with_tables(method, name, tables)
+    if asked.get("protect"):
+        method = replace(method, protect=_chain(method, asked["protect"]))
+    return replace(method, score=str(asked["score"])) if asked.get("score") else method
+
+
+def _with_tables(method: Method, name: str, tables: Mapping[str, Any]) -> Method:
+    """What was asked of one phase by its name."""
+    phase = next((phase for phase in method.phases if phase.name == name), None)
+    if phase is None:
+        raise unknown(f"phase of '{method.name}'", name, [each.name for each in method.phases])
+    changes: dict[str, Any] = {}
+    for key, value in tables.items():
+        if key in AXES:
+            table = value if isinstance(value, Mapping) else {NAME: value}
+            changes[key] = _part(method, key, getattr(phase, key), table)
+        elif key == "epochs":
+            changes[key] = as_type(f"phase.{name}.epochs", value, 0)
+        else:
+            raise unknown(f"key in [phase.{name}]", key, [*AXES, "epochs"])
+    return method.with_phase(name, **changes)
+
+
+def _phase_of(method: Method, axis: str, table: Mapping[str, Any]) -> Phase:
+    """The phase that an axis without a phase's name speaks of."""
+    if len(method.phases) == 1:
+        return method.phases[0]
+    nothing = type(make_part(axis, next(iter(PARTS[axis]))))
+    having = [phase for phase in method.phases if type(getattr(phase, axis)) is not nothing]
+    if len(having) != 1:
+        names = ", ".join(f"phase.{phase.name}.{axis}" for phase in method.phases)
+        many = "more than one phase has" if having else "no phase has"
+        raise IsthmusError(
+            f"Method '{method.name}' has several phases, and {many} a part of its own on the axis {axis}; say which "
+            f"is meant: {names}."
+        )
+    return having[0]
+
+
+def _part(method: Method, axis: str, part: Any, table: Mapping[str, Any]) -> Any:
+    """A part of a phase, swapped where its name is given, with options set."""
+    name = table.get(NAME, part.name)
+    part = part if name == part.name else make_part(axis, str(name))
+    for key, value in table.items():
+        if key == NAME:
+            continue
+        if key not in part_options(part):
+            raise _no_such_option(method, axis, key, [part])
+        part = replace(part, **{key: as_type(f"{axis}.{key}", value, getattr(part, key))})
+    return part
+
+
+def _chain(method: Method, table: Mapping[str, Any]) -> tuple[Mechanism, ...]:
+    """The chain of protection: the named mechanisms in order, or those whose options are given, with these options."""
+    chain = list(method.protect)
+    if NAME in table:
+        given = table[NAME]
+        names = [str(each).strip() for each in (given if isinstance(given, list | tuple) else str(given).split(","))]
+        chain = [make_part("protect", name) for name in names if name and name != "nothing"]
+    for key, value in table.items():
+        if key != NAME:
+            _set_option(method, chain, key, value, implied=NAME not in table)
+    return tuple(chain)
+
+
+def _set_option(method: Method, chain: list[Mechanism], key: str, value: Any, implied: bool) -> None:
+    """Set an option of the one mechanism of a chain that has it; where none was named, the option implies its own."""
+    places = [i for i, mechanism in enumerate(chain) if key in part_options(mechanism)]
+    if not places and implied:
+        for name in ("gaussian", "format"):
+            mechanism = make_part("protect", name)
+            if key in part_options(mechanism):
+                at = 0 if name == "gaussian" else len(chain)
+                chain.insert(at, mechanism)
+                places = [at]
+    if len(places) != 1:
+        raise _no_such_option(method, "protect", key, chain)
+    [place] = places
+    old = getattr(chain[place], key)
+    chain[place] = replace(chain[place], **{key: as_type(f"protect.{key}", value, old)})
+
+
+def _no_such_option(method: Method, axis: str, key: str, parts: list[Any]) -> IsthmusError:
+    known = [f"{axis}.{option}" for part in parts for option in part_options(part)]
+    offer = f"it has {', '.join(known)}" if known else "it has none"
+    return IsthmusError(f"Method '{method.name}' has no option {axis}.{key}; on the axis {axis} {offer}.")
+
+
+def tables_of(method: Method) -> dict[str, Any]:
+    """What :func:`compose` needs to make this method of the catalogue's one again."""
+    tables: dict[str, Any] = {}
+    for phase in method.phases:
+        mine = {axis: _table(getattr(phase, axis)) for axis in AXES}
+        if len(method.phases) == 1:
+            tables |= mine
+        else:
+            tables.setdefault("phase", {})[phase.name] = {**mine, "epochs": phase.epochs}
+    if method.protect:
+        options = [part_options(mechanism) for mechanism in method.protect]
+        tables["protect"] = {NAME: [mechanism.name for mechanism in method.protect]}
+        tables["protect"] |= {key: value for each in options for key, value in each.items()}
+    tables["score"] = method.score
+    return tables
+
+
+def _table(part: Any) -> dict[str, Any]:
+    return {NAME: part.name, **part_options(part)}

@@ -1,0 +1,143 @@
+"""A method as a composition of parts: phases, each with an exchange, a schedule, a sync and an objective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.engine.learner import CLASSIFIER, ModelSpec
+from isthmus.engine.settings import TrainConfig
+from isthmus.methods.exchange.base import Exchange, Nothing
+from isthmus.methods.objective.base import Objective
+from isthmus.methods.schedule import Schedule
+from isthmus.methods.sync.base import Sync
+from isthmus.nn.model import ModelConfig
+from isthmus.protect.base import Chain, Mechanism
+from isthmus.sample.order import rule_of
+
+AXES = ("exchange", "schedule", "sync", "objective")  # of a phase
+SCORES = {
+    "trained": "with what the exchange of the last phase brings",
+    "own": "along each silo's own edges alone",
+    "across": "with fresh rows from beyond the boundary, which their owners compute",
+    "global": "on the merged graph (simulation alone)",
+}
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training with one composition of parts.
+
+    ``learns`` names the models that step. ``batches``: ``local`` (each silo its own batches, degree constants,
+    normalisation moments and class weights) or ``joint`` (one global batch by ranks, and statistics that all agree
+    on). ``epochs``: how long it lasts; 0, in the last phase alone, is as long as training does.
+    """
+
+    name: str = "train"
+    learns: tuple[str, ...] = (CLASSIFIER,)
+    exchange: Exchange = field(default_factory=Nothing)
+    schedule: Schedule = field(default_factory=Schedule)
+    sync: Sync = field(default_factory=Sync)
+    objective: Objective = field(default_factory=Objective)
+    batches: str = "local"
+    epochs: int = 0
+
+    def with_batches(self, train: TrainConfig) -> Phase:
+        """The phase with the batches that training asks for, if it asks for any, and the exchange in their form."""
+        batches = train.batches or self.batches
+        return replace(self, batches=batches, exchange=self.exchange.with_batches(batches))
+
+    def check(self, model: ModelConfig, train: TrainConfig, protect: Chain) -> None:
+        """Refuse parts that cannot go together, before any data is read."""
+        phase = self.with_batches(train)
+        phase.exchange.check(model)
+        phase.sync.check(model, protect, train.agrees(phase.batches))
+        rule_of(phase.batches, phase.sync.seed_weights)
+        if not phase.schedule.always and not phase.exchange.stepwise:
+            raise IsthmusError(
+                f"exchange={phase.exchange.name} exchanges nothing within steps, so that there is nothing to schedule; "
+                "leave schedule.* out, or use a method such as swift-fedgnn or sync-sgd+fwd-bwd-le."
+            )
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named composition.
+
+    ``models`` are what learns, by name; the ``classifier`` is scored. ``protect`` is done, in order, to whatever leaves
+    a silo. ``score``: how parameters are scored, one of ``SCORES``. ``merged``: one silo owns all. ``model``: the model
+    that the method prescribes.
+    """
+
+    name: str
+    summary: str
+    paper: str = ""
+    phases: tuple[Phase, ...] = (Phase(),)
+    models: Mapping[str, ModelSpec] = field(default_factory=lambda: {CLASSIFIER: ModelSpec()})
+    protect: tuple[Mechanism, ...] = ()
+    score: str = "trained"
+    merged: bool = False
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        names = [phase.name for phase in self.phases]
+        if not names or len(set(names)) < len(names):
+            raise IsthmusError(
+                f"Method '{self.name}' has the phases {names}; it needs one, and their names must differ."
+            )
+        if CLASSIFIER not in self.models:
+            raise IsthmusError(
+                f"Method '{self.name}' has no model called '{CLASSIFIER}', which is the one that is scored."
+            )
+        for phase in self.phases:
+            for name in phase.learns:
+                if name not in self.models:
+                    raise unknown(f"model in phase '{phase.name}'", name, self.models)
+        if any(phase.epochs < 1 for phase in self.phases[:-1]) or self.phases[-1].epochs < 0:
+            raise IsthmusError(
+                f"Every phase of '{self.name}' but the last must say how many epochs it lasts, 1 or more."
+            )
+        if self.score not in SCORES:
+            raise unknown("score", self.score, SCORES)
+
+    @property
+    def last(self) -> Phase:
+        """The phase whose parameters are selected and scored at the end."""
+        return self.phases[-1]
+
+    @property
+    def chain(self) -> Chain:
+        """What is done to whatever leaves a silo."""
+        return Chain(self.protect)
+
+    def check(self, model: ModelConfig, train: TrainConfig) -> None:
+        """Refuse parts that cannot go together, before any data is read."""
+        for phase in self.phases:
+            phase.check(model, train, self.chain)
+        before = sum(phase.epochs for phase in self.phases[:-1])
+        if before and not train.steps and before >= train.epochs:
+            raise IsthmusError(
+                f"train.epochs is {train.epochs}, but the phases before '{self.last.name}' take {before} of them; give "
+                "more, or shorten one with --set phase.NAME.epochs=…"
+            )
+
+    def with_phase(self, name: str, **changes: Any) -> Method:
+        """The method with parts of one phase replaced."""
+        if name not in {phase.name for phase in self.phases}:
+            raise unknown(f"phase of '{self.name}'", name, [phase.name for phase in self.phases])
+        phases = (replace(phase, **changes) if phase.name == name else phase for phase in self.phases)
+        return replace(self, phases=tuple(phases))
+
+
+def one_phase(**parts: Any) -> tuple[Phase, ...]:
+    """The phases of a method that has one: ``one_phase(sync=FedAvg())``."""
+    return (Phase(**parts),)
+
+
+def vary(method: Method, name: str, summary: str, paper: str | None = None, **parts: Any) -> Method:
+    """A method of one phase like another one, with a name of its own and some parts replaced."""
+    [phase] = method.phases
+    paper = method.paper if paper is None else paper
+    return replace(method, name=name, summary=summary, paper=paper, phases=(replace(phase, **parts),))

@@ -1,0 +1,80 @@
+"""Every part by its name on its axis, so that ``--set exchange=optimes`` can swap one; users add their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.methods.exchange.base import Nothing
+from isthmus.methods.exchange.ce_fedgnn import MovingAverage
+from isthmus.methods.exchange.fedgcn import FeatureSums
+from isthmus.methods.exchange.fwd_bwd_le import LayerWise
+from isthmus.methods.exchange.optimes import OptimES
+from isthmus.methods.exchange.swift import ServerAggregate
+from isthmus.methods.objective.base import Objective
+from isthmus.methods.objective.fedprox import Proximal
+from isthmus.methods.schedule import Schedule, Shrinking
+from isthmus.methods.sync.base import Sync
+from isthmus.methods.sync.ce_fedgnn import GradientAverage
+from isthmus.methods.sync.fedavg import FedAvg
+from isthmus.methods.sync.llcg import Corrected
+from isthmus.methods.sync.sync_sgd import SyncSGD
+from isthmus.protect.gaussian import Gaussian
+from isthmus.protect.number_format import NumberFormat
+
+Maker = Callable[[], Any]
+
+PARTS: dict[str, dict[str, Maker]] = {
+    "exchange": {
+        "nothing": Nothing,
+        "fwd-le": partial(LayerWise, adjoint=False),
+        "fwd-bwd-le": LayerWise,
+        "optimes": OptimES,
+        "ce-fedgnn": MovingAverage,
+        "fedgcn": FeatureSums,
+        "swift": ServerAggregate,
+    },
+    "schedule": {"every": Schedule, "shrinking": Shrinking},
+    "sync": {
+        "alone": Sync,
+        "fedavg": FedAvg,
+        "sync-sgd": SyncSGD,
+        "ce-fedgnn": GradientAverage,
+        "llcg": Corrected,
+    },
+    "objective": {"task": Objective, "proximal": Proximal},
+    "protect": {
+        "gaussian": Gaussian,
+        "format": NumberFormat,
+        **{name: partial(NumberFormat, format=name) for name in ("float32", "bfloat16", "int8")},
+    },
+}
+
+
+def register_part(axis: str, name: str) -> Callable[[Maker], Maker]:
+    """Make a part of your own known: ``@register_part("sync", "scaffold")`` above its class."""
+    if axis not in PARTS:
+        raise unknown("axis", axis, PARTS)
+
+    def add(make: Maker) -> Maker:
+        if name in PARTS[axis]:
+            raise IsthmusError(f"There is a part '{name}' on the axis {axis} already; choose another name.")
+        PARTS[axis][name] = make
+        return make
+
+    return add
+
+
+def make_part(axis: str, name: str) -> Any:
+    """The named part with its default options."""
+    if name not in PARTS[axis]:
+        raise unknown(f"{axis}", name, PARTS[axis])
+    return PARTS[axis][name]()
+
+
+def part_options(part: Any) -> dict[str, Any]:
+    """The options of a part and their values."""
+    return {f.name: getattr(part, f.name) for f in fields(part) if f.init}

@@ -1,0 +1,1 @@
+"""What a run would send, wait for and give away, before anything leaves."""

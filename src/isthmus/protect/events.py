@@ -1,0 +1,109 @@
+"""What happened to a payload before it left: frozen facts, which accountants interpret and ledgers keep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that was done to a payload; ``unit`` is whose presence it hides (node, edge, silo), if anybody's."""
+
+    name: ClassVar[str] = "event"
+
+    @property
+    def unit(self) -> str:
+        """Whose presence this hides; empty where it hides nobody's."""
+        return ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Clipped(Event):
+    """Each row was brought to a norm of at most ``clip``, and no noise was added."""
+
+    name: ClassVar[str] = "clipped"
+    clip: float
+
+    def __str__(self) -> str:
+        return f"clipped at {self.clip:g}, no noise"
+
+
+@dataclass(frozen=True)
+class GaussianNoise(Event):
+    """Each row was brought to a norm of at most ``clip``, then got noise N(0, ``sigma``^2) of its own.
+
+    ``hidden``: whose presence the noise hides. ``delta`` and ``neighbours`` are what its loss is to be accounted with.
+    """
+
+    name: ClassVar[str] = "gaussian"
+    clip: float
+    sigma: float
+    hidden: str
+    delta: float
+    neighbours: int
+
+    @property
+    def unit(self) -> str:
+        """Whose presence the noise hides."""
+        return self.hidden
+
+    def __str__(self) -> str:
+        return f"Gaussian noise (clip {self.clip:g}, sigma {self.sigma:g})"
+
+
+@dataclass(frozen=True)
+class Formatted(Event):
+    """Numbers were sent in a shorter format, which saves bytes and hides nobody."""
+
+    name: ClassVar[str] = "format"
+    format: str
+
+    def __str__(self) -> str:
+        return f"sent as {self.format}"
+
+
+Events = tuple[Event, ...]  # what a chain of mechanisms has done, first to last; empty: nothing
+EVENTS: dict[str, type[Event]] = {event.name: event for event in (Clipped, GaussianNoise, Formatted)}
+UNPROTECTED = "unprotected"
+
+
+def register_event(event: type[Event]) -> type[Event]:
+    """Make an event of a mechanism known by its name, so that checkpoints can be read again."""
+    EVENTS[event.name] = event
+    return event
+
+
+def describe(events: Events) -> str:
+    """What was done, as ledgers and reports print it: the mechanisms, and after a slash whom they hide."""
+    if not events:
+        return UNPROTECTED
+    unit = next((event.unit for event in events if event.unit), "")
+    return ", ".join(map(str, events)) + (f"/{unit}" if unit else "")
+
+
+def hides(text: str) -> str:
+    """The unit that a described event hides; empty where it hides none."""
+    return text.partition("/")[2]
+
+
+def to_json(events: Events) -> list[dict[str, Any]]:
+    """Events as JSON can hold them."""
+    return [{"name": event.name, **{k: _plain(v) for k, v in asdict(event).items()}} for event in events]
+
+
+def from_json(told: Sequence[Mapping[str, Any]]) -> Events:
+    """The inverse of :func:`to_json`."""
+    return tuple(
+        EVENTS[each["name"]](**{k: math.inf if v == "inf" else v for k, v in each.items() if k != "name"})
+        for each in told
+    )
+
+
+def _plain(value: Any) -> Any:
+    return "inf" if value == math.inf else value

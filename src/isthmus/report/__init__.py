@@ -1,0 +1,1 @@
+"""Pages, tables and drawings of finished runs."""

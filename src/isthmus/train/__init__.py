@@ -1,0 +1,1 @@
+"""The one loop: steps, rounds, phases, validation, selection, checkpoints."""

@@ -1,0 +1,106 @@
+"""From seeds to batches: along which edges a pass runs, and what it gets from beyond the boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError
+from isthmus.engine.layout import SPLITS
+from isthmus.engine.site import Site
+from isthmus.graph.graph import SPLIT_NAMES, TRAIN
+from isthmus.graph.stack import Stack
+from isthmus.methods.exchange.base import LiveExchange
+from isthmus.nn.model import LAYERS
+from isthmus.sample.batches import Batch, Batcher, Seeds
+from isthmus.sample.neighbours import Sampler
+
+
+@dataclass(frozen=True)
+class Work:
+    """A batch, and the exchange that serves its pass."""
+
+    batch: Batch
+    exchange: LiveExchange
+
+
+@dataclass(frozen=True)
+class BatchMaker:
+    """Makes the batches of one kind of pass; ``whole``: without sampling, all rows and edges at once."""
+
+    batcher: Batcher
+    sampler: Sampler
+    exchange: LiveExchange
+    whole: bool
+
+    def make(self, seeds: Seeds, step: int, purpose: str = "train") -> Work:
+        """The whole graph, or a sample around the seeds."""
+        if self.whole:
+            return Work(self.batcher.whole(seeds, step), self.exchange)
+        sample = self.sampler.sample(self.batcher.roots(seeds), step, purpose)
+        slots = self.batcher.slots(seeds)
+        if slots is not None and self.batcher.target == "edge":  # the ends of a seed may lie in two silos
+            slots = self.sampler.slots(slots, sample)
+        return Work(self.batcher.sampled(seeds, sample, step, slots), self.exchange)
+
+
+def make_maker(site: Site, exchange: LiveExchange, stack: Stack) -> BatchMaker:
+    """Batches along the edges of a stack, with an exchange."""
+    fanout = site.train.fanouts(site.model.layers)
+    sampler = exchange.sampler(stack, fanout)
+    return BatchMaker(site.batcher(stack, exchange.reads_halo), sampler, exchange, site.train.batch == 0)
+
+
+def makers_by_split(site: Site, exchange: LiveExchange, stack: Stack) -> dict[str, BatchMaker]:
+    """For each split the batches of a pass that sees the graph as far as that split may."""
+    if site.train.messages == "past":
+        _check_past(site)
+        return {SPLIT_NAMES[split]: make_maker(site, exchange, stack.until(split)) for split in SPLITS}
+    return dict.fromkeys((SPLIT_NAMES[split] for split in SPLITS), make_maker(site, exchange, stack))
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Training passes across the boundary, as far as each split may see; those where only some silos cross; and apart.
+
+    A pass over whole graphs asks all silos for everything. Where ``some`` cross, only what their seeds depend on is
+    asked for; a sample of all neighbours is just that. ``apart``: for silos that do not cross.
+    """
+
+    across: Mapping[str, BatchMaker]
+    some: BatchMaker
+    apart: BatchMaker
+
+    def train(self, seeds: Seeds, step: int, cross: Tensor, mine: tuple[int, ...]) -> list[Work]:
+        """The passes of a training step: one for the silos that cross ([silos] bool), one for the others.
+
+        All hosts make the same passes, also those that have no seeds for one of them.
+        """
+        here = cross[list(mine)]
+        if bool(cross.all()):
+            return [self.across[SPLIT_NAMES[TRAIN]].make(seeds, step)]
+        if not bool(cross.any()):
+            return [self.apart.make(seeds, step)]
+        return [self.some.make(seeds.of(here), step), self.apart.make(seeds.of(~here), step)]
+
+
+def make_passes(site: Site, exchange: LiveExchange, always: bool) -> Passes:
+    """The passes of a phase; ``always``: all silos cross at every step, so that nobody is ever apart."""
+    across = makers_by_split(site, exchange, site.stack)
+    train = across[SPLIT_NAMES[TRAIN]]
+    apart = train if always else make_maker(site, *exchange.apart(site.stack))
+    return Passes(across, replace(train, whole=False), apart)
+
+
+def _check_past(site: Site) -> None:
+    """Messages of the past need splits on edges, and a model that does not read degrees of the whole graph."""
+    if site.schema.target != "edge" or site.stack.edge_split is None:
+        raise IsthmusError("train.messages=past needs labels and splits on edges; use train.messages=all.")
+    if site.degrees:
+        readers = [name for name, layer in LAYERS.items() if not layer.uses_degrees]
+        raise IsthmusError(
+            f"train.messages=past, but {site.model.name} reads degrees, in which the future counts; use one of: "
+            f"{', '.join(readers)}."
+        )

@@ -1,0 +1,85 @@
+"""How far a run is, and what it has told so far: steps, epochs, losses, seconds, history."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.core.kinds import Kind, Purpose
+from isthmus.core.tensors import stacked
+from isthmus.train.metrics import Scores
+from isthmus.wire.wire import Wire
+
+
+@dataclass
+class Progress:
+    """Where a run stands; epochs and steps are counted over all phases."""
+
+    phase: int = 0
+    epoch: int = 0
+    step: int = 0
+    epochs: int = 0  # of the whole run, as far as can be told
+    last_step: int = 0  # of the phase at hand
+    steps_per_epoch: int = 1
+    purpose: Purpose = Purpose.STEP  # of the last step
+    last_loss: float = math.nan
+    seconds: float = 0.0  # of training
+    wire_seconds: float = 0.0  # of them in the hands of the transport
+    computing: list[float] = field(default_factory=list)  # of each epoch, the seconds that the transport had no part in
+    round_starts: bool = True
+    due: bool = False  # a validation waits for the end of a round
+    scores: Scores | None = None  # what the last validation of this epoch found
+    history: list[dict[str, Any]] = field(default_factory=list)
+    _losses: list[Tensor] = field(default_factory=list)
+
+    @property
+    def over(self) -> bool:
+        """Whether the last step of the phase has been taken."""
+        return self.step >= self.last_step
+
+    def note_losses(self, sums: Tensor, counts: Tensor) -> None:
+        """Keep a step's losses of my silos until the epoch ends."""
+        self._losses.append(torch.stack([sums.double(), counts.double()], 1))
+        if len(sums):
+            self.last_loss = float(sums.sum() / counts.sum().clamp(min=1))
+
+    def end_epoch(self, wire: Wire, phase: str = "") -> list[dict[str, Any]]:
+        """Lines of this epoch: one for every step, and one with the scores, if there were any."""
+        scores, self.scores = self.scores, None
+        steps, self._losses = self._losses, []
+        mine = torch.stack(steps, 1) if steps else torch.zeros(len(wire.mine), 0, 2)
+        with wire.ledger.during(Purpose.LOSSES):
+            sums, counts = wire.share(Kind.METRICS, mine.cpu().double()).unbind(2)
+        loss = sums.sum(0) / counts.sum(0).clamp(min=1)
+        if not wire.mine and len(loss):  # a server without silos hears of losses here
+            self.last_loss = float(loss[-1])
+        first = self.step - len(loss) + 1
+        about = {"epoch": self.epoch, **({"phase": phase} if phase else {})}
+        lines: list[dict[str, Any]] = [
+            {"step": first + i, **about, "loss": _finite(value)} for i, value in enumerate(loss.tolist())
+        ]
+        if scores is not None:
+            mean = float(sums.sum() / counts.sum().clamp(min=1))
+            each = (sums.sum(1) / counts.sum(1).clamp(min=1)).tolist()
+            scored = {"loss": _finite(mean), "valid": scores.as_dict(), "silo_loss": [_finite(v) for v in each]}
+            lines.append({"step": self.step, **about, **scored, "silo_valid": _finite_all(scores.silos[:, 0])})
+        self.history += lines
+        return lines
+
+
+def silo_sums(values: Tensor, ptr: tuple[int, ...]) -> Tensor:
+    """The sum of values [n] over each silo's part of them: [my silos]."""
+    return stacked([values[a:b].sum() for a, b in zip(ptr, ptr[1:], strict=False)], values.new_zeros(()))
+
+
+def _finite_all(values: Tensor) -> list[float | None]:
+    return [_finite(value) for value in values.tolist()]
+
+
+def _finite(value: float) -> float | None:
+    """A number as JSON can write it: None for nan and infinity."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,166 @@
+"""How parameters are scored: as trained, along own edges, across the boundary, or on the merged graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError
+from isthmus.engine.forward import forward
+from isthmus.engine.layout import Layout, lay_out
+from isthmus.engine.learner import Learned, Learner
+from isthmus.engine.parameter_sets import ParameterSets
+from isthmus.engine.site import Site
+from isthmus.federation.federation import open_federation
+from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID
+from isthmus.graph.silo import merge
+from isthmus.methods.exchange.base import Exchange, LiveExchange, Nothing
+from isthmus.methods.exchange.fwd_bwd_le import FreshRows, LayerWise, LocalLayerWise
+from isthmus.nn.model import GNN
+from isthmus.sample.batches import Seeds
+from isthmus.sample.order import Joint, Local, Pool, draw_batches, rule_of
+from isthmus.train.passes import BatchMaker, Passes, make_maker, makers_by_split
+from isthmus.wire.local import LocalWire
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores the classifier on one layout: by ``makers`` of each split, seeds dealt by ``order``."""
+
+    site: Site
+    makers: Mapping[str, BatchMaker]
+    order: Local | Joint
+
+    @property
+    def layout(self) -> Layout:
+        """Where the scored seeds lie."""
+        return self.site.layout
+
+    def pool(self, split: int) -> Pool:
+        """The seeds of a split that are scored."""
+        return self.layout.pools[split]
+
+    @torch.no_grad()
+    def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits, labels and stack index of every seed of a split on this host, grouped by silo."""
+        site, name = self.site, SPLIT_NAMES[split]
+        maker = self.makers[name]
+        maker.exchange.score_begin(maker.batcher)
+        logits, labels, index = [], [], []
+        for number, seeds in enumerate(self._drawn(split)):
+            work = maker.make(seeds, number, purpose=name)
+            this = site.passing(training=False, step=number)
+            logits.append(forward(site.net, work.exchange, work.batch, this))
+            labels.append(work.batch.y)
+            index.append(seeds.index)
+        if not logits:
+            empty = torch.zeros(0, dtype=torch.int64)
+            return torch.zeros(0, len(site.schema.labels)), self.layout.labels[:0], empty
+        order = torch.argsort(torch.cat(index), stable=True)
+        return torch.cat(logits)[order], torch.cat(labels)[order], torch.cat(index)[order]
+
+    def _drawn(self, split: int) -> Iterator[Seeds]:
+        site = self.site
+        return draw_batches(self.pool(split), site.wire, self.order, site.train.batch, site.seed, SPLIT_NAMES[split], 0)
+
+
+def open_scorer(how: str, site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
+    """The scorer of a phase, by one of the names in ``methods.method.SCORES``."""
+    if how == "own":
+        return _own(site, exchange, passes)
+    if how == "across":
+        return _across(site, exchange, passes)
+    if how == "global":
+        return GlobalScorer.of(site)
+    return Scorer(site, passes.across, site.layout.order)
+
+
+def _own(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
+    """Each silo scores with its own edges; labelled edges that leave it cannot be scored, and are counted in a note."""
+    if isinstance(exchange.spec, Nothing):
+        return Scorer(site, passes.across, site.layout.order)
+    if site.schema.target == "edge":
+        before = site.layout
+        layout = lay_out(site.federation, "drop", before.order, False, site.device, site.dtype)
+        for split in (VALID, TEST):
+            here, there = (int(each.pools[split].counts.sum()) for each in (layout, before))
+            if here < there:
+                site.federation.note(
+                    f"Along own edges {here:,} of {there:,} labelled {SPLIT_NAMES[split]} edges were scored: the "
+                    "others leave their silo."
+                )
+        site = replace(site, layout=layout)
+    live = Exchange().open(site)
+    return Scorer(site, makers_by_split(site, live, site.stack.inner()), site.layout.order)
+
+
+def _across(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
+    """Owners compute the rows of far ends with the parameters that are scored; samples are drawn together."""
+    joint = isinstance(exchange.spec, LayerWise) and not isinstance(exchange.spec, LocalLayerWise)
+    if joint:
+        return Scorer(site, passes.across, site.layout.order)
+    order = rule_of("joint")
+    layout = lay_out(site.federation, "halo", order, False, site.device, site.dtype)
+    site = replace(site, layout=layout, whole=site.train.batch == 0)
+    FreshRows().check(site.model)
+    live = FreshRows().open(site)
+    return Scorer(site, makers_by_split(site, live, site.stack), order)
+
+
+@dataclass(frozen=True)
+class GlobalScorer(Scorer):
+    """Scores every silo's parameters on the merged graph, on that silo's own seeds: a simulation alone.
+
+    ``live`` is the learner that is scored; ``owner`` [nodes or edges of the merged graph] whose seed each is.
+    """
+
+    live: Learner
+    owner: Tensor
+    counts: Mapping[int, Tensor]
+
+    @staticmethod
+    def of(site: Site) -> GlobalScorer:
+        """Merge the silos of this process, behind a wire of their own on which nothing is counted."""
+        if site.wire.hosts > 1:
+            raise IsthmusError("score=global merges all silos, which are on several hosts here; use score=across.")
+        silos = site.federation.silos
+        whole = merge(silos)
+        federation = open_federation(LocalWire(1), [whole], site.seed)
+        layout = lay_out(federation, "drop", rule_of("joint"), False, site.device, site.dtype)
+        module = GNN(site.model, site.schema, site.train.batch).to(site.device, site.dtype)
+        sets = ParameterSets(module, 1, 1)
+        copy = Learned("classifier", module, sets, torch.optim.SGD(sets.for_optimiser(), lr=1.0))
+        merged = replace(site, layout=layout, learner=Learner({"classifier": copy}), agreed=False)
+        maker = make_maker(merged, Exchange().open(merged), layout.stack)
+        makers = dict.fromkeys((SPLIT_NAMES[split] for split in (TRAIN, VALID, TEST)), maker)
+        sizes = torch.tensor([silo.n for silo in silos])
+        node_owner = torch.repeat_interleave(torch.arange(len(silos)), sizes).to(site.device)
+        on_nodes = site.schema.target == "node"
+        owner = node_owner if on_nodes else node_owner[layout.stack.ends[1]]
+        counts = {s: torch.bincount(owner[p.index], minlength=len(silos)).cpu() for s, p in layout.pools.items()}
+        return GlobalScorer(merged, makers, layout.order, site.learner, owner, counts)
+
+    def pool(self, split: int) -> Pool:
+        """The seeds of a split, grouped by the silo that owns them."""
+        pool = self.layout.pools[split]
+        order = torch.argsort(self.owner[pool.index], stable=True)
+        ptr = (0, *self.counts[split].cumsum(0).tolist())
+        return Pool(pool.index[order], pool.keys[order], ptr, self.counts[split])
+
+    def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Each silo's seeds by each silo's parameters; one pass for all where these are equal."""
+        live, copy = self.live.classifier.sets.everything(), self.site.learner.classifier.sets.everything()
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        equal = all(bool((each == each[:1]).all()) for each in live.values())
+        for silo in range(len(self.counts[split])):
+            if silo == 0 or not equal:
+                for name, tensor in copy.items():
+                    tensor.copy_(live[name][min(silo, len(live[name]) - 1)][None])
+                logits, y, index = super().logits(split)
+            mine = (self.owner[index] == silo).nonzero().flatten()
+            found.append((logits[mine], y[mine], index[mine]))
+        whole = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        return whole[0], whole[1], whole[2]

@@ -1,0 +1,184 @@
+"""A phase at work: its parts opened on one host, and how long it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Purpose
+from isthmus.engine.layout import Layout, check_seeds, lay_out
+from isthmus.engine.learner import Learned, Learner
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.site import Site
+from isthmus.federation.federation import Federation
+from isthmus.federation.statistics import mean_log_degree
+from isthmus.graph.graph import TRAIN, VALID
+from isthmus.methods.exchange.base import LiveExchange
+from isthmus.methods.method import Phase
+from isthmus.methods.objective.base import LiveObjective
+from isthmus.methods.schedule import Timetable
+from isthmus.methods.sync.base import LiveSync
+from isthmus.sample.batches import Seeds
+from isthmus.sample.order import draw_batches, rule_of
+from isthmus.train.passes import Passes, Work, make_passes
+from isthmus.train.progress import Progress
+from isthmus.train.scorers import Scorer, open_scorer
+from isthmus.train.select import Best
+
+
+@dataclass
+class Stage:
+    """An opened phase. Steps and epochs of the parts are counted from where the phase began."""
+
+    phase: Phase
+    site: Site
+    exchange: LiveExchange
+    timetable: Timetable
+    objective: LiveObjective
+    syncs: dict[str, LiveSync]  # by the model that learns
+    passes: Passes
+    scorer: Scorer
+    best: Best
+    first_step: int
+    first_epoch: int
+    last_step: int
+    last_epoch: int
+
+    @property
+    def layout(self) -> Layout:
+        """Where rows and seeds lie."""
+        return self.site.layout
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of one epoch."""
+        return self.layout.steps_per_epoch(self.site.train.batch)
+
+    @property
+    def learned(self) -> list[Learned]:
+        """The models that step."""
+        return [self.site.learner.models[name] for name in self.phase.learns]
+
+    def purpose(self, step: int) -> Purpose:
+        """What the ledger calls a step of the run (counted from 0)."""
+        return self.timetable.purpose(step - self.first_step)
+
+    def who_crosses(self, step: int) -> Tensor:
+        """The silos that the schedule lets cross at a step of the run (counted from 0): [silos] bool."""
+        return self.timetable.across(step - self.first_step)
+
+    def works(self, seeds: Seeds, step: int) -> list[Work]:
+        """The passes of a training step (counted from 0): the schedule says which silos cross."""
+        return self.passes.train(seeds, step, self.who_crosses(step), self.site.wire.mine)
+
+    def epoch_over(self, step: int) -> bool:
+        """Whether so many steps of the run end an epoch."""
+        return (step - self.first_step) % self.steps_per_epoch == 0
+
+    def round_over(self, step: int, epoch: int) -> bool:
+        """Whether a round ends after so many steps of the run, in an epoch of it (both counted from 1)."""
+        ended = self.phase.sync.round_over(step - self.first_step, epoch - self.first_epoch, self.epoch_over(step))
+        return ended or step >= self.last_step
+
+    def epoch_seeds(self, progress: Progress) -> Iterator[Seeds]:
+        """The seeds of each step of this epoch, and not beyond the last step that was asked for."""
+        site, ledger = self.site, self.site.wire.ledger
+        ledger.epoch, ledger.step, ledger.purpose = progress.epoch + 1, progress.step + 1, Purpose.ORDER
+        pool, size = self.layout.pools[TRAIN], site.train.batch
+        for seeds in draw_batches(pool, site.wire, self.layout.order, size, site.seed, "train", progress.epoch):
+            if progress.over:
+                return
+            ledger.step = progress.step + 1
+            ledger.purpose = progress.purpose = self.purpose(progress.step)
+            yield seeds
+
+    def evaluates(self, epoch: int) -> bool:
+        """Whether validation is due after an epoch."""
+        due = epoch % self.site.train.evaluate_every == 0 or epoch == self.last_epoch
+        return due and int(self.scorer.pool(VALID).counts.sum()) > 0
+
+    def states(self) -> dict[str, dict[str, Tensor]]:
+        """What the live parts keep, by part: what a checkpoint holds of this phase."""
+        found = {"exchange": self.exchange.state, "objective": self.objective.state}
+        return found | {f"sync-{name}": sync.state for name, sync in self.syncs.items()}
+
+    def load_states(self, states: dict[str, dict[str, Tensor]]) -> None:
+        """Put back what :meth:`states` gave."""
+        self.exchange.state = states.get("exchange", {})
+        self.objective.state = states.get("objective", {})
+        for name, sync in self.syncs.items():
+            sync.state = states.get(f"sync-{name}", {})
+
+
+def lay_out_phase(phase: Phase, federation: Federation, device: torch.device, dtype: torch.dtype) -> Layout:
+    """The layout that a phase computes on."""
+    order = rule_of(phase.batches, phase.sync.seed_weights)
+    return lay_out(federation, phase.exchange.view, order, phase.exchange.doubles, device, dtype)
+
+
+def open_stage(
+    phase: Phase,
+    layout: Layout,
+    learner: Learner,
+    train: TrainConfig,
+    seed: int,
+    dtype: torch.dtype,
+    score: str,
+    begun: Progress,
+) -> Stage:
+    """Open the parts of a phase on one host, where training has come so far."""
+    wire, schedule = layout.federation.wire, phase.schedule
+    _check_schedule(phase, layout)
+    check_seeds(layout)
+    crossing = schedule.everybody(int(layout.learn.sum())) or score == "trained"
+    site = Site(layout, learner, train, seed, dtype, train.agrees(phase.batches), not train.batch and crossing)
+    timetable = schedule.open(seed, layout.learn)
+    objective = phase.objective.open(site)
+    _tell_degrees(site)
+    exchange = phase.exchange.open(site)
+    passes = make_passes(site, exchange, schedule.always)
+    models = {name: learner.models[name] for name in phase.learns}
+    syncs = {name: phase.sync.open(site, model, objective) for name, model in models.items()}
+    scorer = open_scorer(score, site, exchange, passes)
+    size = layout.steps_per_epoch(train.batch)
+    epochs, steps = _length(phase, train, size, begun)
+    best = Best(wire.mine, phase.sync.alone)
+    ends = begun.step + steps, begun.epoch + epochs
+    return Stage(
+        phase, site, exchange, timetable, objective, syncs, passes, scorer, best, begun.step, begun.epoch, *ends
+    )
+
+
+def _tell_degrees(site: Site) -> None:
+    """Give the classifier each silo's mean of log(degree + 1), or that of all where silos agree on statistics."""
+    past = site.train.messages == "past" and site.stack.edge_split is not None
+    stack = site.stack.until(TRAIN) if past else site.stack
+    inward, outward = mean_log_degree(site.wire, stack, site.agreed)
+    if len(inward):
+        site.net.set_degree(inward, outward)
+
+
+def _length(phase: Phase, train: TrainConfig, size: int, begun: Progress) -> tuple[int, int]:
+    """Epochs and steps of a phase: as many as it says, or what is left of training."""
+    left = train.steps - begun.step if train.steps else (train.epochs - begun.epoch) * size
+    steps = max(min(phase.epochs * size, left) if phase.epochs else left, 0)
+    return -(-steps // size), steps
+
+
+def _check_schedule(phase: Phase, layout: Layout) -> None:
+    """A schedule needs seeds that a silo can score by itself, and as many silos as it draws."""
+    schedule, federation = phase.schedule, layout.federation
+    if schedule.always:
+        return
+    schedule.check(federation.wire.silos)
+    if federation.schema.target == "edge":
+        raise IsthmusError(
+            "Labels lie on edges, and a silo that does not cross could not score those that leave it; use "
+            "sync-sgd+fwd-bwd-le without schedule.*, or a method that crosses once a round, such as ce-fedgnn."
+        )
+    if not schedule.ever and schedule.every > 1:
+        federation.note("No silo ever crosses (schedule.silos=0), so that schedule.every says nothing.")

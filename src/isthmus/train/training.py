@@ -1,0 +1,80 @@
+"""One host's side of a run: the federation, the models that learn, and the phase at hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from isthmus.core.kinds import Kind
+from isthmus.engine.layout import Layout
+from isthmus.engine.learner import build_learner
+from isthmus.engine.settings import TrainConfig
+from isthmus.federation.federation import Federation
+from isthmus.methods.method import Method
+from isthmus.nn.model import ModelConfig
+from isthmus.train.metrics import led_by
+from isthmus.train.progress import Progress
+from isthmus.train.stage import Stage, lay_out_phase, open_stage
+
+
+class Training:
+    """What the loop works on. Parts of methods never see it: they are opened with a :class:`~isthmus.engine.site.Site`.
+
+    ``stage`` is the phase at hand; the learner and the progress go on through all phases.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        method: Method,
+        model: ModelConfig,
+        train: TrainConfig,
+        seed: int = 0,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        train.check(model.layers)
+        method.check(model, train)
+        led_by(train.metric, federation.schema)  # one that does not exist is refused now, not at the first validation
+        self.federation, self.method, self.train, self.seed = federation, method, train, seed
+        self.wire, self.device, self.dtype = federation.wire, torch.device(device), dtype
+        self.phases = tuple(phase.with_batches(train) for phase in method.phases)
+        self.wire.releases.open(sum(silo.n + silo.h for silo in federation.silos))
+        self.progress = Progress()
+        first = lay_out_phase(self.phases[0], federation, self.device, dtype)
+        lockstep = all(phase.sync.lockstep for phase in self.phases)
+        self.learner = build_learner(
+            method.models, federation.schema, model, train, seed, self.wire.mine,
+            lockstep and not self.wire.protect.separates(Kind.GRADIENTS), self.phases[-1].sync.shares,
+            self.device, dtype,
+        )  # fmt: skip
+        self.stage = self._stage(first)
+
+    def _stage(self, layout: Layout | None = None) -> Stage:
+        """Open the phase that progress stands in."""
+        phase = self.phases[self.progress.phase]
+        layout = layout or lay_out_phase(phase, self.federation, self.device, self.dtype)
+        last = self.progress.phase == len(self.phases) - 1
+        score = self.method.score if last else "trained"
+        stage = open_stage(phase, layout, self.learner, self.train, self.seed, self.dtype, score, self.progress)
+        self.progress.last_step, self.progress.steps_per_epoch = stage.last_step, stage.steps_per_epoch
+        self.progress.epochs = stage.last_epoch if last else self.train.total_epochs(stage.steps_per_epoch)
+        return stage
+
+    def enter(self, phase: int) -> None:
+        """Go on to a phase, from where training stands."""
+        self.progress.phase = phase
+        self.progress.round_starts = True
+        self.stage = self._stage()
+
+    def stop_after(self, steps: int) -> None:
+        """Let the phase at hand end after so many steps, and never early."""
+        self.train = replace(self.train, steps=steps, epochs=0, patience=0)
+        self.stage.last_step = self.progress.last_step = steps
+        self.stage.last_epoch = self.progress.epochs = -(-steps // self.stage.steps_per_epoch)
+
+    @property
+    def phase_name(self) -> str:
+        """The name of the phase at hand, where there are several."""
+        return self.stage.phase.name if len(self.phases) > 1 else ""

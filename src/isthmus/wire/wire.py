@@ -1,0 +1,178 @@
+"""What parties can say to each other: messages, sums, and rows of nodes; all of it leaves by :meth:`Door.leave`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.core.kinds import ROWS, SERVER, Kind
+from isthmus.core.parcel import Origin, Parcel, Traffic
+from isthmus.wire.crossing import Across, detached
+from isthmus.wire.door import Door
+from isthmus.wire.relay import Column, Relay, Relayed, relayed
+from isthmus.wire.route import Asked, Boundary, Route
+
+Letters = Mapping[tuple[int, int], Tensor]  # (sender, receiver) -> payload
+
+
+class Wire(Door):
+    """Messages, sums and rows between the parties of a federation, each by the one way out."""
+
+    # ---- messages
+
+    def post(self, kind: Kind, letters: Letters) -> dict[tuple[int, int], Tensor]:
+        """Send tensors from my parties to others; return what others sent to mine, in order of sender.
+
+        Rows of nodes do not travel so: ``linear``, ``move`` and ``merge`` know whose they are.
+        """
+        assert kind not in ROWS, f"{kind} are rows of nodes: use linear, move or merge"
+        pairs = sorted(letters)
+        parcels = []
+        for sender, receiver in pairs:
+            copy = letters[sender, receiver].detach().clone()
+            origin = Origin(torch.full((len(copy),), sender), torch.arange(len(copy)))
+            traffic = Traffic.single(sender, receiver, len(copy))
+            parcels.append(Parcel(kind, copy, origin, traffic, by_server=sender == SERVER))
+        self.ledger.leg()
+        got = self.leave(parcels, lambda sealed: self._deliver(kind, dict(zip(pairs, sealed, strict=True))))
+        return dict(sorted(got.items()))
+
+    def gather(self, kind: Kind, said: Mapping[int, Tensor]) -> dict[int, Tensor] | None:
+        """My silos tell the server something each: all silos' words where the server lives, elsewhere None."""
+        got = self.post(kind, {(silo, SERVER): words for silo, words in said.items()})
+        return {silo: got[silo, SERVER] for silo in self.members.present} if self.houses(SERVER) else None
+
+    def answer(self, kind: Kind, verdict: Tensor | None) -> Tensor:
+        """The server tells everybody one thing (None where it does not live); every host knows it afterwards."""
+        down = {} if verdict is None else {(SERVER, silo): verdict for silo in self.members.present}
+        got = self.post(kind, down)
+        return verdict if verdict is not None else next(iter(got.values()))
+
+    def settle(self, kind: Kind, said: Mapping[int, Tensor], judge: Callable[[dict[int, Tensor]], Tensor]) -> Tensor:
+        """Silos tell the server something, which judges and tells everybody the verdict."""
+        heard = self.gather(kind, said)
+        return self.answer(kind, None if heard is None else judge(heard))
+
+    def consult(
+        self, kind: Kind, said: Mapping[int, Tensor], judge: Callable[[dict[int, Tensor]], dict[int, Tensor]]
+    ) -> dict[int, Tensor]:
+        """Silos tell the server something, which answers each of them by itself; the answers to mine."""
+        heard = self.gather(kind, said)
+        down = {} if heard is None else {(SERVER, silo): each for silo, each in judge(heard).items()}
+        got = self.post(kind, down)
+        return {silo: got[SERVER, silo] for silo in self.mine}
+
+    def share(self, kind: Kind, x: Tensor) -> Tensor:
+        """Every silo's row of ``x`` [mine, ...], made known to all through the server: [silos, ...].
+
+        Rows of absent silos are zeros.
+        """
+        said = {silo: x[i : i + 1] for i, silo in enumerate(self.mine)}
+        told = self.settle(kind, said, lambda heard: torch.cat(list(heard.values())))
+        if self.members.complete:
+            return told
+        return told.new_zeros(self.silos, *told.shape[1:]).index_copy_(0, torch.tensor(self.members.present), told)
+
+    # ---- sums
+
+    def total(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Sum of ``x`` [mine, ...] over all silos, in silo order, through the server; differentiable.
+
+        With ``weights`` [mine] a weighted one: each silo protects its own ``x``, and weighs what came of it.
+        """
+        if x.requires_grad:
+            y: Tensor
+            assert weights is None
+            y, self._token = _Total.apply(x, self._thread(x), self, kind)  # type: ignore[no-untyped-call]
+            return y
+        return self._totalled(kind, x, weights)
+
+    def _totalled(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        origin = Origin.whole(torch.tensor(self.mine, dtype=torch.int64))
+        parcel = Parcel(kind, x.detach(), origin, Traffic.round_trip(self.mine))
+        self.ledger.leg(2)
+
+        def carry(sealed: list[Tensor]) -> Tensor:
+            rows = sealed[0] if weights is None else sealed[0] * weights.reshape(-1, *[1] * (x.dim() - 1))
+            return self._sum_hosts(kind, rows, per_silo=True)
+
+        return self.leave([parcel], carry)
+
+    def total_of_hosts(self, kind: Kind, x: Tensor) -> Tensor:
+        """Sum over all hosts of ``x`` [...] that is already the sum over the silos of a host (shared parameters)."""
+        if self.protect.separates(kind):
+            raise AssertionError(f"{kind} must be sealed silo by silo, and cannot be summed before")
+        origin = Origin.whole(torch.tensor(self.mine, dtype=torch.int64))
+        parcel = Parcel(kind, x.detach()[None], origin, Traffic.round_trip(self.mine))
+        self.ledger.leg(2)
+        return self.leave([parcel], lambda sealed: self._sum_hosts(kind, sealed[0], per_silo=False))
+
+    # ---- rows of nodes
+
+    def ask(self, boundary: Boundary, rows: Tensor) -> Asked:
+        """Ask the owners of halo rows (stack rows of my silos) for them; learn which of my rows others ask for."""
+        place = boundary.place[rows].sort().values
+        pairs = boundary.halo_pair[place]
+        splits, served, asked = self._tell(place, boundary.halo_ptr, pairs, boundary.served_ptr)
+        mine = boundary.halo[place], pairs, splits
+        return Asked(*mine, boundary.served[served], boundary.served_pair[served], asked)
+
+    def offer(self, boundary: Boundary, place: Tensor) -> Asked:
+        """Tell holders which rows come to them (ascending places in ``boundary.served``); learn which come to mine."""
+        pairs = boundary.served_pair[place]
+        splits, halo, offered = self._tell(place, boundary.served_ptr, pairs, boundary.halo_ptr)
+        mine = boundary.served[place], pairs, splits
+        return Asked(boundary.halo[halo], boundary.halo_pair[halo], offered, *mine)
+
+    def _tell(self, place: Tensor, ptr: Tensor, pairs: Tensor, theirs: Tensor) -> tuple[list[int], Tensor, list[int]]:
+        """Send places in lists that mirror on the other hosts.
+
+        Returns how many went to each host, the places that were told to me, and how many each host told.
+        """
+        splits = torch.searchsorted(place, ptr).diff().tolist()
+        within = place - _first(ptr, splits)
+        parcel = Parcel(Kind.IDS, within, Origin(pairs // self.silos, within), Traffic.between(pairs, self.silos))
+        self.ledger.leg()
+        told, told_splits = self.leave([parcel], lambda sealed: self._swap_sized(Kind.IDS, sealed[0], splits))
+        return splits, _first(theirs, told_splits) + told, told_splits
+
+    def linear(self, h: Tensor, route: Route, kind: Kind, adjoint: bool, layer: int = 0) -> Tensor:
+        """Rows across the boundary; with ``adjoint`` their derivatives come back through the same door."""
+        if not (adjoint and h.requires_grad):
+            return detached(self, route, kind, h, layer)
+        y: Tensor
+        y, self._token = Across.apply(h, self._thread(h), self, route, kind, layer)  # type: ignore[no-untyped-call]
+        return y
+
+    def merge(self, partials: Tensor, relay: Relay, columns: Sequence[Column], layer: int) -> Tensor:
+        """Partial aggregates, merged by the server: one row for each slot of my silos; derivatives come back."""
+        if not partials.requires_grad:
+            return relayed(self, relay, partials, columns, layer)[0]
+        y: Tensor
+        args = partials, self._thread(partials), self, relay, columns, layer
+        y, self._token = Relayed.apply(*args)  # type: ignore[no-untyped-call]
+        return y
+
+
+def _first(ptr: Tensor, splits: list[int]) -> Tensor:
+    """Where the list of each host begins, for every row that goes there."""
+    return ptr[:-1].repeat_interleave(torch.tensor(splits, device=ptr.device))
+
+
+class _Total(torch.autograd.Function):
+    """Sum over silos, known to all. Its transpose: the sum of all hosts' adjoints, known to every silo."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, token: Tensor, wire: Wire, kind: Kind) -> tuple[Tensor, Tensor]:
+        ctx.wire, ctx.kind, ctx.rows = wire, kind, len(x)
+        return wire._totalled(kind, x), token.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        gy, gtoken = grads
+        wire: Wire = ctx.wire
+        total = wire.total_of_hosts(ctx.kind, gy)
+        return total.expand(ctx.rows, *gy.shape), gtoken, None, None

@@ -1,0 +1,1 @@
+"""Graphs, runs and hosts that tests share."""
