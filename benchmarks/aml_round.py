@@ -30,14 +30,15 @@ from isthmus import kernels
 from isthmus.data.interbank import Interbank
 from isthmus.data.simulated import simulated
 from isthmus.engine.settings import TrainConfig
-from isthmus.engine.state import Run
 from isthmus.federation.federation import Federation, open_federation
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
-from isthmus.methods.catalogue import Method, adjust, get
+from isthmus.methods.catalogue import get
+from isthmus.methods.compose import compose
 from isthmus.nn.model import MODELS
-from isthmus.train.loop import step
-from isthmus.wire.base import LocalWire
+from isthmus.train.loop import end_round, step
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
 
 _T = TypeVar("_T")
 SILOS, BANKS = 4, 500
@@ -75,7 +76,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     stages: dict[str, float] = {}
     federation = prepare(options.transactions, stages)
-    print(f"{options.device}, {options.model}, {kernels.describe(torch.device(options.device))}")
+    print(f"{options.device}, {options.model}, {kernels.describe_kernels(torch.device(options.device))}")
     rows = {name: one(federation, name, options) for name in options.methods}
     record(
         options.json,
@@ -87,13 +88,13 @@ def main() -> None:
 
 def one(federation: Federation, name: str, options: argparse.Namespace) -> Job:
     """Measure one method, or profile it; its run is gone before the next one starts."""
-    run = open_run(federation, name, options)
+    training = open_run(federation, name, options)
     if options.profile:
-        each = rounds(run, options)
+        each = rounds(training, options)
         next(each)
         print("\n".join([name, *hot_spots(partial(next, each), 40)]))
         return {}
-    row = measure(run, options)
+    row = measure(training, options)
     show(name, row, PUBLISHED[options.model].get(METHODS[name][0]) if options.steps == 32 else None)
     return row
 
@@ -118,7 +119,7 @@ def timed(seconds: dict[str, float], name: str, work: Callable[[], _T]) -> _T:
     return result
 
 
-def open_run(federation: Federation, name: str, options: argparse.Namespace) -> Run:
+def open_run(federation: Federation, name: str, options: argparse.Namespace) -> Training:
     """A fresh run on the same silos, with an empty ledger and no peaks of memory."""
     forget_peak()
     if options.device == "cuda":
@@ -127,50 +128,57 @@ def open_run(federation: Federation, name: str, options: argparse.Namespace) -> 
     federation.wire.ledger.lines()
     federation.wire.ledger.pages.clear()
     base, changes = METHODS[name]
-    method: Method = adjust(get(base), changes)
-    if not method.sync.lockstep:
-        method = adjust(method, {"sync": {"local_steps": options.steps}})
+    method = compose(get(base), changes)
+    if not method.last.sync.lockstep:
+        method = compose(method, {"sync": {"local_steps": options.steps}})
     shape = replace(MODELS["multi-pna"], name=options.model, layers=2, hidden=HIDDEN[options.model], edge_updates=True)
-    batch = BATCH * SILOS if method.batches == "joint" else BATCH
+    batch = BATCH * SILOS if method.last.batches == "joint" else BATCH
     settings = TrainConfig(epochs=10**6, evaluate_every=10**6, batch=batch, fanout=FANOUT, lr=6e-4, messages="past")
-    return Run(federation, method, shape, settings, SEED, options.device)
+    return Training(federation, method, shape, settings, SEED, options.device)
 
 
-def rounds(run: Run, options: argparse.Namespace) -> Iterator[float]:
+def rounds(training: Training, options: argparse.Namespace) -> Iterator[float]:
     """Train without validation, for as long as somebody asks; the seconds of each round."""
+    stage, progress = training.stage, training.progress
     began = time.perf_counter()
     while True:
-        for seeds in run.epoch_seeds():
-            if run.round_starts:
-                run.objective.round_begin(run)
-            step(run, seeds)
-            run.round_starts = run.sync.round_over(run.step, run.epoch + 1, run.epoch_over)
-            if run.round_starts:
-                run.exchange.round_end(run)
-                run.sync.round_end(run)
-            if run.step % options.steps == 0:
+        for seeds in stage.epoch_seeds(progress):
+            if progress.round_starts:
+                begin_round(training)
+            step(stage, progress, seeds)
+            progress.round_starts = stage.round_over(progress.step, progress.epoch + 1)
+            if progress.round_starts:
+                end_round(stage)
+            if progress.step % options.steps == 0:
                 wait_for(options.device)
                 yield time.perf_counter() - began
                 began = time.perf_counter()
-        run.epoch += 1
+        progress.epoch += 1
 
 
-def measure(run: Run, options: argparse.Namespace) -> Job:
+def begin_round(training: Training) -> None:
+    training.stage.objective.round_begin(training.learner)
+    for sync in training.stage.syncs.values():
+        sync.round_begin()
+
+
+def measure(training: Training, options: argparse.Namespace) -> Job:
     """Seconds, bytes, memory and shares of one method."""
-    each = rounds(run, options)
+    each = rounds(training, options)
     first = next(each)
-    before = run.wire.ledger.by_kind()
+    before = training.wire.ledger.by_kind()
     seconds = [next(each) for _ in range(options.rounds)]
-    sent = {kind: (size - before.get(kind, 0)) / options.rounds for kind, size in run.wire.ledger.by_kind().items()}
+    after = training.wire.ledger.by_kind()
+    sent = {kind: (size - before.get(kind, 0)) / options.rounds for kind, size in after.items()}
     gpu = torch.cuda.max_memory_allocated() / 2**20 if options.device == "cuda" else None
     return {
         "seconds": median(seconds), "seconds_of_rounds": seconds, "first_round_seconds": first,
-        "shares": shares(run, each, options.device), "peak_mb": peak_mb(), "gpu_peak_mb": gpu,
+        "shares": shares(training, each, options.device), "peak_mb": peak_mb(), "gpu_peak_mb": gpu,
         "bytes_of_a_round": {kind: round(size) for kind, size in sent.items() if size},
     }  # fmt: skip
 
 
-def shares(run: Run, each: Iterator[float], device: str) -> dict[str, float]:
+def shares(training: Training, each: Iterator[float], device: str) -> dict[str, float]:
     """Which parts of a round its time goes to, found in a round that waits for the device after each part."""
     spent = {"sampling": 0.0, "round end": 0.0}
 
@@ -187,9 +195,10 @@ def shares(run: Run, each: Iterator[float], device: str) -> dict[str, float]:
 
         setattr(owner, name, outer)
 
-    watch(run, "step_batches", "sampling")
-    watch(run.exchange, "round_end", "round end")
-    watch(run.sync, "round_end", "round end")
+    watch(training.stage, "works", "sampling")
+    watch(training.stage.exchange, "round_end", "round end")
+    for sync in training.stage.syncs.values():
+        watch(sync, "round_end", "round end")
     total = next(each)
     return {**{part: seconds / total for part, seconds in spent.items()}, "model": 1 - sum(spent.values()) / total}
 

@@ -27,9 +27,10 @@ from isthmus.graph.features import take
 from isthmus.graph.graph import TRAIN, Graph
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
-from isthmus.methods.catalogue import adjust, get
+from isthmus.methods.catalogue import get
+from isthmus.methods.compose import compose
 from isthmus.nn.model import MODELS
-from isthmus.wire.base import LocalWire
+from isthmus.wire.local import LocalWire
 
 SILOS = 15
 SPLITS: dict[str, dict[str, Any]] = {"louvain": {"resolution": 3.0}, "metis": {"communities": 256}}
@@ -79,10 +80,10 @@ def training_graph(nodes: int) -> Graph:
 def measure(name: str, graph: Graph, owner: torch.Tensor, batches: str, steps: int) -> dict[str, Any]:
     """One epoch of a method: the formula's bytes and the ledger's."""
     alone = "+" not in name and name != "optimes"
-    method = adjust(get(name), {"exchange": {"halo": "placeholder"}} if alone else {})
-    federation = open_federation(LocalWire(SILOS, method.protect), split_graph(graph, owner, SILOS), SEED)
-    run = Counted(federation, method, MODELS["multi-pna"], replace(SETTINGS, batches=batches), SEED)
-    return compare(name, one_epoch(run, steps))
+    method = compose(get(name), {"exchange": {"halo": "placeholder"}} if alone else {})
+    federation = open_federation(LocalWire(SILOS, method.chain), split_graph(graph, owner, SILOS), SEED)
+    training = Counted(federation, method, MODELS["multi-pna"], replace(SETTINGS, batches=batches), SEED)
+    return compare(name, one_epoch(training, steps))
 
 
 def compare(name: str, epoch: Epoch) -> dict[str, Any]:

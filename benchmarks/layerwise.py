@@ -21,7 +21,6 @@ from measure import record
 
 from isthmus.data.patterns import patterns
 from isthmus.engine.settings import TrainConfig
-from isthmus.engine.state import Run
 from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import Graph
 from isthmus.graph.partition import partition
@@ -29,8 +28,10 @@ from isthmus.graph.silo import split_graph
 from isthmus.methods.catalogue import get
 from isthmus.nn.model import MODELS
 from isthmus.train.loop import step
-from isthmus.wire.base import LocalWire, Wire
+from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
+from isthmus.wire.local import LocalWire
+from isthmus.wire.wire import Wire
 
 EXACT, HOSTS = "sync-sgd+fwd-bwd-le", 3
 CASES = (("louvain", 5), ("louvain", 15), ("metis", 5), ("metis", 15), ("random", 15))
@@ -38,23 +39,24 @@ CASES = (("louvain", 5), ("louvain", 15), ("metis", 5), ("metis", 15), ("random"
 
 def open_run(
     graph: Graph, method: str, how: str, silos: int, dtype: torch.dtype = torch.float32, wire: Wire | None = None
-) -> Run:
+) -> Training:
     owner = partition(graph, how, silos) if silos > 1 else torch.zeros(graph.n, dtype=torch.int64)
     wire = wire or LocalWire(silos)
     federation = open_federation(wire, [s for s in split_graph(graph, owner, silos) if s.number in wire.mine])
     settings = TrainConfig(epochs=1, batch=32, fanout=(10, 10, 10, 10, 5, 5), lr=1e-3, weight_decay=1e-4)
-    return Run(federation, get(method), MODELS["multi-pna"], settings, dtype=dtype)
+    return Training(federation, get(method), MODELS["multi-pna"], settings, dtype=dtype)
 
 
-def run_steps(run: Run, steps: int) -> tuple[torch.Tensor, float, float]:
+def run_steps(training: Training, steps: int) -> tuple[torch.Tensor, float, float]:
     """The losses, and medians of the seconds of a step and of those in the transport; the first step warms up."""
+    stage, progress, wire = training.stage, training.progress, training.wire
     losses, seconds, waits = [], [], []
-    for _, seeds in zip(range(steps), run.epoch_seeds(), strict=False):
-        started, waited = time.perf_counter(), run.wire.seconds
-        step(run, seeds)
+    for _, seeds in zip(range(steps), stage.epoch_seeds(progress), strict=False):
+        started, waited = time.perf_counter(), wire.seconds
+        step(stage, progress, seeds)
         seconds.append(time.perf_counter() - started)
-        waits.append(run.wire.seconds - waited)
-        losses.append(run.last_loss)
+        waits.append(wire.seconds - waited)
+        losses.append(progress.last_loss)
     return torch.tensor(losses, dtype=torch.float64), statistics.median(seconds[1:]), statistics.median(waits[1:])
 
 
@@ -63,8 +65,8 @@ def host(rank: int, nodes: int, steps: int, port: int, answers: Any) -> None:
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(HOSTS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     wire = DistributedWire(HOSTS, timeout=120)
-    run = open_run(patterns(nodes), EXACT, "louvain", HOSTS, wire=wire)
-    _, seconds, waits = run_steps(run, steps + 1)
+    training = open_run(patterns(nodes), EXACT, "louvain", HOSTS, wire=wire)
+    _, seconds, waits = run_steps(training, steps + 1)
     wire.close_down()
     answers.put((rank, seconds, waits))
 

@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from isthmus.engine.state import Run
+    from isthmus.train.progress import Progress
+    from isthmus.train.training import Training
 
 _T = TypeVar("_T")
 SILOS = 10
@@ -97,13 +98,15 @@ class Stages:
 
 def work(job: Job) -> Job:
     """All stages with one split, in this process."""
+    import torch._dynamo  # noqa: F401 - which the first optimiser would load: no part of any stage
+
     from isthmus.data import blocks
-    from isthmus.engine.state import Run
     from isthmus.federation.federation import open_federation
     from isthmus.graph.partition import partition
     from isthmus.graph.silo import split_graph
     from isthmus.runs.config import resolve
-    from isthmus.wire.base import LocalWire
+    from isthmus.train.training import Training
+    from isthmus.wire.local import LocalWire
 
     stages = Stages()
     stages.run("nothing yet", lambda: None)
@@ -114,20 +117,21 @@ def work(job: Job) -> Job:
     federation = stages.run("handshake", lambda: open_federation(wire, silos, SEED))
     model = {"name": "sage", "layers": 2, "hidden": 64}
     config = resolve({"method": "fedavg", "seed": SEED, "model": model, "train": TRAIN})
-    run = stages.run("lay out the run", lambda: Run(federation, config.method, config.model, config.train, SEED))
+    parts = federation, config.method, config.model, config.train, SEED
+    training = stages.run("lay out the run", lambda: Training(*parts))
     if job.get("profile"):
-        return {"profile": hot_spots(lambda: _epoch(run, stages))}
-    _epoch(run, stages)
+        return {"profile": hot_spots(lambda: _epoch(training, stages))}
+    _epoch(training, stages)
     return {
         "stages": stages.seen,
         "edges": graph.m,
         "cross_edges": int((owner[graph.edge_index[0]] != owner[graph.edge_index[1]]).sum()),
         "halo_rows": sum(silo.h for silo in silos),
-        "steps": run.step,
+        "steps": training.progress.step,
     }
 
 
-def _epoch(run: Run, stages: Stages) -> None:
+def _epoch(training: Training, stages: Stages) -> None:
     """One epoch: steps with the average at their end, then the scores of the validation nodes."""
     from isthmus.train.loop import Watcher, train
 
@@ -137,11 +141,11 @@ def _epoch(run: Run, stages: Stages) -> None:
     class Clock(Watcher):
         """Notes when the last step and the scores are done."""
 
-        def on_step(self, run: Run, loss: float) -> None:
+        def on_step(self, progress: Progress, loss: float) -> None:
             """Once a step; the last one stands."""
             stages.note("one epoch", time.perf_counter() - began)
 
-        def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
+        def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
             """After the scores."""
             stages.note("validation", time.perf_counter() - began - stages.seen["one epoch"]["seconds"])
             raise Enough
@@ -149,7 +153,7 @@ def _epoch(run: Run, stages: Stages) -> None:
     forget_peak()
     began = time.perf_counter()
     with suppress(Enough):
-        train(run, Clock())
+        train(training, Clock())
 
 
 if __name__ == "__main__" and not as_child(work):

@@ -19,15 +19,16 @@ from measure import SEED, WORDS, record
 
 from isthmus.data.patterns import patterns
 from isthmus.engine.settings import TrainConfig
-from isthmus.engine.state import Run
 from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import Graph
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
-from isthmus.methods.catalogue import adjust, get
+from isthmus.methods.catalogue import get
+from isthmus.methods.compose import compose
 from isthmus.nn.model import MODELS
 from isthmus.train.loop import train
-from isthmus.wire.base import LocalWire
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
 
 SILOS, LAYERS, METHOD = 5, 3, "sync-sgd+fwd-bwd-le"
 FORMATS = ("float32", "bfloat16")
@@ -59,11 +60,11 @@ def main() -> None:
 
 def measure(graph: Graph, owner: torch.Tensor, number_format: str, seed: int, epochs: int) -> dict[str, Any]:
     """Train, select on validation, score on test."""
-    method = adjust(get(METHOD), {"protect": {"format": number_format}})
-    federation = open_federation(LocalWire(SILOS, method.protect), split_graph(graph, owner, SILOS), SEED)
+    method = compose(get(METHOD), {"protect": {"format": number_format}})
+    federation = open_federation(LocalWire(SILOS, method.chain), split_graph(graph, owner, SILOS), SEED)
     settings = TrainConfig(epochs=epochs, batch=32, fanout=(10,), lr=1e-3, weight_decay=1e-4, evaluate_every=5)
     model = replace(MODELS["multi-pna"], layers=LAYERS)
-    result = train(Run(federation, method, model, settings, seed))
+    result = train(Training(federation, method, model, settings, seed))
     loss = [line["loss"] for line in result.history if "valid" not in line][-1]
     score = result.test.as_dict()["macro_pr_auc"]
     return {
@@ -71,7 +72,7 @@ def measure(graph: Graph, owner: torch.Tensor, number_format: str, seed: int, ep
         "macro_pr_auc": score,
         "last_loss": loss,
         "bytes": result.bytes,
-        "seconds": result.run.seconds,
+        "seconds": result.training.progress.seconds,
     }
 
 

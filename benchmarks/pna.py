@@ -27,22 +27,23 @@ def sampled_blocks(job: Job) -> list[list[Any]]:
 
     from isthmus.data.patterns import patterns
     from isthmus.engine.settings import TrainConfig
-    from isthmus.engine.state import Run
     from isthmus.federation.federation import open_federation
     from isthmus.graph.silo import split_graph
     from isthmus.methods.catalogue import get
     from isthmus.nn.model import MODELS
-    from isthmus.wire.base import LocalWire
+    from isthmus.train.training import Training
+    from isthmus.wire.local import LocalWire
 
     graph = patterns(NODES)
     federation = open_federation(LocalWire(1), split_graph(graph, torch.zeros(graph.n, dtype=torch.int64), 1))
     settings = TrainConfig(epochs=1, batch=32, fanout=FANOUT)
-    run = Run(federation, get("centralised"), MODELS["multi-pna"], settings, device=job["device"])
+    training = Training(federation, get("centralised"), MODELS["multi-pna"], settings, device=job["device"])
+    maker, drawn = training.stage.passes.across["train"], training.stage.epoch_seeds(training.progress)
     if job["graph"] == "whole":
-        run.batcher.ego = False
-        seeds = next(iter(run.epoch_seeds()))
-        return [run.batcher.whole(seeds, step).blocks for step in range(job["steps"])]
-    return [run.make_batch(seeds, i).blocks for i, seeds in zip(range(job["steps"]), run.epoch_seeds(), strict=False)]
+        maker.batcher.ego = False
+        seeds = next(drawn)
+        return [maker.batcher.whole(seeds, step).blocks for step in range(job["steps"])]
+    return [maker.make(seeds, i).batch.blocks for i, seeds in zip(range(job["steps"]), drawn, strict=False)]
 
 
 def build_ours(dtype: Any, device: str) -> Any:
@@ -145,7 +146,7 @@ def measure(job: Job) -> Job:
     peak = torch.cuda.max_memory_allocated() / 2**20 if on_gpu else peak_mb()
     rows = [len(block.targets) for block in batches[-1]], [len(block.src) for block in batches[-1]]
     answer = {"seconds": statistics.median(seconds[1:]), "memory_mb": peak - before, "rows": rows[0], "edges": rows[1]}
-    return {**answer, "kernels": kernels.describe(torch.device(job["device"]))}
+    return {**answer, "kernels": kernels.describe_kernels(torch.device(job["device"]))}
 
 
 def _start_memory(on_gpu: bool) -> float:

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from isthmus.engine.state import Run
     from isthmus.graph.silo import Silo
+    from isthmus.train.progress import Progress
 
 LOCAL_EPOCHS = 3
 SILOS = 10
@@ -155,7 +155,7 @@ def _run(who: str, silos: list[Silo], rounds: int) -> list[tuple[float, float]]:
     class Clock(Watcher):
         """Notes when an epoch ends."""
 
-        def on_epoch(self, run: Run, lines: list[dict[str, Any]]) -> None:
+        def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
             """Once an epoch."""
             ends.append(now())
 

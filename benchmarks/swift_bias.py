@@ -21,48 +21,51 @@ from torch import Tensor
 
 from isthmus.data.public import planetoid
 from isthmus.engine.forward import forward
-from isthmus.engine.passes import Way
 from isthmus.engine.settings import TrainConfig
-from isthmus.engine.state import Run
 from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import Graph
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import split_graph
-from isthmus.methods.catalogue import adjust, get
+from isthmus.methods.catalogue import get
 from isthmus.nn.model import MODELS
 from isthmus.sample.batches import Seeds
 from isthmus.train.loop import step
-from isthmus.wire.base import LocalWire
+from isthmus.train.passes import BatchMaker, make_maker
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
 
 SILOS, WIDTH, DEPTHS, AT = 10, 64, (1, 2, 3, 4, 5), (0, 20, 50)
 SPLITS = ("metis", "random")
 
 
-def gradient(run: Run, way: Way, seeds: Seeds) -> Tensor:
+def gradient(training: Training, maker: BatchMaker, seeds: Seeds) -> Tensor:
     """Of the mean loss of all seeds, by all parameters."""
-    batch = way.batch(seeds, run.step)
-    losses = run.objective.seed_losses(forward(run, batch, training=True), batch.y, None, run.minority)
-    parameters = list(run.sets.parameters.values())
-    found = torch.autograd.grad(run.wire.close(losses.mean()), parameters)
+    site, work = training.stage.site, maker.make(seeds, training.progress.step)
+    logits = forward(site.net, work.exchange, work.batch, site.passing(training=True, step=work.batch.step))
+    losses = training.stage.objective.seed_losses(logits, work.batch)
+    parameters = list(training.learner.classifier.sets.parameters.values())
+    found = torch.autograd.grad(site.wire.close(losses.mean()), parameters)
     return torch.cat([each.flatten() for each in found])
 
 
 def measure(graph: Graph, split: str, layers: int) -> list[dict[str, Any]]:
     parts = split_graph(graph, partition(graph, split, SILOS, SEED), SILOS)
-    method = adjust(get("fedgnn-g"), {"schedule": {"score": "own"}})  # so that there is a local way too
     config = replace(MODELS["sage"], hidden=WIDTH, layers=layers, dropout=0.0)
     train = TrainConfig(epochs=AT[-1] + 1, lr=0.001, weight_decay=0.0)
-    run = Run(open_federation(LocalWire(SILOS), parts), method, config, train, SEED, dtype=torch.float64)
+    federation = open_federation(LocalWire(SILOS), parts)
+    training = Training(federation, get("fedgnn-g"), config, train, SEED, dtype=torch.float64)
+    stage, progress = training.stage, training.progress
+    across, apart = stage.passes.across["train"], make_maker(stage.site, *stage.exchange.apart(stage.site.stack))
     found = []
-    while run.epoch < run.epochs:
-        for seeds in run.epoch_seeds():
-            if run.step in AT:
-                true, local = (gradient(run, way, seeds) for way in (run.ways.across["train"], run.ways.apart))
+    while progress.epoch < progress.epochs:
+        for seeds in stage.epoch_seeds(progress):
+            if progress.step in AT:
+                true, local = (gradient(training, maker, seeds) for maker in (across, apart))
                 bias = float((local - true).norm() / true.norm())
                 cosine = float(torch.cosine_similarity(local, true, 0))
-                found.append({"split": split, "layers": layers, "step": run.step, "bias": bias, "cosine": cosine})
-            step(run, seeds)
-        run.epoch += 1
+                found.append({"split": split, "layers": layers, "step": progress.step, "bias": bias, "cosine": cosine})
+            step(stage, progress, seeds)
+        progress.epoch += 1
     return found
 
 

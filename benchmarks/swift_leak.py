@@ -14,7 +14,7 @@ handed to be scored would tell it more.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,20 @@ from torch import Tensor
 
 from isthmus.core.random import keys_of
 from isthmus.data.blocks import blocks
+from isthmus.engine.forward import Beyond
 from isthmus.engine.settings import TrainConfig
-from isthmus.engine.state import Run
+from isthmus.engine.site import Site
 from isthmus.federation.federation import open_federation
 from isthmus.graph.features import Features
 from isthmus.graph.silo import split_graph
 from isthmus.methods.catalogue import get
-from isthmus.methods.exchange.base import Beyond
-from isthmus.methods.exchange.swift import ServerAggregate
+from isthmus.methods.exchange.swift import LiveServerAggregate, ServerAggregate
 from isthmus.nn.model import MODELS
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
 from isthmus.train.loop import step
-from isthmus.wire.base import LocalWire
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
 
 NODES, DEGREE, SILOS, WIDTH, BATCH = 1200, 8.0, 4, 64, 64
 OWNED, FEWEST, STEPS = (0.25, 0.7), (1, 3), (1, 10, 100)
@@ -45,29 +46,38 @@ DRAWS = {"all": (-1, True), "5, once": (5, False), "5, anew": (5, True)}  # fano
 NEAR = 1e-6  # what the adversary takes for rounding, beside a deviation of 1
 
 
-@dataclass
-class Listener(ServerAggregate):
-    """The same exchange, which writes down what silo 0 was handed before the first layer."""
+@dataclass(frozen=True)
+class Overheard(ServerAggregate):
+    """The same exchange, with somebody who listens."""
 
-    heard: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)  # neighbours, the row of each, sums
+    def open(self, site: Site) -> Listener:
+        """The exchange at work, and what silo 0 hears of it."""
+        return Listener(self, site)
 
-    def beyond(self, layer: int, h: Features, batch: Batch, run: Run, this: Pass) -> Beyond:
+
+class Listener(LiveServerAggregate):
+    """Writes down what silo 0 was handed before the first layer."""
+
+    def __init__(self, spec: ServerAggregate, site: Site) -> None:
+        super().__init__(spec, site)
+        self.heard: list[tuple[Tensor, Tensor, Tensor]] = []  # neighbours, the row of each, sums
+
+    def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
         """Listen at the first layer of training."""
-        got = super().beyond(layer, h, batch, run, this)
+        got, stack = super().beyond(layer, h, batch, this), self.site.stack
         if layer == 0 and this.training and got.partial is not None:
             edges = torch.cat([asked.halo for asked in batch.layout.asks])
-            source, target = run.stack.ends[:, edges[run.stack.silo_of(run.stack.ends[1][edges]) == 0]]
+            source, target = stack.ends[:, edges[stack.silo_of(stack.ends[1][edges]) == 0]]
             rows, place = target.unique(return_inverse=True)
             at = torch.searchsorted(batch.layout.held[1], rows)
             state = {name: part[at] for name, part in got.partial.items()}
-            self._write(source, place, state, run)
+            self._write(source, place, state)
         return got
 
-    def _write(self, source: Tensor, place: Tensor, state: dict[str, Tensor], run: Run) -> None:
+    def _write(self, source: Tensor, place: Tensor, state: dict[str, Tensor]) -> None:
         handed = state["count"].flatten() > 0
-        enter = run.model.enter
-        assert enter is not None and enter.bias is not None
-        weight, bias = run.sets.parameters["enter.weight"].detach(), run.sets.parameters["enter.bias"].detach()
+        parameters = self.site.learner.classifier.sets.parameters
+        weight, bias = parameters["enter.weight"].detach(), parameters["enter.bias"].detach()
         sums = (state["sum"] - state["count"] * bias[0]) @ torch.linalg.pinv(weight[0])
         kept = handed[place]
         self.heard.append((source[kept], (handed.cumsum(0) - 1)[place[kept]], sums[handed].detach()))
@@ -89,26 +99,33 @@ def attack(draws: str, owned: float, fewest: int) -> list[dict[str, Any]]:
     graph = blocks(NODES, degree=DEGREE, seed=SEED)
     shuffled = torch.randperm(NODES, generator=torch.Generator().manual_seed(SEED))
     parts = split_graph(graph, torch.where(shuffled < owned * NODES, 0, 1 + shuffled % (SILOS - 1)), SILOS)
-    listener = Listener(fewest=fewest)
-    method = replace(get("fedgnn-g"), exchange=listener)
+    method = get("fedgnn-g").with_phase("train", exchange=Overheard(fewest=fewest))
     config = replace(MODELS["sage"], hidden=WIDTH, layers=2)
     fanout, redraw = DRAWS[draws]
     train = TrainConfig(batch=BATCH, fanout=(fanout,), redraw=redraw, steps=STEPS[-1], lr=0.001)
-    run = Run(open_federation(LocalWire(SILOS), parts), method, config, train, SEED, dtype=torch.float64)
+    training = Training(open_federation(LocalWire(SILOS), parts), method, config, train, SEED, dtype=torch.float64)
+    stage, progress, listener, stack = (
+        training.stage,
+        training.progress,
+        training.stage.exchange,
+        training.stage.site.stack,
+    )
+    assert isinstance(listener, Listener)
     row_of = {key: row for row, key in enumerate(keys_of(graph.ids).tolist())}
-    x, mine = graph.x.double(), (run.stack.owned & (run.stack.silo_of(torch.arange(run.stack.rows)) == 0))
-    mean = x[[row_of[key] for key in run.stack.keys[mine].tolist()]].mean(0)
+    x, mine = graph.x.double(), (stack.owned & (stack.silo_of(torch.arange(stack.rows)) == 0))
+    mean = x[[row_of[key] for key in stack.keys[mine].tolist()]].mean(0)
     found = []
-    while run.step < STEPS[-1]:
-        for seeds in run.epoch_seeds():
-            step(run, seeds)
-            if run.step in STEPS:
+    while progress.step < STEPS[-1]:
+        for seeds in stage.epoch_seeds(progress):
+            step(stage, progress, seeds)
+            if progress.step in STEPS:
                 known, guess = infer(listener.heard, mean)
-                true = x[[row_of[key] for key in run.stack.keys[known].tolist()]]
+                true = x[[row_of[key] for key in stack.keys[known].tolist()]]
                 error = (guess - true).square().sum(1) / (mean - true).square().sum(1).mean()
                 exposed = float((error < 0.01).double().mean())
-                found.append({"steps": run.step, "known": len(known), "error": float(error.mean()), "exposed": exposed})
-        run.epoch += 1
+                told = {"known": len(known), "error": float(error.mean()), "exposed": exposed}
+                found.append({"steps": progress.step, **told})
+        progress.epoch += 1
     return [{"draws": draws, "owned": owned, "fewest": fewest, **each} for each in found]
 
 

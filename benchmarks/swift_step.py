@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from isthmus.engine.state import Run
     from isthmus.federation.federation import Federation
+    from isthmus.train.training import Training
 
 SILOS = 20
 METHODS = ("fedsage", "swift-fedgnn", "fedgnn-g")
@@ -97,21 +97,22 @@ def work(job: Job) -> Job:
     import torch
 
     from isthmus.data import blocks
-    from isthmus.engine.passes import Way
     from isthmus.federation.federation import open_federation
     from isthmus.graph.partition import partition
     from isthmus.graph.silo import split_graph
     from isthmus.methods.exchange import swift as server
-    from isthmus.wire.base import LocalWire, Wire
+    from isthmus.train.passes import BatchMaker
+    from isthmus.wire.local import LocalWire
     from isthmus.wire.relay import Relayed
+    from isthmus.wire.wire import Wire
 
     graph = blocks(job["nodes"], degree=8.0, seed=SEED)
     owner = partition(graph, job["split"], SILOS, SEED)
     federation = open_federation(LocalWire(SILOS), split_graph(graph, owner, SILOS), SEED)
     clock = Clock(torch.cuda.synchronize if job["device"] == "cuda" else lambda: None)
     for place, function, name in (
-        (Way, "batch", "sampling"),
-        (server, "make_errand", "exchange"),
+        (BatchMaker, "make", "sampling"),
+        (server, "reduce_for_others", "exchange"),
         (Wire, "merge", "exchange"),
         (Relayed, "backward", "exchange"),
     ):
@@ -120,36 +121,35 @@ def work(job: Job) -> Job:
 
 
 def _method(federation: Federation, name: str, job: Job, clock: Clock) -> Job:
-    from isthmus.engine.state import Run
     from isthmus.runs.config import resolve
+    from isthmus.train.training import Training
 
     config = resolve({"method": name, "seed": SEED, "model": MODEL, "train": TRAIN})
-    run = Run(federation, config.method, config.model, config.train, SEED, job["device"])
-    seeds = run.epoch_seeds()
-    _steps(run, seeds, 2)
+    training = Training(federation, config.method, config.model, config.train, SEED, job["device"])
+    seeds = training.stage.epoch_seeds(training.progress)
+    _steps(training, seeds, 2)
     clock.seconds = {}
-    before = _bytes(run)
+    before = _bytes(training)
     clock.wait()
     began = time.perf_counter()
-    _steps(run, seeds, job["steps"])
+    _steps(training, seeds, job["steps"])
     clock.wait()
     total = (time.perf_counter() - began) / job["steps"]
     parts = {part: clock.seconds.get(part, 0.0) / job["steps"] for part in ("sampling", "exchange")}
-    sent = (_bytes(run) - before) / job["steps"]
+    sent = (_bytes(training) - before) / job["steps"]
     return {"seconds": total, **parts, "compute": total - sum(parts.values()), "bytes": sent}
 
 
-def _bytes(run: Run) -> int:
-    kinds = run.wire.ledger.by_kind()
+def _bytes(training: Training) -> int:
+    kinds = training.wire.ledger.by_kind()
     return sum(kinds.get(kind, 0) for kind in ("partials", "adjoints", "ids"))
 
 
-def _steps(run: Run, seeds: Iterator[Any], count: int) -> None:
+def _steps(training: Training, seeds: Iterator[Any], count: int) -> None:
     from isthmus.train.loop import step
 
     for _ in range(count):
-        step(run, next(seeds))
-        run.exchange.step_end(run)
+        step(training.stage, training.progress, next(seeds))
 
 
 if __name__ == "__main__" and not as_child(work):

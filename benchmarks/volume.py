@@ -6,15 +6,19 @@ aggregates; a ledger also sees ids, order and statistics, and parameters on thei
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from isthmus.core.kinds import Kind
-from isthmus.engine.state import Run
 from isthmus.nn.block import Block
 from isthmus.sample.batches import Batch, Seeds
-from isthmus.train.loop import step
+from isthmus.train.loop import end_round, step
+from isthmus.train.passes import Passes, Work
+from isthmus.train.training import Training
 
 EXCHANGES = ("", "+fwd-le", "+fwd-bwd-le")
 METHODS = (*(base + exchange for base in ("local", "fedavg", "sync-sgd") for exchange in EXCHANGES), "optimes")
@@ -51,26 +55,51 @@ def formula(method: str, sizes: Sizes) -> Volume:
     return Volume(often * sizes.clients * sizes.parameters, embeddings, embeddings if exchange == "fwd-bwd-le" else 0)
 
 
-class Counted(Run):
-    """A run that counts the cross edges and the halo rows that its batches aggregate over, layer by layer."""
+@dataclass
+class Tally:
+    """Cross edges that batches aggregate over and halo rows that they read, layer by layer."""
 
-    edges = rows = sampled = 0
+    edges: int = 0
+    rows: int = 0
+    sampled: int = 0
 
-    def make_batch(self, seeds: Seeds, step: int, purpose: str = "train") -> Batch:
-        """The batch of an evaluation."""
-        return self._counted(super().make_batch(seeds, step, purpose))
-
-    def step_batches(self, seeds: Seeds) -> list[Batch]:
-        """The batch of a step."""
-        return [self._counted(batch) for batch in super().step_batches(seeds)]
-
-    def _counted(self, batch: Batch) -> Batch:
-        """The same batch; its first layer aggregates over every sampled edge, later ones over fewer."""
+    def add(self, batch: Batch) -> None:
+        """Count a batch; its first layer aggregates over every sampled edge, later ones over fewer."""
         layers = [crossing(block) for block in batch.blocks]
         self.edges += sum(edges for edges, _ in layers)
         self.rows += sum(rows for _, rows in layers)
         self.sampled += layers[0][0]
-        return batch
+
+
+@dataclass(frozen=True)
+class CountedPasses(Passes):
+    """Passes whose training batches are counted."""
+
+    tally: Tally = field(default_factory=Tally)
+
+    def train(self, seeds: Seeds, step: int, cross: Tensor, mine: tuple[int, ...]) -> list[Work]:
+        """The passes of a step, counted."""
+        works = super().train(seeds, step, cross, mine)
+        for work in works:
+            self.tally.add(work.batch)
+        return works
+
+
+class Counted(Training):
+    """A training of one phase that counts what its steps aggregate over."""
+
+    def __init__(self, *parts: Any, **options: Any) -> None:
+        super().__init__(*parts, **options)
+        passes = CountedPasses(**vars(self.stage.passes))
+        self.stage.passes, self.tally = passes, passes.tally
+
+    def epoch_seeds(self) -> Iterator[Seeds]:
+        """The seeds of each step of this epoch."""
+        return self.stage.epoch_seeds(self.progress)
+
+    def make_batch(self, seeds: Seeds, step: int) -> Batch:
+        """The batch of all silos' seeds, across the boundary."""
+        return self.stage.passes.across["train"].make(seeds, step).batch
 
 
 def crossing(block: Block) -> tuple[int, int]:
@@ -93,39 +122,39 @@ class Epoch:
     bytes: dict[str, float]
 
 
-def one_epoch(run: Counted, steps: int = 0) -> Epoch:
+def one_epoch(training: Counted, steps: int = 0) -> Epoch:
     """Train for an epoch (or its first steps, scaled up), and count what crosses; evaluation is left out."""
-    before = run.wire.ledger.by_kind()
+    stage, tally, ledger = training.stage, training.tally, training.wire.ledger
+    before = ledger.by_kind()
     taken = 0
-    for seeds in run.epoch_seeds():
-        if taken == (steps or run.steps_per_epoch):
+    for seeds in training.epoch_seeds():
+        if taken == (steps or stage.steps_per_epoch):
             break
-        step(run, seeds)
+        step(stage, training.progress, seeds)
         taken += 1
-    during = _since(before, run, run.steps_per_epoch / taken)
-    before = run.wire.ledger.by_kind()
-    run.exchange.round_end(run)
-    run.sync.round_end(run)
-    after = _since(before, run, 1.0)
+    during = _since(before, training, stage.steps_per_epoch / taken)
+    before = ledger.by_kind()
+    end_round(stage)
+    after = _since(before, training, 1.0)
     crossed = {kind: during.get(kind, 0.0) + after.get(kind, 0.0) for kind in {**during, **after}}
-    return Epoch(_sizes(run, taken), run.sampled / taken, run.rows / max(run.edges, 1), crossed)
+    return Epoch(_sizes(training, taken), tally.sampled / taken, tally.rows / max(tally.edges, 1), crossed)
 
 
-def _since(before: dict[str, int], run: Run, scale: float) -> dict[str, float]:
+def _since(before: dict[str, int], training: Training, scale: float) -> dict[str, float]:
     """Bytes by kind since then; the order of the seeds is drawn once an epoch, whatever the number of steps."""
-    now = run.wire.ledger.by_kind()
+    now = training.wire.ledger.by_kind()
     new = {kind: size - before.get(kind, 0) for kind, size in now.items()}
     return {kind: size * (1.0 if kind == Kind.ORDER else scale) for kind, size in new.items() if size}
 
 
-def _sizes(run: Counted, taken: int) -> Sizes:
-    config = run.model.config
+def _sizes(training: Counted, taken: int) -> Sizes:
+    config = training.learner.net.config
     return Sizes(
-        clients=run.wire.silos,
-        parameters=sum(parameter[0].numel() for parameter in run.sets.parameters.values()),
-        steps=run.steps_per_epoch,
+        clients=training.wire.silos,
+        parameters=sum(parameter[0].numel() for parameter in training.learner.classifier.sets.parameters.values()),
+        steps=training.stage.steps_per_epoch,
         layers=config.layers,
         width=config.hidden,
-        cut=sum(int(silo.crosses.sum()) for silo in run.federation.silos),
-        sampled=run.edges / (config.layers * taken),
+        cut=sum(int(silo.crosses.sum()) for silo in training.federation.silos),
+        sampled=training.tally.edges / (config.layers * taken),
     )

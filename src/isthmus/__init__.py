@@ -1,10 +1,46 @@
 """Isthmus: one graph neural network across graphs that cannot be merged."""
 
-from isthmus.api import fit, from_pyg, split
-from isthmus.core.errors import IsthmusError
-from isthmus.data import load
-from isthmus.graph.graph import Graph, Schema
-from isthmus.graph.silo import Silo
+from __future__ import annotations
 
-__all__ = ["Graph", "IsthmusError", "Schema", "Silo", "fit", "from_pyg", "load", "split"]
-__version__ = "0.1.0"
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from isthmus.core.errors import IsthmusError
+from isthmus.core.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from isthmus.api import Predictions, fit, from_pyg, predict, save, split
+    from isthmus.data import load
+    from isthmus.graph.graph import Graph, Schema
+    from isthmus.graph.silo import Silo
+    from isthmus.methods.catalogue import method
+    from isthmus.methods.method import Method, Phase
+    from isthmus.methods.parts import register_part
+    from isthmus.train.loop import Result, Watcher
+
+_WHERE = {
+    **dict.fromkeys(("Predictions", "fit", "from_pyg", "predict", "save", "split"), "isthmus.api"),
+    "load": "isthmus.data",
+    "Graph": "isthmus.graph.graph",
+    "Schema": "isthmus.graph.graph",
+    "Silo": "isthmus.graph.silo",
+    "method": "isthmus.methods.catalogue",
+    "Method": "isthmus.methods.method",
+    "Phase": "isthmus.methods.method",
+    "register_part": "isthmus.methods.parts",
+    "Result": "isthmus.train.loop",
+    "Watcher": "isthmus.train.loop",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: a command that computes nothing need not wait for PyTorch."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'isthmus' has no attribute '{name}'")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+__all__ = [
+    "Graph", "IsthmusError", "Method", "Phase", "Predictions", "Result", "Schema", "Silo", "Watcher", "__version__", "fit",
+    "from_pyg", "load", "method", "predict", "register_part", "save", "split",
+]  # fmt: skip

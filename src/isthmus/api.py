@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from isthmus.core.errors import IsthmusError
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.files import write_atomic
 from isthmus.core.random import keys_of
+from isthmus.core.version import VERSION
 from isthmus.data.split import random_split
-from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema
+from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, UNUSED, VALID, Graph, Schema
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
+from isthmus.graph.stack import Stack
 from isthmus.launch.host import open_run
+from isthmus.methods import catalogue
+from isthmus.methods.compose import compose
+from isthmus.methods.method import AXES, Method
+from isthmus.protect.base import Mechanism
 from isthmus.runs.config import resolve
-from isthmus.runs.recipe import merge_into, nest
+from isthmus.runs.recipe import full_key, merge_into, nest
 from isthmus.train.loop import Result, Watcher, train
 from isthmus.wire.local import LocalWire
 
@@ -90,22 +100,95 @@ def split(graph: Graph, how: str | Tensor | Sequence[int], silos: int | None = N
 
 def fit(
     silos: Sequence[Silo],
-    method: str = "fedavg",
+    method: str | Method = "fedavg",
     model: str = "sage",
     seed: int = 0,
     dtype: str = "float32",
     settings: Mapping[str, Any] | None = None,
     watcher: Watcher | None = None,
+    **parts: Any,
 ) -> Result:
     """Train a model over silos in this process.
 
-    ``settings`` are the keys of the command line's ``--set``, as tables or dotted:
-    ``{"train": {"epochs": 50}, "sync.local_epochs": 3}``.
+    ``method`` is a name of the catalogue, or a :class:`Method` of your own. ``parts`` swap parts of a method of one
+    phase: ``exchange``, ``schedule``, ``sync``, ``objective`` (a name, or a part), ``protect`` (a name such as
+    ``"gaussian,int8"``, a mechanism, or a sequence of them) and ``score``. ``settings`` are the keys of the command
+    line's ``--set``, as tables or dotted: ``{"train": {"epochs": 50}, "sync.local_epochs": 3}``.
     """
-    recipe: dict[str, Any] = {"method": method, "seed": seed, "dtype": dtype, "model": {"name": model}}
+    recipe: dict[str, Any] = {"seed": seed, "dtype": dtype, "model": {"name": model}}
     for key, value in (settings or {}).items():
-        merge_into(recipe, nest(key, value))
-    config = resolve(recipe)
+        merge_into(recipe, nest(full_key(key), value))
+    base = catalogue.get(method) if isinstance(method, str) else method
+    config = resolve(recipe, _with_parts(base, parts))
     config = replace(config, data=replace(config.data, silos=len(silos)))
-    parts = [merge(silos)] if config.method.merged else list(silos)
-    return train(open_run(config, LocalWire(len(parts), config.method.chain), parts), watcher)
+    whole = [merge(silos)] if config.method.merged else list(silos)
+    return train(open_run(config, LocalWire(len(whole), config.method.chain), whole), watcher)
+
+
+def _with_parts(method: Method, parts: Mapping[str, Any]) -> Method:
+    """The method with parts swapped: by name, or for parts of the caller's own."""
+    words = {key: value for key, value in parts.items() if isinstance(value, str)}
+    named = {key: value if key == "score" else {"name": value} for key, value in words.items()}
+    method = compose(method, named)
+    for axis, part in parts.items():
+        if axis not in (*AXES, "protect", "score"):
+            raise unknown("part", axis, (*AXES, "protect", "score"))
+        if isinstance(part, str):
+            continue
+        if axis == "protect":
+            method = replace(method, protect=(part,) if isinstance(part, Mechanism) else tuple(part))
+        elif len(method.phases) > 1:
+            raise IsthmusError(
+                f"Method '{method.name}' has several phases; give fit a Method with {axis} in the phase it belongs to."
+            )
+        else:
+            method = method.with_phase(method.phases[0].name, **{axis: part})
+    return method
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of the scored nodes (or edges), silo after silo."""
+
+    labels: tuple[str, ...]  # names of classes, or of tasks
+    silo: list[str]  # [n]
+    ids: list[Any]  # [n] public ids of nodes, or (source, target) of edges
+    probabilities: Tensor  # [n, labels]
+    y: Tensor  # [n] or [n, labels]; -1 unknown
+
+
+def predict(result: Result, split: str = "test") -> Predictions:
+    """Predictions of a trained model for a split of the silos it was trained over, scored as its method scores."""
+    if split not in SPLIT_NAMES[1:]:
+        raise unknown("split", split, SPLIT_NAMES[1:])
+    scorer, wire = result.training.stage.scorer, result.training.wire
+    stack, schema = scorer.layout.stack, scorer.site.schema
+    logits, y, index = scorer.logits(SPLIT_NAMES.index(split))
+    ids = [name for silo in scorer.site.federation.silos for name in _all_ids(silo)[: _rows(stack, silo)]]
+    at = index if schema.target == "node" else stack.ends[1][index]
+    whose = [wire.party(stack.silos[place]) for place in stack.silo_of(at).tolist()]
+    if schema.target == "node":
+        named = [ids[row] for row in index.tolist()]
+    else:
+        named = [(ids[source], ids[target]) for source, target in stack.ends[:, index].T.tolist()]
+    chance = logits.sigmoid() if schema.task == "tasks" else logits.softmax(1)
+    return Predictions(schema.labels, whose, named, chance, y)
+
+
+def _all_ids(silo: Silo) -> list[Any]:
+    """Public ids of owned nodes, then of the halo."""
+    return [*silo.ids.tolist(), *silo.halo_ids.tolist()]
+
+
+def _rows(stack: Stack, silo: Silo) -> int:
+    """How many rows a silo has in a stack: owned ones, and its halo where the view keeps it."""
+    place = stack.silos.index(silo.number)
+    return stack.ptr[place + 1] - stack.ptr[place]
+
+
+def save(result: Result, path: str | Path, silo: int = 0) -> None:
+    """Write a trained model as a safetensors file; where silos have models of their own, that of one silo."""
+    live = result.training.learner.everything()
+    chosen = {name: t[min(silo, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()}
+    about = {"isthmus": VERSION, "labels": json.dumps(result.training.federation.schema.labels)}
+    write_atomic(Path(path), safetensors.torch.save(chosen, about))

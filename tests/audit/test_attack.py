@@ -10,9 +10,9 @@ from isthmus.audit.attributes import RIDGE, Knowledge, Prior, infer, linear_esti
 from isthmus.audit.context import Context, neighbourhoods
 from isthmus.audit.measure import Adversary, Released, near_distance
 from isthmus.core.kinds import Kind
-from isthmus.engine.state import Run
 from isthmus.protect.gaussian import clipped
 from isthmus.protect.releases import COUNTS, LEFT
+from isthmus.train.training import Training
 from tests.helpers.small import run_method, small_graph
 
 SILOS = torch.arange(24) % 3
@@ -109,15 +109,15 @@ def test_each_target_has_the_prior_and_noise_of_its_own_adversary() -> None:
         assert torch.allclose(found[mine], alone, atol=1e-9)
 
 
-def exchanged(model: str, **training: object) -> Run:
+def exchanged(model: str, **training: object) -> Training:
     """A short run whose rows all left in one last evaluation."""
     name, options = MODELS[model]
     graph = small_graph(24, 70)
     method = "sync-sgd+fwd-bwd-le"
-    return run_method(method, graph, SILOS, 3, name, model_options=options, epochs=3, **training).run
+    return run_method(method, graph, SILOS, 3, name, model_options=options, epochs=3, **training).training
 
 
-def left_rows(run: Run, layer: int) -> tuple[Tensor, Tensor]:
+def left_rows(run: Training, layer: int) -> tuple[Tensor, Tensor]:
     """Which nodes of the context have left, and as what."""
     node, first = torch.full((sum(s.n + s.h for s in run.federation.silos),), -1), [0, 0]
     for silo in run.federation.silos:

@@ -84,7 +84,8 @@ def test_shape_of_the_findings(exchanged: Path) -> None:
 
 def test_rows_of_moving_averages_are_inverted_though_parameters_have_moved_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    stale = ("--set", "exchange.score=released")  # else the last release is made with the parameters that are known
+    # Else the last release is made with the parameters that are known.
+    stale = ("--set", "exchange.scored_with=released")
     succeed(*SMALL, "--method", "ce-fedgnn", *stale, "--epochs", 40, "--out", folder)
     found = audited(folder, "--sigma", "0")
     assert found["findings"][0]["misfit"] > 1e-3  # silos had drifted apart when they released

@@ -45,6 +45,19 @@ SETS = [
     ("data.scale=minmax", ["'minmax'", "none, zscore"]),
     ("train.optimiser=adamw", ["'adamw'", "adam, sgd"]),
     ("train.batches=mine", ["'mine'", "joint, local"]),
+    ("score=best", ["score 'best'", "across, global, own, trained"]),
+    ("schedule.score=own", ["schedule.score", "schedule.every"]),  # how parameters are scored is no schedule's
+    ("exchange=optimess", ["exchange 'optimess'", "mean 'optimes'", "swift"]),
+    ("protect=gaussian,noise", ["protect 'noise'", "bfloat16", "gaussian"]),
+    ("phase.later.epochs=2", ["phase of 'fedavg' 'later'", "train"]),
+]
+APART = [  # parts that cannot go together
+    (("--method", "llcg", "--set", "protect.sigma_gradients=1"), ["server corrects", "protect.sigma_gradients"]),
+    (("--set", "schedule.every=2"), ["exchange=nothing", "nothing to schedule"]),
+    (("--method", "fedgcn", "--model", "sage"), ["gcn and not for sage"]),
+    (("--method", "sync-sgd", "--set", "sync.weights=silos"), ["sync.weights=silos", "train.batches=local"]),
+    (("--set", "protect=bfloat16", "--set", "protect.sigma=1"), ["no option protect.sigma", "protect.format"]),
+    (("--method", "pretrained-fedavg"), ["train.epochs is 4", "take 10", "phase.NAME.epochs"]),
 ]
 VALUES = [
     ("train.lr=fast", ["train.lr is 'fast'", "float", "0.01"]),
@@ -87,7 +100,7 @@ VALUES = [
 NUMBERS = [
     (("--silos", 100), ["64 nodes", "100 silos", "1 to 64"]),
     (("--silos", 0), ["--silos is 0", "at least one"]),
-    (("--hosts", 4), ["--hosts 4", "3 silos"]),
+    (("--hosts", 5), ["--hosts 5", "3 silos", "at most 4"]),  # a fourth carries the server alone
     (("--hosts", 2, "--method", "centralised"), ["--hosts 2", "1 silo"]),
     (("--hosts", 0), ["--hosts is 0", "at least 1"]),
     (("--seeds", 0), ["--seeds is 0", "at least 1"]),
@@ -101,7 +114,7 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-def refused(out: Path, *options: str | int, says: list[str]) -> None:
+def refused(out: Path, *options: str | int | Path, says: list[str]) -> None:
     refuse(*SMALL, *options, "--out", out, says=says)
     assert not out.exists()
 
@@ -114,6 +127,13 @@ def test_unknown_names_and_impossible_numbers(options: tuple[str, ...], says: li
 @pytest.mark.parametrize(("pair", "says"), SETS + VALUES, ids=str)
 def test_unknown_keys_and_wrong_values(pair: str, says: list[str], tmp_path: Path) -> None:
     refused(tmp_path / "run", "--set", pair, says=says)
+
+
+@pytest.mark.parametrize(("options", "says"), APART, ids=str)
+def test_parts_that_cannot_go_together_are_refused_before_data_is_read(
+    options: tuple[str, ...], says: list[str], tmp_path: Path
+) -> None:
+    refused(tmp_path / "run", "--data", tmp_path / "nowhere", *options, says=says)
 
 
 def test_tasks_of_patterns_are_words(tmp_path: Path) -> None:

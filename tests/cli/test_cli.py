@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("no_report")  # but for runs of fixtures
 
 TABLES = ("ledger.parquet", "legs.parquet")
 FILES = ("config.toml", "metrics.jsonl", "metrics.json", *TABLES, "model.safetensors", "report.html")
+AXES = {"exchange", "schedule", "sync", "objective", "protect", "score", "paper"}
 COLUMNS = ["epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes"]
 OPTIONS = (
     "data", "method", "model", "silos", "split", "epochs", "steps", "seed", "seeds", "dtype", "device", "hosts", "out",
@@ -95,6 +96,11 @@ VARIETY = [
      "train.fanout=3,2", "--split", "metis"),
     ("--method", "local-mlp", "--set", "train.optimiser=sgd", "--set", "data.scale=zscore"),
     ("--method", "fedavg", "--set", "sync.private=head,layers.1", "--set", "exchange.halo=placeholder"),
+    ("--method", "ce-fedgnn", "--set", "sync.local_steps=1", "--set", "protect=gaussian,bfloat16", "--set",
+     "protect.sigma=0.1", "--set", "score=across"),
+    ("--method", "pretrained-fedavg", "--set", "phase.pretrain.epochs=2", "--set",
+     "phase.federate.exchange=optimes"),
+    ("--method", "llcg", "--set", "sync.every=2", "--set", "sync.seeds=5", "--set", "score=own"),
 ]  # fmt: skip
 
 
@@ -213,7 +219,7 @@ def test_evaluation_every_few_epochs_and_at_the_end(tmp_path: Path) -> None:
 def test_methods_and_data_sets_are_listed() -> None:
     rows = json.loads(succeed("methods", "--json").out)
     assert [row["name"] for row in rows] == names()
-    assert all(row["summary"] and {"exchange", "sync", "protect", "objective", "paper"} <= set(row) for row in rows)
+    assert all(row["summary"] and AXES <= set(row) for row in rows)
     prox = next(row for row in rows if row["name"] == "fedprox")
     assert prox["options"]["objective.mu"] == 0.01 and prox["options"]["sync.local_epochs"] == 1
     rows = json.loads(succeed("datasets", "--json").out)

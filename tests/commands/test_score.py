@@ -12,7 +12,7 @@ from isthmus.commands.score import _scaled
 from isthmus.federation.statistics import scale_features, zscore
 from isthmus.graph.silo import split_graph
 from isthmus.runs.config import resolve
-from isthmus.wire.base import LocalWire
+from isthmus.wire.local import LocalWire
 from tests.helpers.command import metrics, refuse, succeed
 from tests.helpers.small import small_graph
 
@@ -168,7 +168,8 @@ def test_runs_that_cannot_score(mine: Path, tmp_path: Path, monkeypatch: pytest.
 def test_scaled_features_are_scaled_as_in_training(tmp_path: Path) -> None:
     """A part of the data, scored by itself, gets the predictions it would get among the rest: not its own moments."""
     graph = small_graph(40, 0)
-    moments = scale_features(LocalWire(1), split_graph(graph, torch.zeros(40, dtype=torch.int64), 1), "zscore", True)[1]
+    whole = split_graph(graph, torch.zeros(40, dtype=torch.int64), 1)
+    moments = scale_features(LocalWire(1), whole, graph.schema, "zscore", True)[1]
     mean, deviation = moments["x"]
     assert torch.allclose(zscore(graph.x, mean, deviation).mean(0), torch.zeros(5), atol=1e-6)
     part = split_graph(graph, (torch.arange(40) >= 10).long(), 2)[0]

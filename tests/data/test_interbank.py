@@ -13,15 +13,15 @@ from scipy.stats import chi2_contingency, ks_2samp, kstest
 from isthmus.core.errors import IsthmusError
 from isthmus.data import load
 from isthmus.data.aml_file import COLUMNS
-from isthmus.data.interbank import CURRENCIES, Interbank, Traffic, simulate
+from isthmus.data.interbank import CURRENCIES, Interbank, SimulatedTraffic, simulate
 from isthmus.data.laundering import PATTERNS, launder
 from isthmus.data.simulated import simulated
-from isthmus.data.write_aml import ATTEMPTS, TRANSACTIONS, simulate_aml
+from isthmus.data.write_aml import ATTEMPTS, TRANSACTIONS, write_simulated_aml
 from isthmus.graph.graph import TEST, TRAIN, VALID
 from tests.helpers.attempts import Attempt, fits, read_attempts
 from tests.helpers.command import refuse, snapshot, succeed
 
-WISH = Interbank(transactions=60_000, banks=20, illicit_rate=0.05, seed=3)
+SETTINGS = Interbank(transactions=60_000, banks=20, illicit_rate=0.05, seed=3)
 CHANCE = 1e-3  # below this two samples do not come from one distribution
 SHAPES = {pattern.name for pattern in PATTERNS}
 
@@ -31,14 +31,14 @@ def quiet(done: int, total: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def traffic() -> Traffic:
-    return simulate(WISH)
+def traffic() -> SimulatedTraffic:
+    return simulate(SETTINGS)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("interbank")
-    simulate_aml(WISH, place, overwrite=False, tell=quiet)
+    write_simulated_aml(SETTINGS, place, overwrite=False, tell=quiet)
     return place
 
 
@@ -47,13 +47,13 @@ def attempts(folder: Path) -> list[Attempt]:
     return read_attempts(folder / ATTEMPTS)
 
 
-def test_what_is_written_is_what_is_loaded(folder: Path, traffic: Traffic) -> None:
+def test_what_is_written_is_what_is_loaded(folder: Path, traffic: SimulatedTraffic) -> None:
     graph = load(str(folder / TRANSACTIONS))
-    assert graph.m == WISH.transactions
+    assert graph.m == SETTINGS.transactions
     assert graph.edge_y is not None and np.array_equal(graph.edge_y, traffic.attempt >= 0)
     assert graph.edge_time is not None
     assert np.array_equal((graph.edge_time - graph.edge_time.min()) // 60, traffic.minute - traffic.minute.min())
-    banks = {bank: f"{bank + 1:03}" for bank in range(WISH.banks)}
+    banks = {bank: f"{bank + 1:03}" for bank in range(SETTINGS.banks)}
     for end, account in zip(graph.edge_index.numpy(), (traffic.source, traffic.target), strict=True):
         names = [f"{banks[traffic.bank[a]]}:8{a:07X}0" for a in account.tolist()]
         assert graph.ids[end].tolist() == names
@@ -64,7 +64,7 @@ def test_what_is_written_is_what_is_loaded(folder: Path, traffic: Traffic) -> No
 
 
 def test_the_graph_needs_no_file(folder: Path) -> None:
-    from_file, straight = load(str(folder / TRANSACTIONS)), simulated(WISH)
+    from_file, straight = load(str(folder / TRANSACTIONS)), simulated(SETTINGS)
     assert np.array_equal(from_file.ids, straight.ids) and from_file.schema == straight.schema
     assert np.array_equal(from_file.columns["bank"], straight.columns["bank"])
     for name in ("x", "edge_index", "edge_attr", "edge_time", "edge_y", "edge_split"):
@@ -88,28 +88,28 @@ def test_attempts_are_the_laundering_transactions_each_once(folder: Path, attemp
     laundering = Counter(row for row in rows if row.endswith(",1"))
     assert Counter(line for attempt in attempts for line in attempt.lines) == laundering
     assert {attempt.kind for attempt in attempts} == SHAPES
-    assert 0.99 < sum(laundering.values()) / (WISH.illicit_rate * WISH.transactions) <= 1
+    assert 0.99 < sum(laundering.values()) / (SETTINGS.illicit_rate * SETTINGS.transactions) <= 1
 
 
 def test_a_seed_gives_the_same_bytes_and_another_gives_others(tmp_path: Path) -> None:
     for place, seed in (("a", 1), ("b", 1), ("c", 2)):
-        simulate_aml(Interbank(5000, 5, illicit_rate=0.02, seed=seed), tmp_path / place, False, quiet)
+        write_simulated_aml(Interbank(5000, 5, illicit_rate=0.02, seed=seed), tmp_path / place, False, quiet)
     same, again, other = (snapshot(tmp_path / place) for place in "abc")
     assert same == again and set(same) == {TRANSACTIONS, ATTEMPTS}
     assert all(same[name] != other[name] for name in same)
 
 
 def test_rows_do_not_depend_on_how_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wish, told = Interbank(5000, 5, illicit_rate=0.02), []
-    simulate_aml(wish, tmp_path / "a", False, quiet)
+    settings, told = Interbank(5000, 5, illicit_rate=0.02), []
+    write_simulated_aml(settings, tmp_path / "a", False, quiet)
     monkeypatch.setattr("isthmus.data.write_aml.CHUNK", 999)
-    simulate_aml(wish, tmp_path / "b", False, lambda done, total: told.append((done, total)))
+    write_simulated_aml(settings, tmp_path / "b", False, lambda done, total: told.append((done, total)))
     assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
     assert told == [(done, 5000) for done in (999, 1998, 2997, 3996, 4995, 5000)]
 
 
 @pytest.mark.parametrize("name", ["paid", "received", "minute", "dollars"])
-def test_numbers_of_laundering_and_other_transfers_are_alike(traffic: Traffic, name: str) -> None:
+def test_numbers_of_laundering_and_other_transfers_are_alike(traffic: SimulatedTraffic, name: str) -> None:
     rate = np.array([rate for rate, _ in CURRENCIES.values()])
     dollars = traffic.paid / rate[traffic.paid_in]
     values = {"paid": traffic.paid, "received": traffic.received, "minute": traffic.minute % 1440, "dollars": dollars}
@@ -138,7 +138,7 @@ HANDED_ON = ("CYCLE", "RANDOM", "SCATTER-GATHER", "STACK")
 
 
 @pytest.mark.parametrize("kind", HANDED_ON)
-def test_money_is_handed_on(traffic: Traffic, kind: str) -> None:
+def test_money_is_handed_on(traffic: SimulatedTraffic, kind: str) -> None:
     rate = np.array([rate for rate, _ in CURRENCIES.values()])
     of_kind = np.isin(traffic.attempt, np.flatnonzero([PATTERNS[k].name == kind for k in traffic.attempts.kind]))
     worth = np.log(traffic.paid / rate[traffic.paid_in])
@@ -148,7 +148,7 @@ def test_money_is_handed_on(traffic: Traffic, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["paid_in", "received_in", "format"])
-def test_words_of_laundering_and_other_transfers_are_alike(traffic: Traffic, name: str) -> None:
+def test_words_of_laundering_and_other_transfers_are_alike(traffic: SimulatedTraffic, name: str) -> None:
     illicit, word = traffic.attempt >= 0, getattr(traffic, name)
     counts = np.stack([np.bincount(word[rows], minlength=int(word.max()) + 1) for rows in (illicit, ~illicit)])
     assert chi2_contingency(counts).pvalue > CHANCE
@@ -156,28 +156,28 @@ def test_words_of_laundering_and_other_transfers_are_alike(traffic: Traffic, nam
     assert chi2_contingency(counts).pvalue < CHANCE
 
 
-def test_accounts_of_laundering_are_as_busy_as_others(traffic: Traffic) -> None:
+def test_accounts_of_laundering_are_as_busy_as_others(traffic: SimulatedTraffic) -> None:
     ordinary = traffic.attempt < 0
-    sent = np.bincount(traffic.source[ordinary], minlength=WISH.population)
+    sent = np.bincount(traffic.source[ordinary], minlength=SETTINGS.population)
     by_account = np.log1p(sent[traffic.source])
     # Drawn by the same weights: the mean over laundering rows is that over ordinary rows, and not that over accounts.
     assert abs(by_account[~ordinary].mean() - by_account[ordinary].mean()) < 0.25
     assert abs(by_account[~ordinary].mean() - np.log1p(sent).mean()) > 0.5
 
 
-def test_laundering_crosses_banks_as_often_as_the_rest(traffic: Traffic) -> None:
+def test_laundering_crosses_banks_as_often_as_the_rest(traffic: SimulatedTraffic) -> None:
     across = traffic.bank[traffic.source] != traffic.bank[traffic.target]
     shares = across[traffic.attempt >= 0].mean(), across[traffic.attempt < 0].mean()
     assert min(shares) > 0.8 and abs(shares[0] - shares[1]) < 0.03
 
 
-def test_every_day_has_its_share(traffic: Traffic) -> None:
+def test_every_day_has_its_share(traffic: SimulatedTraffic) -> None:
     for rows in (traffic.attempt >= 0, traffic.attempt < 0):
-        days = np.bincount(traffic.minute[rows] // 1440, minlength=WISH.days) * WISH.days / rows.sum()
-        assert len(days) == WISH.days and days.min() > 0.7 and days.max() < 1.3
+        days = np.bincount(traffic.minute[rows] // 1440, minlength=SETTINGS.days) * SETTINGS.days / rows.sum()
+        assert len(days) == SETTINGS.days and days.min() > 0.7 and days.max() < 1.3
 
 
-def test_days_have_their_hours(traffic: Traffic) -> None:
+def test_days_have_their_hours(traffic: SimulatedTraffic) -> None:
     hour = np.bincount(traffic.minute % 1440 // 60, minlength=24) / len(traffic.minute)
     assert hour.min() > 0.01 and hour[[11, 12, 13, 14, 15, 16]].sum() > 3 * hour[[0, 1, 2, 3, 22, 23]].sum()
 
@@ -198,29 +198,29 @@ def test_attempts_have_the_shape_they_claim(attempts: list[Attempt], kind: str) 
     assert not fits(Attempt(kind, large.title, broken))
 
 
-def test_attempts_are_over_in_their_window(traffic: Traffic) -> None:
+def test_attempts_are_over_in_their_window(traffic: SimulatedTraffic) -> None:
     made = traffic.attempts
-    assert made.time.min() >= 0 and made.time.max() < WISH.days
+    assert made.time.min() >= 0 and made.time.max() < SETTINGS.days
     for number, pattern in enumerate(PATTERNS):
         spans = [np.ptp(made.time[made.attempt == a]) for a in np.flatnonzero(made.kind == number)]
         assert 0.5 * pattern.window < max(spans) <= pattern.window, pattern.name
 
 
-def test_banks_have_sizes_by_zipf(traffic: Traffic) -> None:
-    size = np.bincount(traffic.bank, minlength=WISH.banks)
-    assert size.sum() == WISH.population == len(traffic.bank)
-    assert np.allclose(size * np.arange(1, WISH.banks + 1) / size[0], 1, atol=0.1)
+def test_banks_have_sizes_by_zipf(traffic: SimulatedTraffic) -> None:
+    size = np.bincount(traffic.bank, minlength=SETTINGS.banks)
+    assert size.sum() == SETTINGS.population == len(traffic.bank)
+    assert np.allclose(size * np.arange(1, SETTINGS.banks + 1) / size[0], 1, atol=0.1)
     assert np.bincount(simulate(Interbank(500, 300, illicit_rate=0)).bank).tolist().count(0) == 0
 
 
-def test_ordinary_transfers_recur_and_few_accounts_make_most(traffic: Traffic) -> None:
+def test_ordinary_transfers_recur_and_few_accounts_make_most(traffic: SimulatedTraffic) -> None:
     ordinary = traffic.attempt < 0
     source, target = traffic.source[ordinary], traffic.target[ordinary]
     assert (source != target).all()
-    _, pair, times = np.unique(source * WISH.population + target, return_inverse=True, return_counts=True)
+    _, pair, times = np.unique(source * SETTINGS.population + target, return_inverse=True, return_counts=True)
     assert (times[pair] > 1).mean() > 0.5
-    sent = np.sort(np.bincount(source, minlength=WISH.population))[::-1]
-    assert sent[: WISH.population // 100].sum() > 0.1 * sent.sum()
+    sent = np.sort(np.bincount(source, minlength=SETTINGS.population))[::-1]
+    assert sent[: SETTINGS.population // 100].sum() > 0.1 * sent.sum()
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def sizes(found: list[Attempt], kind: str) -> list[int]:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
-def test_sizes_are_like_the_public_ones(public: list[Attempt], pattern: object, traffic: Traffic) -> None:
+def test_sizes_are_like_the_public_ones(public: list[Attempt], pattern: object, traffic: SimulatedTraffic) -> None:
     name = pattern.name  # type: ignore[attr-defined]
     real = np.array(sizes(public, name))
     made = traffic.attempts

@@ -12,7 +12,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.federation.federation import open_federation
 from isthmus.federation.handshake import agree_schema, compare_edges, plan_halo
 from isthmus.graph.silo import Silo, merge, parallel_rank, split_graph
-from isthmus.wire.base import LocalWire
+from isthmus.wire.local import LocalWire
 from tests.helpers.small import small_graph, without_edges
 
 
@@ -128,7 +128,8 @@ def test_class_names_become_the_union_and_labels_follow() -> None:
     silos = three_silos()
     silos[0] = replace(silos[0], schema=replace(silos[0].schema, labels=("a", "c")), y=silos[0].y.clamp(max=1))
     silos[1] = replace(silos[1], schema=replace(silos[1].schema, labels=()), y=torch.full_like(silos[1].y, -1))
-    agreed = agree_schema(LocalWire(3), silos)
+    agreed, schema = agree_schema(LocalWire(3), silos)
+    assert schema.labels == ("a", "b", "c")
     assert all(silo.schema.labels == ("a", "b", "c") for silo in agreed)
     assert torch.equal(agreed[0].y, silos[0].y * 2)
     assert torch.equal(agreed[2].y, silos[2].y)

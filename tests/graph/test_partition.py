@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.core.errors import IsthmusError
-from isthmus.graph.communities import louvain, pack, simple_adjacency
+from isthmus.graph.communities import louvain, pack_into_silos, simple_adjacency
 from isthmus.graph.graph import TRAIN, Graph, Schema
 from isthmus.graph.partition import PARTITIONERS, check_owner, partition
 from isthmus.graph.stats import simple_pairs, split_statistics
@@ -123,13 +123,13 @@ def test_metis_fills_every_silo_even_with_hardly_a_node_for_each():
 
 
 def test_the_largest_community_is_packed_first():
-    assert pack(np.array([0, 1, 2, 3, 3, 3]), 2).tolist() == [1, 1, 1, 0, 0, 0]
+    assert pack_into_silos(np.array([0, 1, 2, 3, 3, 3]), 2).tolist() == [1, 1, 1, 0, 0, 0]
 
 
 @given(st.lists(st.integers(1, 20), min_size=3, max_size=30))
 def test_greedy_packing_differs_by_one_community_at_most(sizes: list[int]):
     community = np.repeat(np.arange(len(sizes)), sizes)
-    owner = pack(community, 3)
+    owner = pack_into_silos(community, 3)
     assert all(len(set(owner[community == c])) == 1 for c in range(len(sizes)))
     size = np.bincount(owner, minlength=3)
     assert size.max() - size.min() <= max(sizes)

@@ -14,6 +14,7 @@ from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
 from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
+from isthmus.methods.method import Method
 from isthmus.nn.model import MODELS
 from isthmus.protect.secrets import Noise, secrets_from_seed
 from isthmus.train.loop import Result, train
@@ -61,12 +62,22 @@ def without_edges(silo: Silo, keep: Tensor) -> Silo:
     return replace(silo, edge_index=silo.edge_index[:, keep], **fields)
 
 
+def open_method(name: str, graph: Graph, owner: Tensor, silos: int, *given: Any, **options: Any) -> Training:
+    """Split the graph and open a run; ``given`` and ``options`` are those of ``open_parts``."""
+    return open_parts(name, split_graph(graph, owner, silos), *given, **options)
+
+
 def run_method(name: str, graph: Graph, owner: Tensor, silos: int, *given: Any, **options: Any) -> Result:
     """Split the graph and train; ``given`` and ``options`` are those of ``run_parts``."""
     return run_parts(name, split_graph(graph, owner, silos), *given, **options)
 
 
-def run_parts(
+def run_parts(name: str, parts: list[Silo], *given: Any, **options: Any) -> Result:
+    """Train for a few steps; ``given`` and ``options`` are those of ``open_parts``."""
+    return train(open_parts(name, parts, *given, **options))
+
+
+def open_parts(
     name: str,
     parts: list[Silo],
     model: str = "sage",
@@ -77,16 +88,32 @@ def run_parts(
     model_options: dict[str, object] | None = None,
     device: str = "cpu",
     **training: object,
-) -> Result:
-    """Train for a few steps, dropout on, with every silo of the wire's host."""
-    method = compose(catalogue.get(name), options or {})
+) -> Training:
+    """A run of a few steps, dropout on, with every silo of the wire's host."""
+    return open_of(
+        compose(catalogue.get(name), options or {}), parts, model, dtype, seed, wire, model_options, device, **training
+    )
+
+
+def open_of(
+    method: Method,
+    parts: list[Silo],
+    model: str = "sage",
+    dtype: torch.dtype = torch.float64,
+    seed: int = 3,
+    wire: Wire | None = None,
+    model_options: dict[str, object] | None = None,
+    device: str = "cpu",
+    **training: object,
+) -> Training:
+    """A run of a method that is in no catalogue."""
     parts = [merge(parts)] if method.merged else parts
     wire = wire or LocalWire(len(parts))
     wire.protect, wire.noise = method.chain, Noise(secrets_from_seed(seed, wire.mine))
     federation = open_federation(wire, [parts[i] for i in wire.mine], seed)
     config = replace(MODELS[model], hidden=8, dropout=0.4, **{"layers": 2, **(model_options or {})})  # type: ignore[arg-type]
     settings = TrainConfig(**{"epochs": 3, "lr": 0.05, **training})  # type: ignore[arg-type]
-    return train(Training(federation, method, config, settings, seed, device, dtype))
+    return Training(federation, method, config, settings, seed, device, dtype)
 
 
 def losses(result: Result) -> list[float]:

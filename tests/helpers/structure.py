@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.data.interbank import CURRENCIES, Traffic
+from isthmus.data.interbank import CURRENCIES, SimulatedTraffic
 
 WINDOW = 4 * 1440  # minutes; most attempts last four days at most
 ALIKE = 0.15  # difference of the logarithms of dollars
@@ -23,7 +23,7 @@ class Transfers:
     worth: np.ndarray  # logarithm of dollars
 
     @staticmethod
-    def of(traffic: Traffic) -> Transfers:
+    def of(traffic: SimulatedTraffic) -> Transfers:
         rate = np.array([rate for rate, _ in CURRENCIES.values()])
         worth = np.log(traffic.paid / rate[traffic.paid_in])
         return Transfers(traffic.source, traffic.target, traffic.minute.astype(np.int64), worth)

@@ -18,6 +18,7 @@ from isthmus.nn import PNA, SUM, Directed, EdgeEncoder, Message
 from isthmus.nn.block import Block
 from isthmus.nn.maps import Lookup
 from isthmus.nn.monoid import Moments
+from isthmus.runs.config import SystemConfig
 from isthmus.testing import random_block
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
@@ -68,7 +69,7 @@ def aggregate(block: Block, kind: str, width: int, groups: int, dtype: torch.dty
 def test_compiled_equals_plain(kind: str, width: int, groups: int, dtype: torch.dtype, device: str) -> None:
     block = random_block(40, 130, 2, alone=6)
     if kernels.compiled(torch.device(device), dtype) is None:
-        pytest.skip(kernels.describe(torch.device(device)))
+        pytest.skip(kernels.describe_kernels(torch.device(device)))
     found = aggregate(block, kind, width, groups, dtype, device)
     kernels.choose("plain")
     expected = aggregate(block, kind, width, groups, dtype, device)
@@ -148,15 +149,17 @@ def test_directed_layers_learn_the_same_with_and_without() -> None:
 def test_plain_torch_can_be_chosen() -> None:
     kernels.choose("plain")
     assert kernels.compiled(torch.device("cpu"), torch.float32) is None
-    assert kernels.describe(torch.device("cpu")) == "plain torch, as chosen"
+    assert kernels.describe_kernels(torch.device("cpu")) == "plain torch, as chosen"
 
 
 def test_an_unknown_choice_lists_the_choices() -> None:
-    with pytest.raises(IsthmusError, match="auto, plain"):
+    with pytest.raises(ValueError, match="auto, plain"):
         kernels.choose("fast")
+    with pytest.raises(IsthmusError, match="auto, plain"):
+        SystemConfig(kernels="fast").check()
 
 
-SAY = "import torch; from isthmus import kernels; print(kernels.describe(torch.device('cpu')))"
+SAY = "import torch; from isthmus import kernels; print(kernels.describe_kernels(torch.device('cpu')))"
 
 
 def describe_in_child(**environment: str) -> str:

@@ -4,6 +4,7 @@ import gc
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -11,15 +12,18 @@ from isthmus.data.members import member_names
 from isthmus.data.parts import read_part
 from isthmus.data.write_parts import write_parts
 from isthmus.engine.settings import TrainConfig
-from isthmus.engine.state import Run
 from isthmus.federation.federation import open_federation
 from isthmus.graph.silo import split_graph
-from isthmus.methods import catalogue as methods
+from isthmus.methods import catalogue
 from isthmus.methods.catalogue import names
 from isthmus.nn.model import MODELS
 from isthmus.train.loop import train
-from isthmus.wire.base import Wire
-from isthmus.wire.distributed import DistributedWire, pack, unpack
+from isthmus.train.training import Training
+from isthmus.wire.distributed import DistributedWire
+from isthmus.wire.packing import pack, unpack
+from isthmus.wire.wire import Wire
+from tests.helpers.command import SMALL, metrics, succeed
+from tests.helpers.command import losses as run_losses
 from tests.helpers.hosts import on_hosts, on_wire
 from tests.helpers.small import losses, numbers, run_method, small_graph
 
@@ -28,7 +32,8 @@ FIVE[FIVE == 3] = 0  # silo 3 owns nothing: a host with an empty silo takes part
 NOISE = {f"{what}{kind}": 0.5 for what in ("clip", "sigma") for kind in ("", "_adjoints", "_parameters", "_gradients")}
 SOME: dict[str, dict[str, object]] = {"schedule": {"every": 2, "silos": 3}}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
-    *((method, "sage", {}) for method in names() if method not in ("centralised", "fedgcn")),
+    *((method, "sage", {}) for method in names() if method not in ("centralised", "fedgcn", "pretrained-fedavg")),
+    ("pretrained-fedavg", "sage", {"options": {"phase": {"pretrain": {"epochs": 1}}}}),
     *(("fedgcn", "gcn", training) for training in ({}, {"batch": 4, "fanout": (2,)})),
     *((method, "sage", {"batch": 4, "fanout": (2,)}) for method in ("fedavg", "sync-sgd")),
     ("sync-sgd", "multi-pna", {"batch": 3, "fanout": (2,), "epochs": 2}),
@@ -60,7 +65,7 @@ def own_part_only(host: int, parts: str) -> tuple[int, int]:
     wire = DistributedWire(3, timeout=60)
     silo = read_part(Path(parts), member_names(Path(parts)), host)
     federation = open_federation(wire, [silo])
-    run = Run(federation, methods.get("fedavg"), MODELS["sage"], TrainConfig(epochs=1))
+    run = Training(federation, catalogue.get("fedavg"), MODELS["sage"], TrainConfig(epochs=1))
     train(run)
     gc.collect()
     largest = max(
@@ -80,7 +85,7 @@ def test_a_host_of_one_silo_holds_nothing_of_the_size_of_the_whole_graph(tmp_pat
 
 
 @pytest.mark.hosts
-@pytest.mark.parametrize("hosts", [2, 3, 5])
+@pytest.mark.parametrize("hosts", [2, 3, 5, 6])  # of six, the first carries the server alone
 def test_losses_scores_and_bytes_do_not_depend_on_the_number_of_hosts(hosts: int) -> None:
     expected = run_cases()
     for outcome in zip(*on_hosts(hosts, on_wire, 5, run_cases), expected, CASES, strict=True):
@@ -90,6 +95,27 @@ def test_losses_scores_and_bytes_do_not_depend_on_the_number_of_hosts(hosts: int
             assert hosted_score == pytest.approx(score, rel=1e-11, nan_ok=True)
         total = {kind: sum(bytes_.get(kind, 0) for _, _, bytes_ in each) for kind in by_kind}
         assert total == by_kind, case
+
+
+@pytest.mark.hosts
+@pytest.mark.usefixtures("no_report")
+@pytest.mark.parametrize("method", ["fedavg", "llcg"])
+def test_the_server_may_live_on_a_host_of_its_own(method: str, tmp_path: Path) -> None:
+    """It needs no data, its silos are nobody's neighbours, and ledgers that hosts send it are in the ledger."""
+    for name, hosts in (("one", 1), ("four", 4)):
+        succeed(*SMALL, "--method", method, "--dtype", "float64", "--hosts", hosts, "--out", tmp_path / name)
+    one, four = metrics(tmp_path / "one"), metrics(tmp_path / "four")
+    assert one["server"] == {"host": 0, "beside": ["silo-0", "silo-1", "silo-2"]}
+    assert four["server"] == {"host": 0, "beside": []}
+    assert run_losses(tmp_path / "four") == pytest.approx(run_losses(tmp_path / "one"), rel=1e-11)
+    assert four["test"]["accuracy"] == one["test"]["accuracy"] and four["silo_nodes"] == one["silo_nodes"]
+    sent = four["bytes"].pop("ledger")
+    assert {**one["bytes"], "total": one["bytes"]["total"] + sent} == four["bytes"]
+    lines = [line for line in pq.read_table(tmp_path / "four" / "ledger.parquet").to_pylist()]
+    assert sum(line["bytes"] for line in lines) == four["bytes"]["total"]
+    letters = [line for line in lines if line["kind"] == "ledger"]
+    assert {(line["sender"], line["receiver"]) for line in letters} == {(f"silo-{i}", "server") for i in range(3)}
+    assert sum(line["bytes"] for line in letters) == sent > 0
 
 
 def test_parcels_survive_packing() -> None:

@@ -1,7 +1,7 @@
 """CE-FedGNN: moving averages that cross once a round, and what they become where a switch is turned."""
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,23 +9,24 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.engine.forward import forward
+from isthmus.engine.forward import Beyond, forward
 from isthmus.engine.settings import TrainConfig
-from isthmus.engine.state import Run
+from isthmus.engine.site import Site
 from isthmus.federation.federation import open_federation
-from isthmus.graph.graph import TEST, Graph
+from isthmus.graph.graph import TEST, TRAIN, Graph
 from isthmus.graph.silo import split_graph
-from isthmus.methods import catalogue as methods
-from isthmus.methods.catalogue import Method
-from isthmus.methods.exchange.base import Beyond, Nothing
-from isthmus.methods.exchange.ce_fedgnn import MovingAverage
-from isthmus.methods.exchange.fwd_bwd_le import LayerWise
+from isthmus.methods import catalogue
+from isthmus.methods.compose import compose
+from isthmus.methods.exchange.base import Nothing
+from isthmus.methods.exchange.ce_fedgnn import LiveMovingAverage, MovingAverage
+from isthmus.methods.exchange.fwd_bwd_le import LayerWise, LiveLayerWise
+from isthmus.methods.method import Method, one_phase
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn.model import MODELS
-from isthmus.train.evaluate import predict
 from isthmus.train.loop import Result, step, train
-from isthmus.wire.base import LocalWire
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
 from tests.helpers.small import assert_same, losses, run_method, small_graph
 
 THREE = torch.arange(30) % 3
@@ -41,66 +42,87 @@ def open_run(
     edges: bool = False,
     graph: Graph | None = None,
     **training: Any,
-) -> Run:
+) -> Training:
     graph = graph or small_graph(30, 140, edge_task=edges)
-    federation = open_federation(LocalWire(3, method.protect), split_graph(graph, THREE, 3), 3)
+    federation = open_federation(LocalWire(3, method.chain), split_graph(graph, THREE, 3), 3)
     config = replace(MODELS[model], hidden=8, dropout=dropout, layers=layers)
     settings = TrainConfig(**{"epochs": 5, "lr": 0.05, **training})
-    return Run(federation, method, config, settings, 3, dtype=torch.float64)
+    return Training(federation, method, config, settings, 3, dtype=torch.float64)
 
 
 def ce(exchange: dict[str, Any] | None = None, **sync: Any) -> Method:
     parts = {"exchange": exchange or {}, "sync": {"local_steps": 1, **sync}}
-    return methods.adjust(methods.get("ce-fedgnn"), parts)
+    return compose(catalogue.get("ce-fedgnn"), parts)
 
 
-@dataclass
+def one_step(run: Training) -> None:
+    step(run.stage, run.progress, next(iter(run.stage.epoch_seeds(run.progress))))
+
+
+@dataclass(frozen=True)
 class OneStepOld(LayerWise):
     """Fwd-LE whose halo rows are those of the step before: zeros at the first."""
-
-    before: dict[int, Tensor] = field(default_factory=dict, init=False)
 
     def with_batches(self, batches: str) -> "OneStepOld":
         return self
 
-    def beyond(self, layer: int, h: Any, batch: Any, run: Run, this: Any) -> Beyond:
-        fresh = super().beyond(layer, h.detach(), batch, run, this).rows
-        route = self._route(layer, batch.layout, run)
+    def open(self, site: Site) -> "LiveOneStepOld":
+        return LiveOneStepOld(self, site)
+
+
+class LiveOneStepOld(LiveLayerWise):
+    def __init__(self, spec: OneStepOld, site: Site) -> None:
+        super().__init__(spec, site)
+        self.before: dict[int, Tensor] = {}
+
+    def beyond(self, layer: int, h: Any, batch: Any, this: Any) -> Beyond:
+        fresh = super().beyond(layer, h.detach(), batch, this).rows
+        route = self._route(layer, batch.layout)
         rows = torch.zeros_like(fresh)
         rows[route.fill.at] = self.before.get(layer, fresh.new_zeros(len(route.fill.at), fresh.shape[1]))
         self.before[layer] = fresh[route.fill.at].clone()
         return Beyond(rows.index_copy(0, route.keep, h))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Recorded(MovingAverage):
     """Remembers what the first layer computed."""
 
-    fresh: list[Tensor] = field(default_factory=list, init=False)
+    def open(self, site: Site) -> "LiveRecorded":
+        return LiveRecorded(self, site)
+
+
+class LiveRecorded(LiveMovingAverage):
+    def __init__(self, spec: Recorded, site: Site) -> None:
+        super().__init__(spec, site)
+        self.computed: list[Tensor] = []
 
     def settle(self, layer: int, pre: Tensor, *rest: Any) -> Tensor:
-        self.fresh += [pre.detach()] if layer == 0 else []
+        self.computed += [pre.detach()] if layer == 0 else []
         return super().settle(layer, pre, *rest)
 
 
 @pytest.mark.parametrize("edges", [False, True], ids=["nodes", "edges"])
 @pytest.mark.parametrize("model", ["gcn", "sage", "pna"])
 def test_without_averages_it_is_forward_exchange_with_rows_of_the_step_before(model: str, edges: bool) -> None:
-    old = Method("old", "", exchange=OneStepOld(adjoint=False), sync=FedAvg(local_steps=1, weights="silos"))
+    old = Method(
+        "old",
+        "",
+        phases=one_phase(exchange=OneStepOld(adjoint=False), sync=FedAvg(local_steps=1, weights="silos")),
+    )
     # Degrees of far ends are agreed in both; everything else is each silo's own.
     mine = ce({"gamma": 1.0, "cross": "target"}, beta=1.0)
     runs = [open_run(each, model, edges=edges, **SGD) for each in (mine, old)]
     if model == "gcn":
         for degree in ("in_degree", "out_degree"):
-            getattr(runs[1].stack, degree).copy_(getattr(runs[0].stack, degree))
+            getattr(runs[1].stage.layout.stack, degree).copy_(getattr(runs[0].stage.layout.stack, degree))
     for _ in range(5):
         seen = []
         for run in runs:
-            seeds = next(iter(run.epoch_seeds()))
-            step(run, seeds)
-            run.exchange.round_end(run)
-            run.sync.round_end(run)
-            seen.append(run.last_loss)
+            one_step(run)
+            run.stage.exchange.round_end()
+            run.stage.syncs["classifier"].round_end()
+            seen.append(run.progress.last_loss)
         assert seen[0] == pytest.approx(seen[1], rel=1e-10)
 
 
@@ -118,8 +140,8 @@ def test_gamma_and_beta_of_one_are_fedgnn_st(training: dict) -> None:
 @pytest.mark.parametrize("training", [{}, SAMPLED], ids=["full", "sampled"])
 def test_without_exchange_and_averages_it_is_fedavg_with_rounds_of_k_steps(training: dict) -> None:
     made = [
-        Method("mine", "", exchange=Nothing(), sync=GradientAverage(local_steps=2, beta=1.0)),
-        Method("theirs", "", exchange=Nothing(), sync=FedAvg(local_steps=2, weights="silos")),
+        Method("mine", "", phases=one_phase(exchange=Nothing(), sync=GradientAverage(local_steps=2, beta=1.0))),
+        Method("theirs", "", phases=one_phase(exchange=Nothing(), sync=FedAvg(local_steps=2, weights="silos"))),
     ]
     results = [train(open_run(each, "sage", dropout=0.3, **SGD, **training)) for each in made]
     assert_same(*results, sets=(0, 1, 2))
@@ -138,15 +160,15 @@ def test_without_cross_edges_it_is_gradient_descent() -> None:
 
 def test_averages_follow_their_rule() -> None:
     """Z <- (1 - gamma) Z + gamma fresh, from the first fresh value on; beside what the first layer computed."""
-    exchange = Recorded(gamma=0.25)
-    run = open_run(replace(ce(), exchange=exchange), dropout=0.4)
+    run = open_run(ce().with_phase("train", exchange=Recorded(gamma=0.25)), dropout=0.4)
+    exchange = run.stage.exchange
     averages = []
     for _ in range(3):
-        step(run, next(iter(run.epoch_seeds())))
+        one_step(run)
         averages.append(exchange.state["average-1"].clone())
-    expected = exchange.fresh[0]
+    expected = exchange.computed[0]
     assert torch.equal(averages[0], expected)
-    for pre, found in zip(exchange.fresh[1:], averages[1:], strict=True):
+    for pre, found in zip(exchange.computed[1:], averages[1:], strict=True):
         expected = 0.75 * expected + 0.25 * pre
         assert torch.allclose(found, expected, rtol=1e-12)
 
@@ -154,8 +176,9 @@ def test_averages_follow_their_rule() -> None:
 def test_an_average_may_start_from_zero() -> None:
     fresh, zero = (open_run(ce({"gamma": 0.25, "first": first})) for first in ("fresh", "zero"))
     for run in (fresh, zero):
-        step(run, next(iter(run.epoch_seeds())))
-    assert torch.allclose(zero.exchange.state["average-1"], 0.25 * fresh.exchange.state["average-1"], rtol=1e-12)
+        one_step(run)
+    from_zero, from_fresh = (run.stage.exchange.state["average-1"] for run in (zero, fresh))
+    assert torch.allclose(from_zero, 0.25 * from_fresh, rtol=1e-12)
 
 
 def test_the_gradient_passes_an_average_straight_or_shrunk() -> None:
@@ -164,11 +187,11 @@ def test_the_gradient_passes_an_average_straight_or_shrunk() -> None:
     for backward in ("straight", "plain"):
         run = open_run(ce({"gamma": 0.25, "backward": backward}, beta=1.0), layers=1, **SGD)
         for _ in range(2):  # the first value of an average is fresh: gamma counts from the second on
-            step(run, next(iter(run.epoch_seeds())))
-            for p in run.model.parameters():
+            one_step(run)
+            for p in run.learner.net.parameters():
                 p.data.copy_(torch.full_like(p, 0.1) + 0.01 * torch.arange(p.numel()).view_as(p))
-        step(run, next(iter(run.epoch_seeds())))
-        found[backward] = {name: p.grad.clone() for name, p in run.model.named_parameters()}
+        one_step(run)
+        found[backward] = {name: p.grad.clone() for name, p in run.learner.net.named_parameters()}
     for name, straight in found["straight"].items():
         factor = 1.0 if name.startswith("head") else 0.25
         assert torch.allclose(found["plain"][name], factor * straight, rtol=1e-9, atol=1e-15), name
@@ -176,15 +199,15 @@ def test_the_gradient_passes_an_average_straight_or_shrunk() -> None:
 
 def test_only_rows_that_changed_cross_and_the_others_stand() -> None:
     run = open_run(ce(local_steps=2), "sage", batch=1, fanout=(1,))
-    exchange, wire = run.exchange, run.wire
-    seeds = iter(run.epoch_seeds())
+    exchange, wire = run.stage.exchange, run.wire
+    seeds = iter(run.stage.epoch_seeds(run.progress))
     for _ in range(2):
-        step(run, next(seeds))
+        step(run.stage, run.progress, next(seeds))
         changed = [exchange.state[f"changed-{layer}"].clone() for layer in range(2)]
         before = [exchange.state[f"halo-{layer}"].clone() for layer in range(2)]
         sent = wire.ledger.by_kind().get("embeddings", 0)
-        exchange.round_end(run)
-        served = exchange.place[run.boundary.served]
+        exchange.round_end()
+        served = exchange.place[run.stage.site.boundary.served]
         crossed = [int(mark[served].sum()) for mark in changed]
         assert 0 < sum(crossed) < 2 * len(served)
         assert wire.ledger.by_kind()["embeddings"] - sent == sum(crossed) * 8 * 8
@@ -196,23 +219,24 @@ def test_only_rows_that_changed_cross_and_the_others_stand() -> None:
 
 def test_what_arrives_is_the_owners_activation() -> None:
     run = open_run(ce(), dropout=0.4)
-    step(run, next(iter(run.epoch_seeds())))
-    run.exchange.round_end(run)
-    exchange = run.exchange
-    by_key = {int(k): row for k, row in zip(run.stack.keys[run.stack.owned], exchange.state["average-1"], strict=True)}
-    for row, found in zip(run.boundary.halo, exchange.state["halo-1"], strict=True):
-        assert torch.equal(found, by_key[int(run.stack.keys[row])].relu())
+    one_step(run)
+    exchange, stack = run.stage.exchange, run.stage.layout.stack
+    exchange.round_end()
+    by_key = {int(k): row for k, row in zip(stack.keys[stack.owned], exchange.state["average-1"], strict=True)}
+    for row, found in zip(run.stage.layout.boundary.halo, exchange.state["halo-1"], strict=True):
+        assert torch.equal(found, by_key[int(stack.keys[row])].relu())
 
 
 def test_after_a_round_gradients_and_parameters_are_means_over_silos() -> None:
     run = open_run(ce(private=("head",)), "sage")
-    step(run, next(iter(run.epoch_seeds())))
-    names = list(run.sets.parameters)
-    before, gradient = run.sets.flat(names), run.sync.state["G"].clone()
+    one_step(run)
+    sets, sync = run.learner.classifier.sets, run.stage.syncs["classifier"]
+    names = list(sets.parameters)
+    before, gradient = sets.flat(names), sync.state["G"].clone()
     assert not torch.allclose(gradient[0], gradient[1])
-    run.sync.round_end(run)
-    home = run.sets.columns([name for name in names if name.startswith("head")])
-    for old, new in ((before, run.sets.flat(names)), (gradient, run.sync.state["G"])):
+    sync.round_end()
+    home = sets.columns([name for name in names if name.startswith("head")])
+    for old, new in ((before, sets.flat(names)), (gradient, sync.state["G"])):
         assert torch.allclose(new[:, ~home], old[:, ~home].mean(0).expand(3, -1), rtol=1e-12)
         assert torch.equal(new[:, home], old[:, home])
 
@@ -220,21 +244,21 @@ def test_after_a_round_gradients_and_parameters_are_means_over_silos() -> None:
 @pytest.mark.parametrize("training", [{}, {"batch": 7, "fanout": (3,)}], ids=["full", "sampled"])
 def test_both_silos_of_a_cross_edge_learn_from_it_by_half(training: dict) -> None:
     both, once = (open_run(ce({"cross": cross}), "sage", edges=True, **training) for cross in ("both", "target"))
-    stack, pool = both.stack, both.train_pool
+    stack, pool, whole = both.stage.layout.stack, both.stage.layout.pools[TRAIN], once.stage.layout.pools[TRAIN]
     inner = stack.owned[stack.ends].all(0)[pool.index]
-    assert pool.share is not None and once.train_pool.share is None
+    assert pool.share is not None and whole.share is None
     assert torch.equal(pool.share == 1.0, inner) and torch.equal(pool.share == 0.5, ~inner)
-    assert float(pool.share.sum()) == len(once.train_pool.index)  # every edge counts once in all
+    assert float(pool.share.sum()) == len(whole.index)  # every edge counts once in all
     assert sorted(pool.keys[~inner].tolist()) == sorted(2 * pool.keys[~inner].unique().tolist())
-    seeds = next(iter(both.epoch_seeds()))
-    batch = both.make_batch(seeds, 0)
-    logits = forward(both, batch, training=False)
-    each = both.objective.seed_losses(logits, batch.y, both.weights_of(batch), both.minority).detach()
-    step(both, seeds)
+    seeds = next(iter(both.stage.epoch_seeds(both.progress)))
+    [work] = both.stage.works(seeds, 0)
+    logits = forward(both.learner.net, work.exchange, work.batch, both.stage.site.passing(training=False))
+    each = both.stage.objective.seed_losses(logits, work.batch).detach()
+    step(both.stage, both.progress, seeds)
     by_hand = [
         float((each * seeds.share)[a:b].sum() / seeds.share[a:b].sum()) for a, b in itertools.pairwise(seeds.ptr)
     ]
-    sums, amounts = both._losses[0].T
+    sums, amounts = both.progress._losses[0].T
     assert (sums / amounts).tolist() == pytest.approx(by_hand, rel=1e-12)
 
 
@@ -245,8 +269,8 @@ def test_the_correction_doubles_what_layers_learn_from_cross_edges_and_nothing_e
     found = {}
     for correct in (False, True):
         run = open_run(ce({"correct": correct}, beta=1.0), "sage", graph=replace(graph, edge_y=known), **SGD)
-        step(run, next(iter(run.epoch_seeds())))
-        found[correct] = {name: p.grad.clone() for name, p in run.model.named_parameters()}
+        one_step(run)
+        found[correct] = {name: p.grad.clone() for name, p in run.learner.net.named_parameters()}
     for name, plain in found[False].items():
         factor = 1.0 if name.startswith("edge_head") else 2.0
         assert torch.allclose(found[True][name], factor * plain, rtol=1e-12, atol=1e-16), name
@@ -254,13 +278,13 @@ def test_the_correction_doubles_what_layers_learn_from_cross_edges_and_nothing_e
 
 def test_in_joint_batches_an_edge_is_drawn_once() -> None:
     run = open_run(ce(), "sage", edges=True, batches="joint", batch=7, fanout=(3,))
-    assert run.train_pool.share is None and losses(train(run))
+    assert run.stage.layout.pools[TRAIN].share is None and losses(train(run))
 
 
 def test_tables_in_bfloat16_are_half_as_large_and_nearly_the_same() -> None:
     short, full = (train(open_run(ce({"table": name}), epochs=4)) for name in ("bfloat16", "float32"))
     for name in ("average-1", "halo-1"):
-        a, b = (each.run.exchange.state[name] for each in (short, full))
+        a, b = (each.training.stage.exchange.state[name] for each in (short, full))
         assert a.element_size() * 2 == b.element_size()
     assert losses(short)[-1] != losses(full)[-1]
     assert losses(short)[-1] == pytest.approx(losses(full)[-1], rel=2e-2)
@@ -271,7 +295,7 @@ def test_a_validation_that_falls_into_a_round_waits_for_its_end() -> None:
         result: Result = train(open_run(ce(local_steps=steps), "sage", batch=3, fanout=(2,), epochs=4))
         return [line for line in result.history if "valid" in line]
 
-    by_epoch = train(open_run(ce(), "sage", batch=3, fanout=(2,), epochs=1)).run.steps_per_epoch
+    by_epoch = train(open_run(ce(), "sage", batch=3, fanout=(2,), epochs=1)).training.stage.steps_per_epoch
     assert [line["epoch"] for line in lines(by_epoch)] == [1, 2, 3, 4]
     late = lines(by_epoch + 1)  # rounds end in the second, third and fourth epoch; the run's end is the last one's
     assert [line["epoch"] for line in late] == [2, 3, 4]
@@ -294,12 +318,12 @@ def test_a_validation_that_falls_into_a_round_waits_for_its_end() -> None:
 )
 def test_choices_that_cannot_be(axis: str, key: str, value: object, says: str) -> None:
     with pytest.raises(IsthmusError, match=says):
-        methods.adjust(methods.get("ce-fedgnn"), {axis: {key: value}})
+        compose(catalogue.get("ce-fedgnn"), {axis: {key: value}})
 
 
 def test_the_correction_needs_halves() -> None:
     with pytest.raises(IsthmusError, match="makes up for halves"):
-        methods.adjust(methods.get("ce-fedgnn"), {"exchange": {"cross": "target", "correct": True}})
+        compose(catalogue.get("ce-fedgnn"), {"exchange": {"cross": "target", "correct": True}})
 
 
 def test_raw_features_are_never_released() -> None:
@@ -312,16 +336,17 @@ def test_fresh_scores_are_those_of_the_whole_graph(training: dict[str, Any]) -> 
     """Each silo's test nodes get the logits that one party with all nodes, and the same parameters, would give them."""
     graph, options = small_graph(30, 140), {"sync": {"local_steps": 2}}
     training = {**training, "fanout": (-1,)}
-    ours = run_method("ce-fedgnn", graph, THREE, 3, "gcn", options=options, **training).run
-    stale = {**options, "exchange": {"score": "released"}}
-    other = run_method("ce-fedgnn", graph, THREE, 3, "gcn", options=stale, **training).run
-    whole = run_method("centralised", graph, THREE, 3, "gcn", **training).run
-    for name, tensor in whole.sets.everything().items():
-        tensor.copy_(ours.sets.everything()[name][:1])
-        other.sets.everything()[name].copy_(ours.sets.everything()[name])
-    expected, _, at = predict(whole, TEST)
-    by_key = dict(zip(whole.stack.keys[at].tolist(), expected, strict=True))
+    ours = run_method("ce-fedgnn", graph, THREE, 3, "gcn", options=options, **training).training
+    stale = {**options, "exchange": {"scored_with": "released"}}
+    other = run_method("ce-fedgnn", graph, THREE, 3, "gcn", options=stale, **training).training
+    whole = run_method("centralised", graph, THREE, 3, "gcn", **training).training
+    mine, theirs = ours.learner.everything(), other.learner.everything()
+    for name, tensor in whole.learner.everything().items():
+        tensor.copy_(mine[name][:1])
+        theirs[name].copy_(mine[name])
+    expected, _, at = whole.stage.scorer.logits(TEST)
+    by_key = dict(zip(whole.stage.layout.stack.keys[at].tolist(), expected, strict=True))
     for run, same in ((ours, True), (other, False)):
-        logits, _, index = predict(run, TEST)
-        wanted = torch.stack([by_key[key] for key in run.stack.keys[index].tolist()])
+        logits, _, index = run.stage.scorer.logits(TEST)
+        wanted = torch.stack([by_key[key] for key in run.stage.layout.stack.keys[index].tolist()])
         assert torch.allclose(logits, wanted, rtol=1e-10, atol=1e-12) == same

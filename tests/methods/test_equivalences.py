@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.graph import TRAIN
 from isthmus.methods.catalogue import names
 from isthmus.methods.objective.base import Objective
 from isthmus.nn.sets import reset_apart
@@ -52,7 +53,8 @@ def test_one_silo_is_centralised(method: str, training: dict) -> None:
         "fedprox": {"objective": {"mu": 0.0}},
         "ce-fedgnn": {"exchange": {"gamma": 1.0}, "sync": {"beta": 1.0, "local_steps": 1}},
         "fedgnn-st": {"sync": {"local_steps": 1}},
-        "llcg": {"schedule": {"silos": 0}},
+        "llcg": {"sync": {"name": "sync-sgd"}},  # without the server's steps
+        "pretrained-fedavg": {"phase": {"pretrain": {"epochs": 1}}},
     }
     options = nothing.get(method, {})
     together = run_method("centralised", graph, alone, 1, **training)
@@ -167,16 +169,16 @@ def test_a_run_that_diverges_leaves_plain_json_and_never_selects_what_is_not_fin
 def test_what_is_not_shared_may_start_from_each_silos_own_values(method: str) -> None:
     graph = small_graph(24, 120)
     for start in ("same", "own"):
-        run = run_method(method, graph, THREE, 3, epochs=0, start=start).run
-        for name, p in run.sets.parameters.items():
+        training = run_method(method, graph, THREE, 3, epochs=0, start=start).training
+        for name, p in training.learner.classifier.sets.parameters.items():
             random = p.dim() > 2  # vectors start at 0 everywhere
             equal = bool((p == p[:1]).all())
-            assert equal == (start == "same" or run.sync.shares(name) or not random), name
+            assert equal == (start == "same" or training.phases[-1].sync.shares(name) or not random), name
 
 
 def test_own_starts_do_not_depend_on_who_else_is_on_the_host() -> None:
     graph = small_graph(24, 120)
-    whole = run_method("local", graph, THREE, 3, epochs=0, start="own").run.model
+    whole = run_method("local", graph, THREE, 3, epochs=0, start="own").training.learner.net
     again = copy.deepcopy(whole)
     reset_apart(again, 3, (0, 2, 1), lambda name: False)
     for one, other in zip(whole.parameters(), again.parameters(), strict=True):
@@ -186,11 +188,15 @@ def test_own_starts_do_not_depend_on_who_else_is_on_the_host() -> None:
 def test_the_rare_class_counts_as_often_as_asked_for() -> None:
     """Two classes, twice the weight: the same as listing each seed of the rare class twice, up to the mean's size."""
     logits = torch.tensor([[2.0, 0.0], [0.5, 1.0], [0.0, 3.0]], dtype=torch.float64)
-    y, rare = torch.tensor([0, 1, 0]), torch.tensor(1)
-    plain = Objective().seed_losses(logits, y, None, rare)
-    heavy = Objective(minority_weight=2.0).seed_losses(logits, y, None, rare)
-    torch.testing.assert_close(heavy, plain * torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64))
     graph = small_graph(24, 120)
+    two = replace(graph, y=(torch.arange(24) % 4 == 0).long(), schema=replace(graph.schema, labels=("a", "b")))
+    training = run_method("fedavg", two, THREE, 3, epochs=0).training
+    [work] = training.stage.works(training.stage.layout.pools[TRAIN].all(torch.ones(3)), 0)
+    batch = replace(work.batch, y=torch.tensor([0, 1, 0]))
+    objectives = [Objective(minority_weight=weight).open(training.stage.site) for weight in (1.0, 2.0)]
+    assert all(int(objective.minority) == 1 for objective in objectives)
+    plain, heavy = (objective.seed_losses(logits, batch) for objective in objectives)
+    torch.testing.assert_close(heavy, plain * torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64))
     runs = [run_method("fedavg", graph, THREE, 3, options={"objective": {"minority_weight": w}}) for w in (1.0, 3.0)]
     assert losses(runs[0]) != losses(runs[1])
     with pytest.raises(IsthmusError, match="positive number"):

@@ -1,5 +1,6 @@
 """FedGCN: what sums of features that crossed once are worth, beside centralised training."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,20 +13,22 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.engine.forward import forward, layers
 from isthmus.engine.settings import TrainConfig
-from isthmus.engine.state import Run
 from isthmus.federation.federation import open_federation
 from isthmus.graph.features import SparseRows, weighted_sums
 from isthmus.graph.graph import Graph
 from isthmus.graph.silo import merge, split_graph
-from isthmus.methods import catalogue as methods
-from isthmus.methods.catalogue import Method
+from isthmus.methods import catalogue
+from isthmus.methods.compose import compose
 from isthmus.methods.exchange.base import Nothing
 from isthmus.methods.exchange.fedgcn import FeatureSums
+from isthmus.methods.method import Method
 from isthmus.nn.model import MODELS
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch
+from isthmus.sample.batches import Batch, Seeds
 from isthmus.train.loop import train
-from isthmus.wire.base import LocalWire
+from isthmus.train.passes import Work
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
 from tests.helpers.small import assert_same, losses, run_method, small_graph
 
 THREE = torch.arange(30) % 3
@@ -36,22 +39,37 @@ SAMPLED = {"batch": 4, "fanout": (2,)}
 
 def joint(hops: int = 2) -> Method:
     """The exchange with Sync-SGD, whose only difference from centralised training is what the exchange lacks."""
-    return replace(methods.sync_sgd(), exchange=FeatureSums(hops=hops))
+    return catalogue.sync_sgd().with_phase("train", exchange=FeatureSums(hops=hops))
 
 
 def open_run(
     method: Method, graph: Graph = GRAPH, owner: Tensor = THREE, model: str = "gcn", training: Any = None, **config: Any
-) -> Run:
+) -> Training:
     parts = split_graph(graph, owner, int(owner.max()) + 1)
     parts = [merge(parts)] if method.merged else parts
-    federation = open_federation(LocalWire(len(parts), method.protect), parts, 3)
+    federation = open_federation(LocalWire(len(parts), method.chain), parts, 3)
     made = replace(MODELS[model], **{"hidden": 8, "dropout": 0.4, "layers": 2, **config})
     chosen = TrainConfig(**{"epochs": 5, "lr": 0.05, **(training or {})})
-    return Run(federation, method, made, chosen, 3, dtype=torch.float64)
+    return Training(federation, method, made, chosen, 3, dtype=torch.float64)
 
 
-def first_batch(run: Run) -> Batch:
-    return run.make_batch(next(iter(run.epoch_seeds())), 0)
+def first_seeds(run: Training) -> Seeds:
+    return next(iter(run.stage.epoch_seeds(run.progress)))
+
+
+def first_work(run: Training) -> Work:
+    [work] = run.stage.works(first_seeds(run), 0)
+    return work
+
+
+def passed(run: Training, work: Work) -> Tensor:
+    """The logits of a pass in training."""
+    this = run.stage.site.passing(training=True, step=work.batch.step)
+    return forward(run.learner.net, work.exchange, work.batch, this)
+
+
+def rows_by_layer(run: Training, work: Work, this: Pass) -> Iterator[Tensor]:
+    return layers(run.learner.net, work.exchange, work.batch, this)
 
 
 def by_key(keys: Tensor, rows: Tensor) -> Tensor:
@@ -59,19 +77,20 @@ def by_key(keys: Tensor, rows: Tensor) -> Tensor:
     return rows.detach()[torch.argsort(keys)]
 
 
-def logits(run: Run) -> Tensor:
-    batch = first_batch(run)
-    return by_key(batch.seed_rows.keys, forward(run, batch, training=True))
+def logits(run: Training) -> Tensor:
+    work = first_work(run)
+    return by_key(work.batch.seed_rows.keys, passed(run, work))
 
 
-def first_layer(run: Run) -> Tensor:
+def first_layer(run: Training) -> Tensor:
     """The first layer's rows of all owned nodes."""
-    batch = first_batch(run)
-    h = next(layers(run, batch, Pass(True, run.seed, batch.step)))
+    work, stack = first_work(run), run.stage.layout.stack
+    batch = work.batch
+    h = next(rows_by_layer(run, work, Pass(True, run.seed, batch.step)))
     known = len(h) == len(batch.layout.read[1])
     rows = batch.layout.read[1] if known else batch.layout.held[1]
-    mine = run.stack.owned[rows]
-    return by_key(run.stack.keys[rows][mine], h[mine])
+    mine = stack.owned[rows]
+    return by_key(stack.keys[rows][mine], h[mine])
 
 
 def differ(a: Tensor, b: Tensor) -> bool:
@@ -91,7 +110,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_two_hops_and_two_layers_are_centralised_training(config: dict[str, Any], sparse: bool) -> None:
     graph = replace(GRAPH, x=SparseRows.from_dense(GRAPH.x * (GRAPH.x > 0.3))) if sparse else GRAPH
-    whole, parts = (open_run(method, graph, **config) for method in (methods.get("centralised"), joint()))
+    whole, parts = (open_run(method, graph, **config) for method in (catalogue.get("centralised"), joint()))
     torch.testing.assert_close(logits(parts), logits(whole), rtol=1e-10, atol=1e-10)
     assert_same(train(whole), train(parts))
 
@@ -102,18 +121,18 @@ def test_two_hops_equal_centralised_for_any_split(seed: int, silos: int, nodes: 
     graph = small_graph(nodes, 3 * nodes, seed)
     graph = replace(graph, split=torch.ones_like(graph.split))
     owner = torch.randint(0, silos, (nodes,), generator=torch.Generator().manual_seed(seed))
-    whole, parts = (open_run(method, graph, owner) for method in (methods.get("centralised"), joint()))
+    whole, parts = (open_run(method, graph, owner) for method in (catalogue.get("centralised"), joint()))
     torch.testing.assert_close(logits(parts), logits(whole), rtol=1e-10, atol=1e-10)
 
 
 def test_one_hop_knows_the_first_layer_and_not_the_second() -> None:
-    whole, parts = open_run(methods.get("centralised")), open_run(joint(hops=1))
+    whole, parts = open_run(catalogue.get("centralised")), open_run(joint(hops=1))
     torch.testing.assert_close(first_layer(parts), first_layer(whole), rtol=1e-10, atol=1e-10)
     assert differ(logits(parts), logits(whole))
 
 
 def test_one_hop_and_one_layer_are_centralised_training() -> None:
-    whole, parts = (open_run(method, layers=1) for method in (methods.get("centralised"), joint(hops=1)))
+    whole, parts = (open_run(method, layers=1) for method in (catalogue.get("centralised"), joint(hops=1)))
     torch.testing.assert_close(logits(parts), logits(whole), rtol=1e-10, atol=1e-10)
     assert_same(train(whole), train(parts))
 
@@ -122,12 +141,12 @@ def test_after_the_known_hops_a_far_end_counts_in_degrees_and_adds_nothing() -> 
     """The last layer beside one written by hand: sums over neighbours at home, degrees of the whole graph."""
     for hops in (1, 2):
         run = open_run(joint(hops), layers=hops + 1, dropout=0.0, head=False)
-        batch = first_batch(run)
-        *_, h, out = layers(run, batch, Pass(False))
-        owned, layer, (source, target) = run.stack.owned, run.model.layers[-1], run.stack.ends
-        known = torch.zeros(run.stack.rows, 8, dtype=torch.float64)
-        known[batch.layout.held[hops]] = h.detach()
-        scale = run.stack.in_degree.add(1).double().rsqrt()[:, None]
+        work, stack = first_work(run), run.stage.layout.stack
+        *_, h, out = rows_by_layer(run, work, Pass(False))
+        owned, layer, (source, target) = stack.owned, run.learner.net.layers[-1], stack.ends
+        known = torch.zeros(stack.rows, 8, dtype=torch.float64)
+        known[work.batch.layout.held[hops]] = h.detach()
+        scale = stack.in_degree.add(1).double().rsqrt()[:, None]
         z = torch.where(owned[:, None], known @ layer.lin.weight[0].detach() * scale, 0)
         inside = owned[source] & owned[target]
         total = z.index_add(0, target[inside], z[source[inside]]) * scale
@@ -138,8 +157,8 @@ def test_after_the_known_hops_a_far_end_counts_in_degrees_and_adds_nothing() -> 
 @pytest.mark.parametrize("training", [{}, ALL], ids=["full", "all neighbours"])
 def test_without_cross_edges_it_is_fedavg(hops: int, training: dict[str, Any]) -> None:
     graph = small_graph(30, 140, inner=THREE)
-    mine = methods.adjust(methods.get("fedgcn"), {"exchange": {"hops": hops}, "sync": {"local_steps": 2}})
-    plain = replace(mine, exchange=Nothing())
+    mine = compose(catalogue.get("fedgcn"), {"exchange": {"hops": hops}, "sync": {"local_steps": 2}})
+    plain = mine.with_phase("train", exchange=Nothing())
     results = [train(open_run(method, graph, training=training)) for method in (plain, mine)]
     assert_same(*results, sets=(0, 1, 2))
 
@@ -149,22 +168,24 @@ def test_without_cross_edges_it_is_fedavg(hops: int, training: dict[str, Any]) -
 def test_batches_with_all_neighbours_are_the_whole_graph(hops: int, trim: bool) -> None:
     """The seeds of a batch get the same logits from their neighbourhoods as from the whole graph."""
     run = open_run(joint(hops), layers=3, training={**ALL, "trim": trim})
-    for seeds in run.epoch_seeds():
-        few, all_of_it = run.make_batch(seeds, 0), run.batcher.whole(seeds, 0)
-        found, expected = (forward(run, batch, training=True) for batch in (few, all_of_it))
+    for seeds in run.stage.epoch_seeds(run.progress):
+        [few] = run.stage.works(seeds, 0)
+        all_of_it = replace(few, batch=run.stage.passes.across["train"].batcher.whole(seeds, 0))
+        found, expected = (passed(run, work) for work in (few, all_of_it))
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_a_sampled_batch_does_not_depend_on_the_split_and_has_the_whole_first_layer() -> None:
     sampled = {"batch": 4, "fanout": (2, 9)}
     one, three = (open_run(joint(), owner=owner, training=sampled) for owner in (THREE * 0, THREE))
-    batch = first_batch(three)
-    h = next(layers(three, batch, Pass(True, three.seed, batch.step)))
+    work, stack = first_work(three), three.stage.layout.stack
+    batch = work.batch
+    h = next(rows_by_layer(three, work, Pass(True, three.seed, batch.step)))
     rows = batch.layout.read[1]
-    keys, key = three.stack.keys[three.stack.owned].sort().values, three.stack.keys[rows]
+    keys, key = stack.keys[stack.owned].sort().values, stack.keys[rows]
     whole = first_layer(open_run(joint()))[torch.searchsorted(keys, key)]
     torch.testing.assert_close(h.detach(), whole, rtol=1e-10, atol=1e-10)
-    degree = three.stack.in_degree[batch.layout.held[2]]
+    degree = stack.in_degree[batch.layout.held[2]]
     assert torch.equal(batch.blocks[1].count, degree.clamp(max=2)) and int(degree.max()) > 2
     assert_same(train(one), train(three))
 
@@ -173,8 +194,7 @@ def test_a_sampled_batch_does_not_depend_on_the_split_and_has_the_whole_first_la
 def test_features_cross_before_training_and_never_again(hops: int) -> None:
     options = {"exchange": {"hops": hops}, "sync": {"local_steps": 2}}
     result = run_method("fedgcn", GRAPH, THREE, 3, "gcn", options, epochs=4)
-    run = result.run
-    lines = [line for line in run.wire.ledger.table().to_pylist() if line["kind"] == "aggregates"]
+    lines = [line for line in result.training.wire.ledger.table().to_pylist() if line["kind"] == "aggregates"]
     assert {(line["epoch"], line["step"]) for line in lines} == {(0, 0)}
     assert "embeddings" not in result.bytes and "adjoints" not in result.bytes
     source, target = GRAPH.edge_index
@@ -193,7 +213,7 @@ def test_what_arrives_over_one_edge_is_the_neighbours_features() -> None:
     graph = replace(graph, split=torch.ones_like(graph.split))
     run = open_run(joint(hops=1), graph, torch.tensor([0, 1]))
     own = graph.x[1].double() / 2**0.5
-    torch.testing.assert_close(run.exchange.sums.x[1] - own, graph.x[0].double(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(run.stage.exchange.sums.x[1] - own, graph.x[0].double(), rtol=1e-12, atol=1e-12)
 
 
 def test_gradients_of_halo_rows_are_full() -> None:
@@ -201,17 +221,18 @@ def test_gradients_of_halo_rows_are_full() -> None:
     runs = [open_run(joint()) for _ in range(2)]
     found = []
     for run, cut in zip(runs, (False, True), strict=True):
-        batch = first_batch(run)
-        enter = run.exchange.enter
+        work = first_work(run)
+        enter = work.exchange.enter
 
-        def shortened(*given: Any, enter: Any = enter, run: Run = run, batch: Batch = batch) -> tuple[int, Tensor]:
+        def shortened(*given: Any, enter: Any = enter, run: Training = run, batch: Batch = work.batch) -> Any:
             ready, h = enter(*given)
-            return ready, torch.where(run.stack.owned[batch.layout.read[1]][:, None], h, h.detach())
+            owned = run.stage.layout.stack.owned[batch.layout.read[1]]
+            return ready, torch.where(owned[:, None], h, h.detach())
 
         if cut:
-            run.exchange.enter = shortened
-        forward(run, batch, training=True).square().sum().backward()
-        found.append(run.model.enter.weight.grad.clone())
+            work.exchange.enter = shortened
+        passed(run, work).square().sum().backward()
+        found.append(run.learner.net.enter.weight.grad.clone())
     assert differ(*found)
 
 
@@ -235,7 +256,7 @@ def test_sums_of_sparse_rows_stay_sparse() -> None:
     torch.testing.assert_close(found.dense(), expected)
     torch.testing.assert_close(weighted_sums(x, source, target, weight, 31), expected)
     sparse = replace(GRAPH, x=SparseRows.from_dense(GRAPH.x * (GRAPH.x > 0.3)))
-    assert isinstance(open_run(joint(), sparse).exchange.sums.x, SparseRows)
+    assert isinstance(open_run(joint(), sparse).stage.exchange.sums.x, SparseRows)
 
 
 @pytest.mark.parametrize(
@@ -249,15 +270,15 @@ def test_sums_of_sparse_rows_stay_sparse() -> None:
 )
 def test_models_for_which_sums_do_not_stand_are_refused(model: str, config: dict[str, Any], says: str) -> None:
     with pytest.raises(IsthmusError, match=says):
-        open_run(methods.get("fedgcn"), model=model, training=SAMPLED, **config)
+        open_run(catalogue.get("fedgcn"), model=model, training=SAMPLED, **config)
 
 
 def test_labels_on_edges_are_refused() -> None:
     with pytest.raises(IsthmusError, match=r"Labels lie on edges.*ce-fedgnn"):
-        open_run(methods.get("fedgcn"), small_graph(30, 140, edge_task=True))
+        open_run(catalogue.get("fedgcn"), small_graph(30, 140, edge_task=True))
 
 
 @pytest.mark.parametrize("hops", [0, 3])
 def test_hops_are_one_or_two(hops: int) -> None:
     with pytest.raises(IsthmusError, match="over 1 hop or over 2"):
-        methods.adjust(methods.get("fedgcn"), {"exchange": {"hops": hops}})
+        compose(catalogue.get("fedgcn"), {"exchange": {"hops": hops}})

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.graph import TRAIN
 from tests.helpers.small import assert_same, losses, owners, run_method, small_graph
 
 BATCHES = [{}, {"batch": 4, "fanout": (2,), "epochs": 2}]
@@ -57,7 +58,9 @@ def test_without_adjoints_logits_are_centralised_and_gradients_are_not() -> None
     first = {name: losses(result)[0] for name, result in runs.items()}
     assert first["sync-sgd+fwd-le"] == pytest.approx(first["centralised"], rel=1e-12)
     assert abs(first["sync-sgd"] - first["centralised"]) > 1e-3
-    gradients = {name: result.run.sets.parameters["enter.weight"].grad for name, result in runs.items()}
+    gradients = {
+        name: result.training.learner.classifier.sets.parameters["enter.weight"].grad for name, result in runs.items()
+    }
     assert torch.allclose(gradients["sync-sgd+fwd-bwd-le"], gradients["centralised"], rtol=1e-10, atol=1e-14)
     assert (gradients["sync-sgd+fwd-le"] - gradients["centralised"]).abs().max() > 1e-3
 
@@ -81,13 +84,13 @@ def test_local_batches_in_full_serve_every_row() -> None:
 def test_owners_serve_only_what_they_have_sampled_themselves() -> None:
     graph = small_graph(60, 200)
     result = run_method("sync-sgd+fwd-bwd-le", graph, owners(3, 60), 3, "sage", batch=2, fanout=(2,), batches="local")
-    run = result.run
-    roots = run.train_pool.index[::5]
-    sample = run.ways.across["train"].sampler.sample(roots, step=0)
-    halo = sample.rows[~run.stack.owned[sample.rows]]
-    held = set(run.stack.keys[sample.rows[run.stack.owned[sample.rows]]].tolist())
+    stage = result.training.stage
+    stack, roots = stage.layout.stack, stage.layout.pools[TRAIN].index[::5]
+    sample = stage.passes.across["train"].sampler.sample(roots, step=0)
+    halo = sample.rows[~stack.owned[sample.rows]]
+    held = set(stack.keys[sample.rows[stack.owned[sample.rows]]].tolist())
     exchanged = torch.cat([asked.halo for asked in sample.asks])
-    assert set(run.stack.keys[exchanged].tolist()) == set(run.stack.keys[halo].tolist()) & held
+    assert set(stack.keys[exchanged].tolist()) == set(stack.keys[halo].tolist()) & held
     assert 0 < len(exchanged) < len(halo)
 
 
@@ -126,13 +129,13 @@ def test_a_row_crosses_once_for_each_silo_that_holds_it() -> None:
     """Full batch, GCN, two layers: every halo row crosses at both layers, and its adjoint comes back."""
     graph = small_graph(30, 140)
     result = run_method("sync-sgd+fwd-bwd-le", graph, owners(3), 3, "gcn", epochs=1)
-    halo = sum(silo.h for silo in result.run.federation.silos)
+    halo = sum(silo.h for silo in result.training.federation.silos)
     passes = 1 + 3  # one training step; validation after it, validation and test at the end
     assert result.bytes["embeddings"] == passes * 2 * halo * 8 * 8
     assert result.bytes["adjoints"] == 2 * halo * 8 * 8
-    table = result.run.wire.ledger.table().to_pylist()
+    table = result.training.wire.ledger.table().to_pylist()
     talked = {(row["sender"], row["receiver"]) for row in table if row["kind"] == "embeddings"}
-    plan = result.run.federation.plan
+    plan = result.training.federation.plan
     assert talked == {(f"silo-{a}", f"silo-{b}") for (a, b), rows in plan.send.items() if len(rows)}
 
 
@@ -156,7 +159,7 @@ def test_optimes_of_one_silo_is_fedavg() -> None:
 def test_optimes_pushes_hidden_layers_once_a_round_and_once_before() -> None:
     graph = small_graph(30, 140)
     result = run_method("optimes", graph, owners(3), 3, "gcn", epochs=4, model_options={"layers": 3})
-    halo = sum(silo.h for silo in result.run.federation.silos)
+    halo = sum(silo.h for silo in result.training.federation.silos)
     assert result.bytes["embeddings"] == (4 + 1) * 2 * halo * 8 * 8  # layers 1 and 2 of 3; hidden 8, float64
     assert "adjoints" not in result.bytes
 
@@ -165,11 +168,11 @@ def test_optimes_reads_what_owners_computed_a_round_ago() -> None:
     """Without learning nothing ages: from the second push on, hidden halo rows are what their owners compute."""
     graph = small_graph(30, 140)
     result = run_method("optimes", graph, owners(3), 3, "gcn", epochs=3, lr=1e-30, weight_decay=0.0)
-    run = result.run
-    kept = {name: rows.clone() for name, rows in run.exchange.state.items()}
-    run.exchange.round_end(run)
+    exchange = result.training.stage.exchange
+    kept = {name: rows.clone() for name, rows in exchange.state.items()}
+    exchange.round_end()
     assert kept.keys() == {"layer-1"}
-    assert torch.allclose(kept["layer-1"], run.exchange.state["layer-1"], rtol=1e-12)
+    assert torch.allclose(kept["layer-1"], exchange.state["layer-1"], rtol=1e-12)
     plain = run_method("fedavg", graph, owners(3), 3, "gcn", epochs=3, options={"exchange": {"halo": "placeholder"}})
     assert losses(plain)[0] != losses(result)[0]
 

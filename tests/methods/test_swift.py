@@ -17,7 +17,7 @@ from isthmus.launch.released import write_releases
 from isthmus.methods.exchange.swift import REDRAWN, SOLVABLE
 from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.train.loop import Result
-from isthmus.wire.base import LocalWire
+from isthmus.wire.local import LocalWire
 from tests.helpers.small import assert_same, losses, owners, run_method, run_parts, small_graph, without_edges
 
 BATCHES = [{}, {"batch": 4, "fanout": (2,), "epochs": 2}]
@@ -47,8 +47,8 @@ def test_neighbours_drawn_once_are_those_of_centralised_training() -> None:
     assert_same(together, swift)
     again = run_method("fedgnn-g", graph, owners(3), 3, options=JOINT, batches="joint", **{**training, "redraw": True})
     assert losses(again) != losses(swift)
-    assert REDRAWN in again.run.exchange.notes(again.run)
-    assert REDRAWN not in swift.run.exchange.notes(swift.run)
+    assert REDRAWN in again.training.stage.exchange.notes()
+    assert REDRAWN not in swift.training.stage.exchange.notes()
 
 
 def test_reports_say_when_aggregates_can_be_put_together() -> None:
@@ -57,18 +57,18 @@ def test_reports_say_when_aggregates_can_be_put_together() -> None:
 
     def notes(owner: Tensor, method: str = "fedgnn-g", **options: Any) -> str:
         options = {"fanout": (-1,), "batch": 8, "epochs": 1, **options}
-        run = run_method(method, graph, owner, int(owner.max()) + 1, **options).run
-        return " ".join(run.exchange.notes(run))
+        result = run_method(method, graph, owner, int(owner.max()) + 1, **options)
+        return " ".join(result.training.stage.exchange.notes())
 
     assert f"silo-0: {SOLVABLE}" in notes(uneven) and SOLVABLE not in notes(owners(5))
     assert f"silo-0: {SOLVABLE}" in notes(uneven, fanout=(3,), redraw=False)
     assert REDRAWN in notes(uneven, fanout=(3, 2), redraw=False)
-    scored_across = {"schedule": {"score": "across"}}
+    scored_across = {"score": "trained"}  # with aggregates through the server
     assert REDRAWN not in notes(uneven, "llcg", fanout=(2,))
     assert REDRAWN not in notes(uneven, "fedsage", fanout=(2,), options=scored_across)
     for leaves in (1, 2):  # one target
-        run = run_method("fedgnn-g", *star(leaves), 2, epochs=1).run
-        assert (SOLVABLE in " ".join(run.exchange.notes(run))) == (leaves == 1)
+        result = run_method("fedgnn-g", *star(leaves), 2, epochs=1)
+        assert (SOLVABLE in " ".join(result.training.stage.exchange.notes())) == (leaves == 1)
 
 
 def test_without_adjoints_logits_are_centralised_and_gradients_are_not() -> None:
@@ -81,7 +81,9 @@ def test_without_adjoints_logits_are_centralised_and_gradients_are_not() -> None
     first = {name: losses(result)[0] for name, result in runs.items()}
     assert first["g"] == pytest.approx(first["centralised"], rel=1e-12)
     assert first["constant"] == pytest.approx(first["centralised"], rel=1e-12)
-    gradients = {name: result.run.sets.parameters["enter.weight"].grad for name, result in runs.items()}
+    gradients = {
+        name: result.training.learner.classifier.sets.parameters["enter.weight"].grad for name, result in runs.items()
+    }
     assert torch.allclose(gradients["g"], gradients["centralised"], rtol=1e-10, atol=1e-14)
     assert (gradients["constant"] - gradients["centralised"]).abs().max() > 1e-3
     assert "adjoints" in runs["g"].bytes and "adjoints" not in runs["constant"].bytes
@@ -102,7 +104,8 @@ def test_every_step_by_all_silos_is_fedgnn_g(training: dict) -> None:
 @pytest.mark.parametrize("training", [{}, LOCAL], ids=ids)
 def test_by_no_silo_is_training_on_local_neighbours(training: dict, model: str) -> None:
     graph = small_graph(30, 140)
-    swift = run_method("swift-fedgnn", graph, owners(4), 4, model, {"schedule": {"silos": 0}}, **training)
+    nobody = {"schedule": {"silos": 0}, "score": "own"}
+    swift = run_method("swift-fedgnn", graph, owners(4), 4, model, nobody, **training)
     assert_same(swift, run_method("fedsage", graph, owners(4), 4, model, **training))
     plain = {"sync": {"weights": "silos"}}
     dropped = run_method("sync-sgd", graph, owners(4), 4, model, plain, batches="local", **training)
@@ -120,7 +123,7 @@ def test_a_silo_that_does_not_cross_computes_as_if_there_were_no_boundary() -> N
         for k in (0, 2, 4)
     ]
     none, some, every = (result.history[-1]["silo_loss"] for result in each)
-    cross = each[1].run.who_crosses(0)
+    cross = each[1].training.stage.who_crosses(0)
     assert cross.sum() == 2
     for silo, across in enumerate(cross.tolist()):
         assert some[silo] == pytest.approx((every if across else none)[silo], rel=1e-12)
@@ -131,7 +134,7 @@ def test_a_silo_that_does_not_cross_computes_as_if_there_were_no_boundary() -> N
 @pytest.mark.parametrize("method", ["swift-fedgnn", "sync-sgd+fwd-bwd-le"])
 def test_fewer_silos_across_means_less_traffic(method: str, training: dict) -> None:
     """Also in a full batch only what the seeds of silos that cross depend on is asked for."""
-    options = [{"schedule": {"silos": k, "score": "own"}} for k in (0, 1, 2, 4)]
+    options = [{"schedule": {"silos": k}, "score": "own"} for k in (0, 1, 2, 4)]
     batches = {"batches": "joint"} if "le" in method else {}
     runs = [run_method(method, small_graph(60, 140), owners(4, 60), 4, options=o, **batches, **training)
             for o in options]  # fmt: skip
@@ -153,7 +156,7 @@ def test_layerwise_exchange_follows_a_schedule() -> None:
 
 def flows(result: Result) -> set[tuple[str, str, str]]:
     """Who sent what to whom in training, with all silos under one name."""
-    table = result.run.wire.ledger.table().to_pydict()
+    table = result.training.wire.ledger.table().to_pydict()
     party = {"server": "server"}
     lines = zip(table["step"], table["sender"], table["receiver"], table["kind"], strict=True)
     return {(party.get(a, "silo"), party.get(b, "silo"), kind) for step, a, b, kind in lines if step > 0}
@@ -175,7 +178,7 @@ def test_what_a_silo_receives_is_one_row_for_each_target() -> None:
     crossing = owner[source] != owner[target]
     targets = len(target[crossing].unique())
     partials = len((target * 4 + owner[source])[crossing].unique())
-    table = result.run.wire.ledger.table().to_pydict()
+    table = result.training.wire.ledger.table().to_pydict()
     rows = {
         (kind, up): sum(
             n
@@ -201,10 +204,11 @@ def star(leaves: int) -> tuple[Graph, Tensor]:
 
 
 def handed(result: Result) -> Tensor:
-    return result.run.exchange.state["handed"].sum(0)
+    """Aggregates that silos were handed, those of them that are of one neighbour, and those that came in training."""
+    return result.training.stage.exchange.state["handed"].sum(0)
 
 
-@pytest.mark.parametrize(("leaves", "fewest", "expected"), [(2, 1, [8, 0]), (2, 2, [8, 0]), (2, 3, [0, 0])])
+@pytest.mark.parametrize(("leaves", "fewest", "expected"), [(2, 1, [8, 0, 2]), (2, 2, [8, 0, 2]), (2, 3, [0, 0, 0])])
 def test_aggregates_of_too_few_are_not_handed_out(leaves: int, fewest: int, expected: list[int]) -> None:
     graph, owner = star(leaves)
     result = run_method("fedgnn-g", graph, owner, 2, options={"exchange": {"fewest": fewest}}, epochs=1)
@@ -225,11 +229,11 @@ def test_a_single_neighbour_is_seen_as_it_is_unless_suppressed() -> None:
             return arrived
 
     result = run_method("fedgnn-g", graph, owner, 2, epochs=1, wire=Spy(2))
-    assert handed(result).tolist() == [8, 8]  # two layers; in training, validation, and at the end both scores
+    assert handed(result).tolist() == [8, 8, 2]  # two layers; in training, validation, and at the end both scores
     sent, arrived = seen[0]
     assert torch.equal(sent, arrived) and sent.abs().sum() > 0
     suppressed = run_method("fedgnn-g", graph, owner, 2, options={"exchange": {"fewest": 2}}, epochs=1)
-    assert handed(suppressed).tolist() == [0, 0]
+    assert handed(suppressed).tolist() == [0, 0, 0]
     assert losses(suppressed) == losses(run_method("fedsage", graph, owner, 2, epochs=1))
 
 
@@ -241,9 +245,9 @@ def test_parallel_edges_do_not_make_two_neighbours() -> None:
         edge_attr=torch.zeros(3, 2),
         edge_time=torch.arange(3),
     )
-    assert handed(run_method("fedgnn-g", twice, owner, 2, epochs=1)).tolist() == [8, 8]
+    assert handed(run_method("fedgnn-g", twice, owner, 2, epochs=1)).tolist() == [8, 8, 2]
     suppressed = run_method("fedgnn-g", twice, owner, 2, options={"exchange": {"fewest": 2}}, epochs=1)
-    assert handed(suppressed).tolist() == [0, 0]
+    assert handed(suppressed).tolist() == [0, 0, 0]
     assert losses(suppressed) == losses(run_method("fedsage", twice, owner, 2, epochs=1))
 
 
@@ -257,7 +261,7 @@ def test_a_layer_at_which_no_row_left_is_written_down_too(tmp_path: Path) -> Non
         split=torch.tensor([TRAIN, UNUSED, VALID, TEST], dtype=torch.int8),
     )
     result = run_method("fedgnn-g", graph, torch.tensor([0, 0, 1, 1]), 2, batch=4, fanout=(-1,))
-    write_releases(result.run, result.last, tmp_path)
+    write_releases(result.training, result.last, tmp_path)
     lines = pq.read_table(tmp_path / "releases.parquet").to_pylist()
     assert {(line["layer"], line["node"]) for line in lines if line["kind"] == "partials"} == {(0, str(graph.ids[2]))}
 
@@ -274,10 +278,11 @@ def some_kept(every: int) -> tuple[list[Silo], Tensor]:
 def test_both_ends_of_a_cross_edge_know_its_ports_whatever_one_side_leaves_out(every: int) -> None:
     whole, keep = some_kept(every)
     parts = [without_edges(whole[0], keep), *whole[1:]]
-    run = run_parts("fedgnn-g", parts, "gin", model_options={"ports": 4}, epochs=1).run
-    cross = (~run.stack.owned[run.stack.ends].all(0) & ~run.federation.alone).nonzero().flatten()
+    training = run_parts("fedgnn-g", parts, "gin", model_options={"ports": 4}, epochs=1).training
+    stack = training.stage.layout.stack
+    cross = (~stack.owned[stack.ends].all(0) & ~training.federation.alone).nonzero().flatten()
     ports: dict[int, list[list[int]]] = {}
-    for key, each in zip(run.stack.edge_keys[cross].tolist(), run.stack.ports[cross].tolist(), strict=True):
+    for key, each in zip(stack.edge_keys[cross].tolist(), stack.ports[cross].tolist(), strict=True):
         ports.setdefault(key, []).append(each)
     assert ports and all(len(each) == 2 and each[0] == each[1] for each in ports.values())
 
@@ -292,7 +297,7 @@ def test_edges_that_one_side_does_not_list_are_in_no_aggregate(training: dict) -
     runs = [run_parts("fedgnn-g", parts, **training) for parts in (one_sided, neither, whole)]
     assert losses(runs[0]) == pytest.approx(losses(runs[1]), rel=1e-12)
     assert losses(runs[0]) != pytest.approx(losses(runs[2]), rel=1e-3)
-    assert any("in no aggregate" in note for note in runs[0].run.federation.notes)
+    assert any("in no aggregate" in note for note in runs[0].training.federation.notes)
 
 
 def test_both_legs_use_the_number_format_of_the_wire() -> None:
@@ -322,15 +327,16 @@ def everyone(silos: int) -> Tensor:
 @pytest.mark.parametrize("schedule", [Schedule(every=2, silos=2), Schedule(share=0.5), Shrinking(period=4, silos=2)])
 def test_silos_that_have_nothing_to_learn_from_are_not_drawn(schedule: Schedule) -> None:
     learn = torch.tensor([True, False, True, True, False])
-    crossing = [schedule.across(step, 0, learn) for step in range(40)]
+    timetable = schedule.open(0, learn)
+    crossing = [timetable.across(step) for step in range(40)]
     assert not any(bool((cross & ~learn).any()) for cross in crossing)
     assert {int(cross.sum()) for cross in crossing} <= {0, 1, 2} and any(cross.any() for cross in crossing)
-    assert Schedule(silos=3).across(0, 0, learn).all() and Schedule(silos=5).across(0, 0, learn).all()
+    assert all(bool(Schedule(silos=count).open(0, learn).across(0).all()) for count in (3, 5))
 
 
 def test_intervals_shrink_to_one() -> None:
-    schedule = Shrinking(period=8, shrink=0.5)
-    steps = [[t for t in range(40) if schedule.across(t, 0, everyone(6))[silo]] for silo in range(6)]
+    timetable = Shrinking(period=8, shrink=0.5).open(0, everyone(6))
+    steps = [[t for t in range(40) if timetable.across(t)[silo]] for silo in range(6)]
     gaps = [[b - a for a, b in zip(each, each[1:], strict=False)] for each in steps]
     assert all(each[0] == 0 for each in steps) and len({tuple(each) for each in steps}) > 1
     assert all(4 <= each[0] <= 8 and each == sorted(each, reverse=True) and each[-1] == 1 for each in gaps)
@@ -338,15 +344,15 @@ def test_intervals_shrink_to_one() -> None:
 
 def test_a_share_of_silos_is_rounded_up() -> None:
     counts = {
-        (share, silos): int(Schedule(share=share).across(0, 0, everyone(silos)).sum())
+        (share, silos): int(Schedule(share=share).open(0, everyone(silos)).across(0).sum())
         for share, silos in ((0.5, 5), (0.28, 25), (0.56, 25), (1.0, 3), (0.01, 3))
     }
     assert list(counts.values()) == [3, 7, 14, 3, 1]
 
 
 def test_who_crosses_is_drawn_evenly() -> None:
-    schedule = Schedule(every=3, silos=2)
-    drawn = torch.stack([schedule.across(t, 7, everyone(5)) for t in range(3000)])
+    timetable = Schedule(every=3, silos=2).open(7, everyone(5))
+    drawn = torch.stack([timetable.across(t) for t in range(3000)])
     assert (drawn.sum(1)[::3] == 2).all() and not drawn[1::3].any() and not drawn[2::3].any()
     assert ((drawn.sum(0) - 400).abs() < 60).all()
 
@@ -354,14 +360,12 @@ def test_who_crosses_is_drawn_evenly() -> None:
 @pytest.mark.parametrize("model", ["gcn", "sage", "pna"])
 def test_a_correction_with_all_neighbours_is_a_centralised_step(model: str) -> None:
     graph, owner = small_graph(30, 140), owners(3)
-    training = {"epochs": 1, "optimiser": "sgd", "weight_decay": 0.0}
-    together = run_method("centralised", graph, owner, 3, model, **training)
-    options = {"exchange": {"seeds": 1000}, "schedule": {"every": 1}}
-    run = run_method("llcg", graph, owner, 3, model, options, statistics="agreed", epochs=0).run
-    run.optimiser = torch.optim.SGD(run.sets.for_optimiser(), lr=0.05)
-    run.step = 1  # as after the first step
-    run.exchange.step_end(run)
-    for name, value in run.sets.parameters.items():
+    sgd = {"optimiser": "sgd", "weight_decay": 0.0}
+    together = run_method("centralised", graph, owner, 3, model, epochs=1, **sgd)
+    options = {"sync": {"seeds": 1000, "every": 1}}
+    training = run_method("llcg", graph, owner, 3, model, options, statistics="agreed", epochs=0, **sgd).training
+    training.stage.syncs["classifier"].step_end(0)  # as after the first step
+    for name, value in training.learner.classifier.sets.parameters.items():
         torch.testing.assert_close(value.data, together.last[name], rtol=1e-10, atol=1e-12)
 
 
@@ -382,32 +386,57 @@ def test_a_correction_sends_features_to_the_server_and_the_ledger_says_so() -> N
     assert not any(b == "silo" for a, b, kind in flows(result) if kind in ("features", "labels", "edges"))
 
 
+def test_a_correction_is_of_all_silos_nodes_whoever_crosses() -> None:
+    graph = small_graph(30, 140)
+    for silos in (0, 1):
+        result = run_method("llcg", graph, owners(3), 3, options={"schedule": {"silos": silos}}, epochs=1)
+        table = result.training.wire.ledger.table().to_pydict()
+        lines = zip(table["sender"], table["kind"], table["purpose"], strict=True)
+        told = {sender for sender, kind, purpose in lines if (kind, purpose) == ("labels", "correction")}
+        assert told == {"silo-0", "silo-1", "silo-2"}
+
+
+def test_aggregates_of_llcg_are_for_scores_alone() -> None:
+    """So that whether their derivatives could return makes no difference."""
+    plain, constant = (
+        run_method("llcg", small_graph(30, 140), owners(3), 3, options={"exchange": {"adjoint": adjoint}})
+        for adjoint in (True, False)
+    )
+    assert_same(plain, constant)
+    assert plain.bytes == constant.bytes and "adjoints" not in plain.bytes and "partials" in plain.bytes
+
+
 def test_trips_of_a_step_are_those_that_follow_each_other() -> None:
     """Two layers, a full batch: gradients up and down; then what each kind of crossing adds."""
-    graph, every = small_graph(30, 140), {"schedule": {"every": 2}}
+    graph = small_graph(30, 140)
 
-    def legs(method: str) -> list[int]:
-        table = run_method(method, graph, owners(3), 3, options=every, epochs=2).run.wire.ledger.leg_table().to_pydict()
+    def legs(method: str, options: dict[str, dict[str, object]]) -> list[tuple[str, int]]:
+        result = run_method(method, graph, owners(3), 3, options=options, epochs=2)
+        table = result.training.wire.ledger.leg_table().to_pydict()
         lines = zip(table["step"], table["purpose"], table["legs"], strict=True)
-        return [count for step, purpose, count in lines if step > 0 and purpose in ("step", "crossing")]
+        kinds = ("step", "crossing", "correction")
+        return [(purpose, count) for step, purpose, count in lines if step > 0 and purpose in kinds]
 
-    assert legs("fedgnn-g") == [2 + 2 * (2 + 2), 2]  # at each layer up and down, forwards and backwards
-    assert legs("llcg") == [2 + 3 + 1 + 1, 2]  # asks at three hops, all data at once, the gradient down
+    across = [("crossing", 2 + 2 * (2 + 2)), ("step", 2)]  # at each layer up and down, forwards and backwards
+    assert legs("fedgnn-g", {"schedule": {"every": 2}}) == across
+    corrected = [("step", 2), ("correction", 3 + 1 + 1), ("step", 2)]  # asks at three hops, all data at once, gradient
+    assert legs("llcg", {"sync": {"every": 2}}) == corrected
 
 
-BAD: list[tuple[dict[str, dict[str, object]], str]] = [
+BAD: list[tuple[dict[str, object], str]] = [
     ({"schedule": {"every": 0}}, "schedule.every is 0"),
     ({"schedule": {"silos": -2}}, "schedule.silos is -2"),
     ({"schedule": {"silos": 9}}, "there are 3 silos"),
     ({"schedule": {"share": 1.5}}, r"schedule.share is 1.5"),
-    ({"schedule": {"score": "nobody"}}, "across, own"),
+    ({"score": "nobody"}, "across, global, own, trained"),
+    ({"schedule": {"score": "own"}}, "no option schedule.score"),
     ({"exchange": {"fewest": 0}}, "exchange.fewest is 0"),
     ({"sync": {"weights": "wealth"}}, "nodes, seeds, silos"),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), BAD)
-def test_bad_options_are_refused(options: dict[str, dict[str, object]], message: str) -> None:
+def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(IsthmusError, match=message):
         run_method("swift-fedgnn", small_graph(30, 140), owners(3), 3, options=options)
 
@@ -428,11 +457,9 @@ def test_what_cannot_be_merged_or_scheduled_is_refused() -> None:
         run_method("llcg", graph, owners(3), 3, model_options={"norm": "batch"})
     with pytest.raises(IsthmusError, match="use train.statistics=agreed"):
         run_method("llcg", graph, owners(3), 3, "pna")
-    with pytest.raises(IsthmusError, match="of all silos' nodes"):
-        run_method("llcg", graph, owners(3), 3, options={"schedule": {"silos": 1}})
-    with pytest.raises(IsthmusError, match="without protect.clip_gradients"):
+    with pytest.raises(IsthmusError, match="leave out protect.clip_gradients"):
         run_method("llcg", graph, owners(3), 3, options={"protect": {"clip_gradients": 1.0}})
-    with pytest.raises(IsthmusError, match="has no option exchange.adjoint"):
-        run_method("llcg", graph, owners(3), 3, options={"exchange": {"adjoint": False}})
+    with pytest.raises(IsthmusError, match="has no option exchange.seeds"):
+        run_method("llcg", graph, owners(3), 3, options={"exchange": {"seeds": 3}})
     with pytest.raises(IsthmusError, match="needs train.batches=local"):
         run_method("fedgnn-g", graph, owners(3), 3, batches="joint", batch=4)

@@ -11,18 +11,21 @@ from torch import Tensor
 
 from isthmus.engine.forward import forward
 from isthmus.engine.settings import TrainConfig
-from isthmus.engine.state import Run
 from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import Graph
 from isthmus.graph.silo import split_graph
-from isthmus.methods import catalogue as methods
+from isthmus.methods import catalogue
+from isthmus.methods.compose import compose
 from isthmus.nn import Block, EdgeUpdate, Linear
 from isthmus.nn.model import MODELS
 from isthmus.nn.norm import Pass
 from isthmus.runs.config import resolve
 from isthmus.sample.batches import Batch
 from isthmus.train.loop import Result, step
-from isthmus.wire.base import LocalWire, Wire
+from isthmus.train.passes import Work
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
+from isthmus.wire.wire import Wire
 from tests.helpers.hosts import on_hosts, on_wire
 from tests.helpers.small import assert_same, losses, numbers, parameters, run_method, small_graph
 
@@ -36,20 +39,29 @@ EDGES, NODES = small_graph(30, 80, edge_task=True), small_graph(30, 80)
 Key = tuple[Any, ...]
 
 
-def open_run(method: str, graph: Graph, options: dict[str, Any], model: str = "pna", **training: Any) -> Run:
-    made = methods.adjust(methods.get(method), options.pop("parts", {}))
+def open_run(method: str, graph: Graph, options: dict[str, Any], model: str = "pna", **training: Any) -> Training:
+    made = compose(catalogue.get(method), options.pop("parts", {}))
     owner = torch.zeros(graph.n, dtype=torch.int64) if made.merged else THREE
     parts = split_graph(graph, owner, int(owner.max()) + 1)
-    federation = open_federation(LocalWire(len(parts), made.protect), parts, 3)
+    federation = open_federation(LocalWire(len(parts), made.chain), parts, 3)
     config = replace(MODELS[model], hidden=8, dropout=0.0, **options)
-    return Run(federation, made, config, TrainConfig(**training), 3, dtype=torch.float64)
+    return Training(federation, made, config, TrainConfig(**training), 3, dtype=torch.float64)
+
+
+def one_step(run: Training) -> None:
+    step(run.stage, run.progress, next(iter(run.stage.epoch_seeds(run.progress))))
+
+
+def first_work(run: Training) -> Work:
+    [work] = run.stage.works(next(iter(run.stage.epoch_seeds(run.progress))), 0)
+    return work
 
 
 class Slowly:
     """The model of one silo, with its edges one by one in dictionaries."""
 
-    def __init__(self, run: Run, batch: Batch) -> None:
-        self.run, self.model, self.batch, self.e = run, run.model, batch, dict[Key, Tensor]()
+    def __init__(self, run: Training, batch: Batch) -> None:
+        self.run, self.model, self.batch, self.e = run, run.learner.net, batch, dict[Key, Tensor]()
 
     def line(self, linear: Linear, side: int, x: Tensor) -> Tensor:
         own = dict(linear.named_parameters())
@@ -108,17 +120,19 @@ class Slowly:
 def assert_equation_holds(model: str, options: dict, training: dict, graph: Graph) -> None:
     """Logits and gradients are those of the slow loop, at parameters none of which is 0."""
     run = open_run("centralised", graph, dict(options), model, **training)
-    batch = run.make_batch(next(iter(run.epoch_seeds())), 0)
-    named = dict(run.model.named_parameters())
+    work = first_work(run)
+    batch, net = work.batch, run.learner.net
+    named = dict(net.named_parameters())
     generator = torch.Generator().manual_seed(1)
     for p in named.values():
         p.data += 0.1 * torch.randn(p.shape, generator=generator, dtype=p.dtype)
-    found, expected = forward(run, batch, training=False), Slowly(run, batch).logits()
+    found = forward(net, work.exchange, batch, run.stage.site.passing(training=False))
+    expected = Slowly(run, batch).logits()
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     ours, theirs = (torch.autograd.grad(each.square().sum(), list(named.values())) for each in (found, expected))
     for name, mine, slow in zip(named, ours, theirs, strict=True):
         torch.testing.assert_close(mine, slow, rtol=1e-9, atol=1e-9 * float(slow.abs().max()), msg=name)
-    if "batch" in training and run.model.config.layers == 3:  # some edges of a layer are gone in the next
+    if "batch" in training and net.config.layers == 3:  # some edges of a layer are gone in the next
         assert len(batch.blocks[2].src) < len(batch.blocks[1].src) < len(batch.blocks[0].src)
 
 
@@ -197,8 +211,8 @@ def test_without_them_nothing_changes(model: str) -> None:
 @pytest.mark.parametrize("model", ["gin", "gat", "pna"])
 def test_every_parameter_learns(model: str, graph: Graph) -> None:
     run = open_run("centralised", graph, dict(RICH), model)
-    step(run, next(iter(run.epoch_seeds())))
-    updates = run.model.edge_updates
+    one_step(run)
+    updates = run.learner.net.edge_updates
     assert len(updates.steps) == (3 if graph is EDGES else 2)
     for part in (updates.enter, *(each for mlp in updates.steps for each in (mlp.first, mlp.second))):
         for p in part.parameters():
@@ -230,10 +244,9 @@ def test_methods_with_batches_of_their_own_train_too(method: str) -> None:
         for each in (RICH, OFF)
     )
     assert torch.isfinite(numbers(losses(on))).all() and losses(on) != losses(off)
-    assert on.run.exchange.state.keys() == off.run.exchange.state.keys()  # tables are of nodes, never of edges
-    assert {name: t.shape for name, t in on.run.exchange.state.items()} == {
-        name: t.shape for name, t in off.run.exchange.state.items()
-    }
+    tables = [each.training.stage.exchange.state for each in (on, off)]
+    assert tables[0].keys() == tables[1].keys()  # tables are of nodes, never of edges
+    assert {name: t.shape for name, t in tables[0].items()} == {name: t.shape for name, t in tables[1].items()}
 
 
 def test_ce_fedgnn_of_one_silo_without_averages_is_centralised() -> None:
@@ -251,8 +264,8 @@ def test_the_correction_of_halves_reaches_the_ends_at_every_layer() -> None:
         parts = {"exchange": {"correct": correct}, "sync": {"beta": 1.0}}
         options = {**RICH, "layers": 2, "parts": parts}
         run = open_run("ce-fedgnn", replace(EDGES, edge_y=known), options, "gin", optimiser="sgd")
-        step(run, next(iter(run.epoch_seeds())))
-        found[correct] = {name: p.grad.clone() for name, p in run.model.named_parameters()}
+        one_step(run)
+        found[correct] = {name: p.grad.clone() for name, p in run.learner.net.named_parameters()}
     for name, plain in found[False].items():
         if name.startswith(("layers.", "enter.", "edge_head.", "edge_updates.steps.1.")):
             factor = 2.0 if name.startswith(("layers.", "enter.")) else 1.0
@@ -261,10 +274,10 @@ def test_the_correction_of_halves_reaches_the_ends_at_every_layer() -> None:
 
 def test_the_two_directions_of_an_edge_are_kept_apart() -> None:
     run = open_run("centralised", EDGES, dict(RICH), "gin")
-    updates = run.model.edge_updates
+    updates = run.learner.net.edge_updates
     assert [part.sides for part in (updates.enter, *updates.steps)] == [2, 2, 2, 1]  # the head reads one direction
-    block = run.make_batch(next(iter(run.epoch_seeds())), 0).blocks[0]
-    e = run.model.edges(1, torch.randn(30, 8, dtype=torch.float64), block)
+    block = first_work(run).batch.blocks[0]
+    e = run.learner.net.edges(1, torch.randn(30, 8, dtype=torch.float64), block)
     assert isinstance(e, Tensor) and len(e) == 2 * EDGES.m
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.nn import MAX, MEAN, MOMENTS, SUM, Block, Message, Monoid
-from isthmus.nn.maps import gather, select, spread, sum_edges, sum_rows
+from isthmus.nn.maps import gather, gather_targets, select, sum_edges, sum_rows
 from isthmus.testing import random_block, some_edges
 
 MONOIDS = {"sum": SUM, "mean": MEAN, "max": MAX, "moments": MOMENTS}
@@ -109,7 +109,7 @@ def test_reduce_equals_the_obvious_loop(name: str, kind: str) -> None:
 @pytest.mark.parametrize("edges", [0, 6])
 def test_maps_are_linear_with_right_transposes(edges: int) -> None:
     block, weight = random_block(5, edges), torch.randn(edges, dtype=torch.float64)
-    for along, size in ((gather, 5), (spread, 5), (sum_edges, edges), (sum_rows, 5)):
+    for along, size in ((gather, 5), (gather_targets, 5), (sum_edges, edges), (sum_rows, 5)):
         x = torch.randn(size, 2, dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(lambda y, f=along: f(y, block), [x])
         assert torch.autograd.gradgradcheck(lambda y, f=along: f(y, block).square(), [x])

@@ -40,7 +40,7 @@ ROUGH: dict[str, tuple[Any, ...]] = {
     "full exchange": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "the paper's exchange": ("--method", "fedavg+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "ce-fedgnn": ("--method", "ce-fedgnn", "--epochs", 30, "--set", "sync.local_steps=5", *SAMPLED),
-    "corrections": ("--method", "llcg", "--epochs", 7, "--set", "schedule.every=3", "--set", "exchange.seeds=1000"),
+    "corrections": ("--method", "llcg", "--epochs", 7, "--set", "sync.every=3", "--set", "sync.seeds=1000"),
     "swift-fedgnn": ("--method", "swift-fedgnn", "--epochs", 20, *ALL_SILOS, *SAMPLED),
     "some silos": ("--method", "swift-fedgnn", "--epochs", 40, "--set", "schedule.every=2"),
     "some silos, layer-wise": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 40, "--set", "schedule.silos=2"),
@@ -112,18 +112,18 @@ def test_trial_steps(tmp_path: Path) -> None:
 def test_seeds_of_silos_that_cross_are_counted_without_a_step(batches: str) -> None:
     """Silos of different size, whose last batches of an epoch are smaller."""
     options = {"schedule": {"every": 3, "silos": 2}, "sync": {"weights": ""}}
-    training = {"batch": 4, "fanout": (2,), "batches": batches, "epochs": 5}
+    settings = {"batch": 4, "fanout": (2,), "batches": batches, "epochs": 5}
     owner = torch.arange(60).clamp(max=40) % 3
-    run = run_method("swift-fedgnn", small_graph(60, 140), owner, 3, options=options, **training).run
-    planned = length_of(run, run.train)
-    crossed = rests = 0
-    run.step = run.epoch = 0
-    for run.epoch in range(5):
-        for seeds in run.epoch_seeds():
-            across = run.who_crosses(run.step)
+    training = run_method("swift-fedgnn", small_graph(60, 140), owner, 3, options=options, **settings).training
+    planned = length_of(training, training.train)
+    stage, progress = training.stage, training.progress
+    crossed = rests = progress.step = 0
+    for progress.epoch in range(5):
+        for seeds in stage.epoch_seeds(progress):
+            across = stage.who_crosses(progress.step)
             crossed += int(seeds.counts()[across].sum()) if across.any() else 0
             rests += 0 if across.any() else int(seeds.counts().sum())
-            run.step += 1
+            progress.step += 1
     assert planned.seeds[Purpose.STEP] == pytest.approx(rests)
     assert planned.seeds[Purpose.MIXED] == pytest.approx(crossed, rel=0 if batches == "local" else 0.2)
     twice = Length(mixed=2, seeds={Purpose.MIXED: 3.0}), Length(mixed=4, seeds={Purpose.MIXED: 15.0})

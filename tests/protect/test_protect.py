@@ -14,17 +14,20 @@ from torch import Tensor
 import isthmus
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
+from isthmus.core.parcel import Origin
 from isthmus.graph.graph import Graph
 from isthmus.launch.released import privacy_of, row_losses
-from isthmus.methods import catalogue as methods
+from isthmus.methods import catalogue
+from isthmus.methods.compose import compose
 from isthmus.protect.accounting.metric_dp import FINE_ORDERS
-from isthmus.protect.accounting.rows import node_losses, silo_loss
-from isthmus.protect.base import Origin
+from isthmus.protect.accounting.rows import node_losses, noise_of, silo_loss
+from isthmus.protect.base import Chain
+from isthmus.protect.events import GaussianNoise
 from isthmus.protect.gaussian import Gaussian, clipped, drawn
 from isthmus.protect.releases import COUNTS, LEFT, PLAIN, Releases
 from isthmus.protect.secrets import Noise, secrets_from_seed, secrets_from_system
 from isthmus.train.loop import Result
-from isthmus.wire.base import LocalWire
+from isthmus.wire.local import LocalWire
 from isthmus.wire.route import Lot
 from tests.helpers.small import assert_same, losses, run_method, small_graph
 
@@ -39,22 +42,20 @@ def trained(method: str, protect: dict[str, Any], graph: Graph | None = None, **
 
 
 def events(result: Result, kind: str) -> set[str]:
-    return {line["event"] for line in result.run.wire.ledger.table().to_pylist() if line["kind"] == kind}
+    return {line["event"] for line in result.training.wire.ledger.table().to_pylist() if line["kind"] == kind}
 
 
 # Off
 
 
 @pytest.mark.parametrize("method", ["local", "fedavg", "sync-sgd", *EXCHANGES])
-def test_without_bound_and_noise_a_run_is_exactly_the_unprotected_one(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_bound_and_noise_a_run_is_exactly_the_unprotected_one(method: str) -> None:
     off = trained(method, {f"clip{kind}": math.inf for kind in KINDS} | {f"sigma{kind}": 0.0 for kind in KINDS})
-    monkeypatch.setattr(Gaussian, "seal", super(Gaussian, Gaussian).seal)
     bare = trained(method, {})
+    assert (off.training.method.protect, bare.training.method.protect) == ((Gaussian(),), ())
     assert losses(off) == losses(bare)
     assert off.bytes == bare.bytes
-    assert all(line["event"] == "unprotected" for line in off.run.wire.ledger.table().to_pylist())
+    assert all(line["event"] == "unprotected" for line in off.training.wire.ledger.table().to_pylist())
 
 
 @pytest.mark.parametrize("method", ["fedavg", "sync-sgd", *EXCHANGES])
@@ -102,8 +103,7 @@ def test_every_kind_of_release_can_be_protected(method: str, kinds: dict[str, st
 
 
 def test_silos_are_clipped_before_they_are_weighed() -> None:
-    wire = LocalWire(2)
-    wire.protect = Gaussian(clip_parameters=1.0)
+    wire = LocalWire(2, Chain((Gaussian(clip_parameters=1.0),)))
     mean = wire.total(Kind.PARAMETERS, torch.tensor([[30.0, 40.0], [0.3, 0.4]]), torch.tensor([0.25, 0.75]))
     torch.testing.assert_close(mean, 0.25 * torch.tensor([0.6, 0.8]) + 0.75 * torch.tensor([0.3, 0.4]))
 
@@ -135,8 +135,7 @@ def test_all_receivers_of_a_row_get_the_same_noise() -> None:
 
 
 def test_a_silo_without_a_secret_sends_no_noisy_row() -> None:
-    wire = LocalWire(2)
-    wire.protect = Gaussian(sigma_parameters=1.0)
+    wire = LocalWire(2, Chain((Gaussian(sigma_parameters=1.0),)))
     with pytest.raises(IsthmusError, match="no secret"):
         wire.total(Kind.PARAMETERS, torch.ones(2, 3))
 
@@ -161,8 +160,8 @@ def boundary_nodes(graph: Graph) -> Tensor:
 def counted(result: Result, kind: Kind, layer: int) -> dict[int, int]:
     """Releases by public id, of owned rows."""
     found: dict[int, int] = {}
-    counts = result.run.wire.releases.get(COUNTS, kind, layer).tolist()
-    for silo in result.run.federation.silos:
+    counts = result.training.wire.releases.get(COUNTS, kind, layer).tolist()
+    for silo in result.training.federation.silos:
         part, counts = counts[: silo.n + silo.h], counts[silo.n + silo.h :]
         found |= dict(zip(silo.ids.tolist(), part, strict=False))
         assert not any(part[silo.n :])  # nobody releases what it does not own
@@ -176,13 +175,13 @@ def test_twelve_nodes_with_known_release_counts(score: str, times: int) -> None:
     Scored with fresh rows, it leaves three times more for validations, and twice at the end.
     """
     graph = small_graph()
-    options = {"sync": {"local_steps": 2}, "exchange": {"score": score}}
+    options = {"sync": {"local_steps": 2}, "exchange": {"scored_with": score}}
     result = trained("ce-fedgnn", {"sigma": 0.5}, graph, epochs=6, options=options)
     at_boundary = boundary_nodes(graph)
     assert 0 < int(at_boundary.sum()) < 12
     expected = {int(i): times * int(b) for i, b in zip(graph.ids, at_boundary, strict=True)}
     assert counted(result, Kind.EMBEDDINGS, 0) == counted(result, Kind.EMBEDDINGS, 1) == expected
-    assert result.run.wire.releases.layers(Kind.EMBEDDINGS) == [0, 1]
+    assert result.training.wire.releases.layers(Kind.EMBEDDINGS) == [0, 1]
 
 
 def test_rows_that_leave_for_an_evaluation_count_too() -> None:
@@ -193,25 +192,25 @@ def test_rows_that_leave_for_an_evaluation_count_too() -> None:
 
 
 def test_adjoints_are_counted_as_releases_of_whoever_computed_them() -> None:
-    releases = trained("sync-sgd+fwd-bwd-le", {}, epochs=4).run.wire.releases
+    releases = trained("sync-sgd+fwd-bwd-le", {}, epochs=4).training.wire.releases
     halo = torch.cat([torch.arange(s.n + s.h) >= s.n for s in _silos("sync-sgd+fwd-bwd-le")])
     assert torch.equal(releases.get(COUNTS, Kind.ADJOINTS, 1), 4 * halo.int())
 
 
 def _silos(method: str) -> Any:
-    return trained(method, {}, epochs=1).run.federation.silos
+    return trained(method, {}, epochs=1).training.federation.silos
 
 
 def test_the_book_keeps_rows_as_they_left_and_as_noise_found_them() -> None:
-    released = {"exchange": {"score": "released"}}
+    released = {"exchange": {"scored_with": "released"}}
     result = trained("ce-fedgnn", {"clip": 0.5, "sigma": 2.0}, epochs=3, options=released)
-    releases = result.run.wire.releases
+    releases = result.training.wire.releases
     left, plain = (releases.get(what, Kind.EMBEDDINGS, 0) for what in (LEFT, PLAIN))
     out = releases.get(COUNTS, Kind.EMBEDDINGS, 0) > 0
     assert float(plain.norm(dim=1).max()) <= 0.5 + 1e-12 < float(left.norm(dim=1).max())
     assert 1 < float((left - plain)[out].std()) < 3
     assert not bool(left[~out].any())
-    received = result.run.exchange.state["halo-0"]  # of the first silos to ask: what arrived is what left
+    received = result.training.stage.exchange.state["halo-0"]  # of the first silos to ask: what arrived is what left
     where = {tuple(row) for row in left[out].tolist()}
     assert all(tuple(row) in where for row in received.tolist())
 
@@ -226,14 +225,14 @@ def slow_epsilon(loss: float, delta: float) -> float:
 
 
 def test_losses_compose_over_layers_node_by_node() -> None:
-    protect = Gaussian(clip=3.0, sigma=0.7, neighbours=1, delta=1e-3)
+    noise = GaussianNoise(clip=3.0, sigma=0.7, hidden="node", delta=1e-3, neighbours=1)
     book = Releases()
     book.open(5)
     rows = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 0.5]], dtype=torch.float64)
     for leaving in ([0, 1, 1], [1], [1, 1]):  # row 1 leaves three times at layer 0, sometimes for two receivers
         book.record(Kind.EMBEDDINGS, 0, torch.tensor(leaving), rows[leaving], rows[leaving])
     book.record(Kind.EMBEDDINGS, 2, torch.tensor([1, 2, 4]), rows, rows)  # row 4 belongs to another silo
-    found = node_losses(book, Kind.EMBEDDINGS, slice(0, 4), protect)
+    found = node_losses(book, Kind.EMBEDDINGS, slice(0, 4), noise)
     near = math.dist(rows[0], rows[1])  # at layer 2, rows[0] and rows[1] lie at places 1 and 2
     of_node = [1 * 1.0, 3 * 1.0 + 1 * near**2, near**2]
     expected = sorted(slow_epsilon(each / (2 * 0.7**2), 1e-3) for each in of_node)
@@ -244,19 +243,19 @@ def test_losses_compose_over_layers_node_by_node() -> None:
 
 def test_epsilon_by_kind_is_infinite_where_nothing_protects() -> None:
     noisy = trained("ce-fedgnn", {"clip": 1.0, "sigma": 5.0, "neighbours": 2, "sigma_gradients": 3.0}, epochs=4)
-    known = privacy_of(noisy.run, row_losses(noisy.run))
+    known = privacy_of(noisy.training, row_losses(noisy.training))
     assert set(known) == {"embeddings", "gradients"}
     worst = max(silo["epsilon 100"] for silo in known["embeddings"]["silos"].values())
     assert 0 < known["embeddings"]["epsilon"] == worst < math.inf
     assert worst <= max(silo["epsilon of any two rows"] for silo in known["embeddings"]["silos"].values())
     assert known["gradients"]["epsilon"] == "inf"  # noise, but no bound on what it hides
     rounds = sum(
-        line["kind"] == "gradients" and line["sender"] == "silo-0" for line in noisy.run.wire.ledger.table().to_pylist()
+        line["kind"] == "gradients" and line["sender"] == "silo-0"
+        for line in noisy.training.wire.ledger.table().to_pylist()
     )
     assert known["gradients"]["silos"]["silo-0"]["releases"] == rounds > 0
-    assert silo_loss(rounds, Kind.GRADIENTS, Gaussian(clip_gradients=2.0, sigma_gradients=3.0)) == pytest.approx(
-        slow_epsilon(rounds * 4.0**2 / (2 * 3.0**2), 1e-4)
-    )
+    bounded = noise_of([Chain((Gaussian(clip_gradients=2.0, sigma_gradients=3.0),)).events(Kind.GRADIENTS)])
+    assert silo_loss(rounds, bounded) == pytest.approx(slow_epsilon(rounds * 4.0**2 / (2 * 3.0**2), 1e-4))
 
 
 def test_rows_of_a_model_that_diverged_are_like_no_others() -> None:
@@ -264,16 +263,18 @@ def test_rows_of_a_model_that_diverged_are_like_no_others() -> None:
     book.open(3)
     rows = torch.tensor([[0.0], [1.0], [math.nan]])
     book.record(Kind.EMBEDDINGS, 0, torch.arange(3), rows, rows)
-    found = node_losses(book, Kind.EMBEDDINGS, slice(0, 3), Gaussian(sigma=1.0, neighbours=1))
+    [noise] = Chain((Gaussian(sigma=1.0, neighbours=1),)).events(Kind.EMBEDDINGS)
+    assert isinstance(noise, GaussianNoise)
+    found = node_losses(book, Kind.EMBEDDINGS, slice(0, 3), noise)
     assert found.epsilon.tolist()[-1] == math.inf and found.epsilon.tolist()[0] < math.inf
 
 
 def test_sums_of_features_are_protected_and_counted_hop_by_hop() -> None:
     result = run_method("fedgcn", small_graph(), THREE, 3, "gcn", options={"protect": {"clip": 1.0, "sigma": 0.5}})
     assert events(result, "aggregates") == {"Gaussian noise (clip 1, sigma 0.5)/node"}
-    releases = result.run.wire.releases
+    releases = result.training.wire.releases
     assert releases.layers(Kind.AGGREGATES) == [0, 1]
-    known = privacy_of(result.run, row_losses(result.run))["aggregates"]
+    known = privacy_of(result.training, row_losses(result.training))["aggregates"]
     assert known["unit"] == "node" and 0 < known["epsilon"] < math.inf
     assert max(silo["releases"] for silo in known["silos"].values()) <= 2
 
@@ -281,8 +282,8 @@ def test_sums_of_features_are_protected_and_counted_hop_by_hop() -> None:
 def test_less_noise_costs_more() -> None:
     spent = []
     for sigma in (0.5, 1.0, 2.0):
-        run = trained("ce-fedgnn", {"clip": 1.0, "sigma": sigma, "neighbours": 2}).run
-        spent.append(privacy_of(run, row_losses(run))["embeddings"]["epsilon"])
+        training = trained("ce-fedgnn", {"clip": 1.0, "sigma": sigma, "neighbours": 2}).training
+        spent.append(privacy_of(training, row_losses(training))["embeddings"]["epsilon"])
     assert spent[0] > spent[1] > spent[2] > 0
 
 
@@ -302,7 +303,7 @@ def test_less_noise_costs_more() -> None:
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(IsthmusError, match=says):
-        methods.adjust(methods.get("ce-fedgnn"), {"protect": wrong})
+        compose(catalogue.get("ce-fedgnn"), {"protect": wrong})
 
 
 def test_a_lot_knows_whose_rows_leave() -> None:

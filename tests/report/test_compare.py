@@ -12,7 +12,7 @@ from isthmus.report.compare import cautions, comparison, comparison_table, write
 from isthmus.report.disclosure import disclosure
 from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.summary import curves, read_flows, score
+from isthmus.runs.summary import curves, final_score, read_flows
 from isthmus.runs.text import bytes_text
 from tests.helpers.reports import THREE, make_run, make_seeds, read
 
@@ -43,7 +43,7 @@ def test_comparison_has_every_run_and_adds_nothing(tmp_path: Path) -> None:
     assert [row[0] for row in page.table("Run")] == [row.name for row in rows]
     assert [row[1:] for row in page.table("Silo")][2] == ["–", "–", "90.0 %", "–"]
     saved = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert [run["test"] for run in saved["runs"]] == [score(folder, "test", "accuracy") for folder in folders]
+    assert [run["test"] for run in saved["runs"]] == [final_score(folder, "test", "accuracy") for folder in folders]
     assert [run["epsilon"] for run in saved["runs"]] == [0.0, "inf", "inf", "inf", "inf"]
 
 

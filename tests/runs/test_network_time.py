@@ -10,20 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from isthmus.train import loop as train
+from isthmus.commands.run import Request, configure
+from isthmus.core.kinds import SERVER, Kind, Purpose
 from isthmus.federation.boundary import build_boundary, make_route
 from isthmus.report.network import price
+from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.network_time import LinkConfig, Usage, link_times, phases, used
-from isthmus.commands.run import Request, configure
-from isthmus.report.report import write_report
-from isthmus.wire.base import LocalWire, Wire
-from isthmus.core.kinds import SERVER, Kind, Purpose
+from isthmus.train import loop as train
+from isthmus.wire.local import LocalWire
+from isthmus.wire.wire import Wire
 from tests.helpers.command import SMALL, metrics, refuse, same_run, succeed
 from tests.helpers.hosts import on_hosts, on_wire
-from tests.helpers.small import run_method, small_graph
-from tests.helpers.reports import read
 from tests.helpers.killing import at, killed
+from tests.helpers.reports import read
+from tests.helpers.small import run_method, small_graph
 
 THREE = torch.arange(24) % 3
 FULL = (*SMALL, "--method", "sync-sgd+fwd-bwd-le")
@@ -59,12 +60,13 @@ def test_a_call_is_one_leg_whatever_the_number_of_silos(silos: int) -> None:
 
 
 def test_rows_take_one_leg_and_their_adjoints_another() -> None:
-    run = run_method("sync-sgd+fwd-bwd-le", small_graph(24, 120), THREE, 3).run
-    wire, boundary = run.wire, build_boundary(run.wire, run.federation.plan, run.stack)
+    run = run_method("sync-sgd+fwd-bwd-le", small_graph(24, 120), THREE, 3).training
+    wire, stack = run.wire, run.stage.site.stack
+    boundary = build_boundary(wire, run.federation.plan, stack)
     before = legs(wire)
     asked = wire.ask(boundary, boundary.halo)
     assert legs(wire) == before + 1
-    owned, rows = run.stack.owned.nonzero().flatten(), torch.arange(run.stack.rows)
+    owned, rows = stack.owned.nonzero().flatten(), torch.arange(stack.rows)
     h = torch.randn(len(owned), 8, dtype=torch.float64, requires_grad=True)
     y = wire.linear(h, make_route([asked], owned, rows, wire), Kind.EMBEDDINGS, adjoint=True)
     assert legs(wire) == before + 2
@@ -73,7 +75,8 @@ def test_rows_take_one_leg_and_their_adjoints_another() -> None:
 
 
 def test_a_step_of_full_exchange_and_its_validation() -> None:
-    table = run_method("sync-sgd+fwd-bwd-le", small_graph(24, 120), THREE, 3).run.wire.ledger.leg_table().to_pylist()
+    result = run_method("sync-sgd+fwd-bwd-le", small_graph(24, 120), THREE, 3)
+    table = result.training.wire.ledger.leg_table().to_pylist()
     found = {(line["epoch"], line["step"], line["purpose"]): line["legs"] for line in table}
     for epoch in (1, 2, 3):
         assert found[epoch, epoch, "step"] == 2 + 2 + 2  # two layers there, two back, gradients up and down
@@ -88,7 +91,7 @@ def count(wire: Wire | None = None) -> list[tuple[list[dict[str, Any]], list[dic
     for method, training in CASES:
         if wire is not None:
             wire.ledger.__init__()  # type: ignore[misc]
-        ledger = run_method(method, small_graph(24, 120), THREE, 3, wire=wire, **training).run.wire.ledger
+        ledger = run_method(method, small_graph(24, 120), THREE, 3, wire=wire, **training).training.wire.ledger
         done.append((ledger.leg_table().to_pylist(), ledger.table().to_pylist()))
     return done
 

@@ -8,16 +8,15 @@ from scipy.stats import chisquare
 
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import Stack, build_stack
-from isthmus.methods.exchange.base import Exchange
 from isthmus.sample.batches import Batcher
 from isthmus.sample.neighbours import Draws, Sample, Sampler, spread
 from isthmus.sample.order import Joint, Local, Pool, draw_batches, rule_of
-from isthmus.wire.base import LocalWire
+from isthmus.wire.local import LocalWire
 from tests.helpers.small import small_graph
 
 
 def stack_of(graph, owner, silos: int, halo: str = "drop") -> Stack:
-    return build_stack(split_graph(graph, owner, silos), halo, torch.float64)
+    return build_stack(split_graph(graph, owner, silos), halo, torch.float64, graph.schema)
 
 
 def sampled_edges(stack: Stack, sample: Sample) -> dict[str, set[int]]:
@@ -86,7 +85,7 @@ def test_neighbours_that_are_not_drawn_again_stay_the_same() -> None:
 def test_blocks_of_full_neighbourhoods_hold_every_edge_into_their_targets(seed: int, silos: int) -> None:
     owner = torch.randint(0, silos, (15,), generator=torch.Generator().manual_seed(seed))
     stack = stack_of(small_graph(15, 50, seed), owner, silos, "placeholder")
-    batcher = Batcher(stack, layers=2, directed=False, target="node", ego=False, exchange=Exchange(), degrees=True)
+    batcher = Batcher(stack, layers=2, directed=False, target="node", ego=False, reads_halo=False, degrees=True)
     pool = Pool(
         stack.owned.nonzero().flatten()[::3].contiguous(),
         stack.keys,

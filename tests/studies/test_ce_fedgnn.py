@@ -10,11 +10,11 @@ import pytest
 
 from isthmus import data
 from isthmus.data.interbank import Interbank
-from isthmus.data.write_aml import TRANSACTIONS, simulate_aml
+from isthmus.data.write_aml import TRANSACTIONS, write_simulated_aml
 from isthmus.studies import catalogue, ce_fedgnn_parts, page, plots
-from isthmus.studies.catalogue import STUDIES, get
-from isthmus.studies.plan import Job, Plan, Wish, make_plan
-from isthmus.studies.study import Row, Study, Value
+from isthmus.studies.catalogue import STUDIES, get_study
+from isthmus.studies.plan import Job, StudyPlan, StudyRequest, plan_study
+from isthmus.studies.study import Study, StudyRow, Value
 from isthmus.studies.tuning import make_trials
 from tests.helpers.command import metrics, succeed
 
@@ -23,32 +23,32 @@ CITATION = [f"ce-fedgnn-{graph}" for graph in ("cora", "citeseer", "pubmed", "cs
 TRANSFERS = [name for name in NAMES if name.endswith("aml")]
 
 
-def plan(name: str, **wish: Any) -> Plan:
-    return make_plan(get(name), Wish(out="nowhere", **wish))
+def plan(name: str, **request: Any) -> StudyPlan:
+    return plan_study(get_study(name), StudyRequest(out="nowhere", **request))
 
 
-def row_of(study: Study, label: str) -> Row:
+def row_of(study: Study, label: str) -> StudyRow:
     return next(row for row in study.rows if row.label == label)
 
 
 def test_the_papers_values() -> None:
     """A few of each table, typed in by hand."""
-    cora, citeseer, pubmed, cs = (get(name) for name in CITATION)
+    cora, citeseer, pubmed, cs = (get_study(name) for name in CITATION)
     assert row_of(cora, "SC").paper == {"macro F1": Value(25.11, 0.12)}
     assert row_of(citeseer, "FedAvg").paper["macro F1"] == Value(21.89, 0.14)
     assert row_of(pubmed, "FedGNN-ST").paper["macro F1"] == Value(63.47, 0.18)
     assert row_of(cs, "CE-FedGNN").paper["macro F1"] == Value(84.97, 0.28)
-    assert row_of(get("ce-fedgnn-aml"), "CE-FedGNN-PNA").paper["F1 of laundering"] == Value(66.23, 2.73)
-    assert row_of(get("ce-fedgnn-aml"), "FedGNN-GIN-ST").paper["F1 of laundering"] == Value(29.40, 2.53)
-    parts = {row.label: row.paper["F1 of laundering"].mean for row in get("ce-fedgnn-ablation-aml").rows}
+    assert row_of(get_study("ce-fedgnn-aml"), "CE-FedGNN-PNA").paper["F1 of laundering"] == Value(66.23, 2.73)
+    assert row_of(get_study("ce-fedgnn-aml"), "FedGNN-GIN-ST").paper["F1 of laundering"] == Value(29.40, 2.53)
+    parts = {row.label: row.paper["F1 of laundering"].mean for row in get_study("ce-fedgnn-ablation-aml").rows}
     assert list(parts.values()) == [54.27, 54.36, 56.66, 66.23]
-    assert not any(row.paper for row in get("ce-fedgnn-ablation").rows)
+    assert not any(row.paper for row in get_study("ce-fedgnn-ablation").rows)
 
 
 @pytest.mark.parametrize("name", CITATION)
 def test_citation_rows_follow_one_protocol(name: str) -> None:
     jobs = plan(name).jobs
-    assert len(jobs) == 5 * len(get(name).rows) and {job.config.seed for job in jobs} == set(range(5))
+    assert len(jobs) == 5 * len(get_study(name).rows) and {job.config.seed for job in jobs} == set(range(5))
     for job in jobs:
         config, train = job.config, job.config.train
         assert (config.data.silos, config.data.split, config.data.scale) == (16, "random", "none")
@@ -68,10 +68,10 @@ def by_axis(job: Job) -> dict[str, Any]:
     return job.config.as_dict()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if get(name).tuning])
+@pytest.mark.parametrize("name", [name for name in NAMES if get_study(name).tuning])
 def test_every_row_has_the_same_budget(name: str, tmp_path: Path) -> None:
-    study = get(name)
-    tuned = make_trials(study, Wish(), tmp_path)
+    study = get_study(name)
+    tuned = make_trials(study, StudyRequest(), tmp_path)
     budget = 8 if name in CITATION else 3 if name in TRANSFERS else 4
     assert {row.label: len(tuned.of(row)) for row in study.rows} == {row.label: budget for row in study.rows}
     assert len({job.path for job in tuned.jobs}) == budget * len(study.rows)
@@ -92,7 +92,7 @@ def test_quick_forms_are_small_and_need_no_files(name: str) -> None:
         if job.row.compute is None:
             assert job.config.data.name in ("blocks", "interbank") and job.config.train.steps <= 320
             assert job.config.data.options.get("transactions", 0) <= 10_000
-    assert [job.row.label for job in quick.jobs] == [row.label for row in get(name).rows]
+    assert [job.row.label for job in quick.jobs] == [row.label for row in get_study(name).rows]
 
 
 @pytest.mark.parametrize("name", TRANSFERS)
@@ -104,7 +104,7 @@ def test_transactions_are_scored_by_the_class_that_launders(name: str) -> None:
         assert (config.model.layers, config.model.directed, config.model.ports, config.model.ego) == (2, True, 32, True)
         assert (train.messages, train.fanout, train.metric) == ("past", (100, 100), "f1_minority")
         assert train.batch == (4096 if config.method.merged else 1024)
-    assert [column.label for column in get(name).columns] == ["PR-AUC", "macro F1", "F1 of laundering"]
+    assert [column.label for column in get_study(name).columns] == ["PR-AUC", "macro F1", "F1 of laundering"]
 
 
 def test_parts_rounds_and_noise() -> None:
@@ -121,7 +121,7 @@ def test_parts_rounds_and_noise() -> None:
 
 
 def test_epsilon_equals_the_papers_63_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "files", lambda findings: {})
+    monkeypatch.setattr(plots, "plot_files", lambda findings: {})
     monkeypatch.setattr(page, "beside", lambda findings: "")
     succeed("reproduce", "ce-fedgnn-epsilon", "--out", tmp_path)
     with open(tmp_path / "results.csv") as file:
@@ -134,7 +134,7 @@ def test_epsilon_equals_the_papers_63_cells(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_interbank_is_what_the_simulator_writes(tmp_path: Path) -> None:
-    simulate_aml(Interbank(3000, 8, 0, 10, 0.05, 4), tmp_path, False, lambda done, total: None)
+    write_simulated_aml(Interbank(3000, 8, 0, 10, 0.05, 4), tmp_path, False, lambda done, total: None)
     read = data.load(str(tmp_path / TRANSACTIONS))
     made = data.load("interbank", seed=4, transactions=3000, banks=8, illicit_rate=0.05)
     assert made.edge_y is not None and read.edge_y is not None and made.edge_y.equal(read.edge_y)
@@ -144,9 +144,9 @@ def test_interbank_is_what_the_simulator_writes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["ce-fedgnn-cora", "ce-fedgnn-aml"])
 def test_two_rows_from_end_to_end(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
     """On a small scale, and shorter still; the transactions are not tuned there."""
-    monkeypatch.setattr(plots, "files", lambda findings: {})
+    monkeypatch.setattr(plots, "plot_files", lambda findings: {})
     monkeypatch.setattr(page, "beside", lambda findings: "")
-    study = get(name)
+    study = get_study(name)
     assert study.quick is not None
     two = tuple(row for row in study.quick.rows if row.label in ("FedAvg", "CE-FedGNN", "FedAvg-PNA", "CE-FedGNN-PNA"))
     monkeypatch.setitem(catalogue.STUDIES, name, replace(study, quick=replace(study.quick, rows=two)))

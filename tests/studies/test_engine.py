@@ -17,11 +17,11 @@ import pytest
 
 from isthmus import cli
 from isthmus.studies import catalogue, engine, page, plots
-from isthmus.studies.study import Row, Study, Value, mean_of, score
+from isthmus.studies.study import Study, StudyRow, Value, mean_column, score_column
 from isthmus.train import loop as train
 from tests.helpers.command import Outcome, isthmus, metrics, refuse, same_run, snapshot, succeed
 
-COLUMNS = (score("acc", "accuracy"), score("F1", "macro_f1"))
+COLUMNS = (score_column("acc", "accuracy"), score_column("F1", "macro_f1"))
 TOO_MANY = {"method": "fedavg", "data": {"silos": 99}}  # resolves, and cannot be split
 BASE: dict[str, Any] = {
     "data": {"name": "blocks", "silos": 3, "nodes": 64, "degree": 3, "features": 4, "classes": 3},
@@ -34,17 +34,17 @@ TINY = Study(
     summary="for tests",
     source="Nobody 1999, Table 1",
     measure="per cent",
-    columns=(*COLUMNS, mean_of("mean", COLUMNS)),
+    columns=(*COLUMNS, mean_column("mean", COLUMNS)),
     rows=(
-        Row("Alone", {"method": "local"}, {"acc": Value(40.0, 1.0), "F1": Value(30.0), "mean": Value(35.0)}),
-        Row("Fed & Avg", {"method": "fedavg"}, {"acc": Value(50.0), "F1": Value(45.0), "mean": Value(47.5)}),
-        Row("Ours", {"method": "centralised"}),
+        StudyRow("Alone", {"method": "local"}, {"acc": Value(40.0, 1.0), "F1": Value(30.0), "mean": Value(35.0)}),
+        StudyRow("Fed & Avg", {"method": "fedavg"}, {"acc": Value(50.0), "F1": Value(45.0), "mean": Value(47.5)}),
+        StudyRow("Ours", {"method": "centralised"}),
     ),
     base=BASE,
     silos=3,
 )
 BROKEN = Study(
-    "broken", "One row fails", "", "", "%", TINY.columns, (Row("Bad", TOO_MANY), *TINY.rows[:2]), BASE, seeds=1
+    "broken", "One row fails", "", "", "%", TINY.columns, (StudyRow("Bad", TOO_MANY), *TINY.rows[:2]), BASE, seeds=1
 )
 LONG = {**BASE, "train": {**BASE["train"], "epochs": 150}}
 SLOW = Study("slow", "Long runs", "", "", "%", TINY.columns, TINY.rows[:2], LONG, seeds=1)
@@ -55,7 +55,7 @@ ROWS = ("alone", "fed-avg", "ours")
 def studies(monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
     """The studies above; nothing is drawn, which takes longer than training."""
     monkeypatch.setattr(catalogue, "STUDIES", catalogue.STUDIES | {s.name: s for s in (TINY, BROKEN, SLOW)})
-    monkeypatch.setattr(plots, "files", lambda findings: {})
+    monkeypatch.setattr(plots, "plot_files", lambda findings: {})
     monkeypatch.setattr(page, "beside", lambda findings: "")
 
 
@@ -66,7 +66,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalogue, "STUDIES", {"tiny": TINY})
         patch.setattr("isthmus.commands.run.write_report", lambda folder: folder.path)
-        patch.setattr(plots, "files", lambda findings: {})
+        patch.setattr(plots, "plot_files", lambda findings: {})
         patch.setattr(page, "beside", lambda findings: "")
         succeed("reproduce", "tiny", "--out", out)
     return out

@@ -14,10 +14,10 @@ from isthmus.data.patterns import STRUCTURAL, TASKS, patterns
 from isthmus.graph.graph import TEST, TRAIN, Schema
 from isthmus.nn.model import GNN
 from isthmus.studies import layerwise, plots
-from isthmus.studies.catalogue import STUDIES, get
+from isthmus.studies.catalogue import STUDIES, get_study
 from isthmus.studies.page import study_page
-from isthmus.studies.plan import Plan, Wish, make_plan
-from isthmus.studies.results import Cell, Findings, Line
+from isthmus.studies.plan import StudyPlan, StudyRequest, plan_study
+from isthmus.studies.results import ComparedValue, Findings, RowResult
 from isthmus.studies.study import Value
 from tests.helpers.command import refuse, succeed
 
@@ -25,26 +25,26 @@ TEN = ("layerwise-louvain", "layerwise-metis")
 NAMES = [study.name for study in layerwise.STUDIES]
 
 
-def plan(name: str, **wish: Any) -> Plan:
-    return make_plan(get(name), Wish(out="nowhere", **wish))
+def plan(name: str, **request: Any) -> StudyPlan:
+    return plan_study(get_study(name), StudyRequest(out="nowhere", **request))
 
 
 def test_the_papers_values() -> None:
     """A few of each table, typed in by hand."""
-    louvain, metis = ({row.label: row.paper for row in get(name).rows} for name in TEN)
+    louvain, metis = ({row.label: row.paper for row in get_study(name).rows} for name in TEN)
     assert louvain["Fully Local"]["C2"] == Value(43.50, 0.17) and louvain["OptimES"]["macro"] == Value(83.13)
     assert metis["Sync-SGD + Fwd/Bwd-LE"]["macro"] == Value(93.15) and metis["FedAvg + Fwd-LE"]["C3"] == Value(
         83.70, 3.62
     )
-    top, floor = get("layerwise-reference").rows
+    top, floor = get_study("layerwise-reference").rows
     assert (top.paper["macro"], floor.paper["macro"]) == (Value(97.09), Value(31.04))
-    edges = {row.label: row.paper["macro"].mean for row in get("layerwise-cross-edges").rows}
+    edges = {row.label: row.paper["macro"].mean for row in get_study("layerwise-cross-edges").rows}
     assert (edges["metis k=15 with"], edges["metis k=15 without"]) == (69.42, 51.29)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_macro_of_a_row_is_the_mean_of_its_tasks(name: str) -> None:
-    for row in get(name).rows:
+    for row in get_study(name).rows:
         if row.paper:
             assert set(row.paper) == {*STRUCTURAL, "macro"}
             mean = sum(row.paper[task].mean for task in STRUCTURAL) / 7
@@ -104,13 +104,13 @@ def test_quick_forms_are_small_and_compare_with_the_same_tasks() -> None:
             if job.row.paper:
                 mean = (job.row.paper["C2"].mean + job.row.paper["C3"].mean) / 2
                 assert job.row.paper["macro"].mean == pytest.approx(mean)
-    assert str(make_plan(get(TEN[0]), Wish(quick=True)).out) == "runs/reproduce/layerwise-louvain-quick"
+    assert str(plan_study(get_study(TEN[0]), StudyRequest(quick=True)).out) == "runs/reproduce/layerwise-louvain-quick"
     assert all(job.config.data.silos == 8 for job in plan(TEN[0], quick=True).jobs)
 
 
-@pytest.mark.parametrize("wish", [{"silos": 5}, {"sets": ("data.silos=5",)}])
-def test_another_number_of_silos_has_no_values_of_the_paper(wish: dict[str, Any]) -> None:
-    other = make_plan(get("layerwise-louvain"), Wish(**wish))
+@pytest.mark.parametrize("asked", [{"silos": 5}, {"sets": ("data.silos=5",)}])
+def test_another_number_of_silos_has_no_values_of_the_paper(asked: dict[str, Any]) -> None:
+    other = plan_study(get_study("layerwise-louvain"), StudyRequest(**asked))
     assert all(job.config.data.silos == 5 and not job.row.paper for job in other.jobs)
     assert str(other.out) == "runs/reproduce/layerwise-louvain-k5"
     assert "15 silos only" in other.study.notes[-1]
@@ -152,13 +152,13 @@ def test_tables_ship_with_the_package() -> None:
 
 def made_up() -> Findings:
     """Rows with a value of the paper and without, with a result and without."""
-    study = get("layerwise-louvain")
+    study = get_study("layerwise-louvain")
 
-    def cell(paper: Value | None, place: int) -> Cell:
-        return Cell(paper, Value(60.0 + place, 0.5) if place % 3 else None, 59.0 if place % 3 else None)
+    def cell(paper: Value | None, place: int) -> ComparedValue:
+        return ComparedValue(paper, Value(60.0 + place, 0.5) if place % 3 else None, 59.0 if place % 3 else None)
 
     lines = tuple(
-        Line(row, {c.label: cell(row.paper.get(c.label), i) for c in study.columns}, (0, 1), 3.0)
+        RowResult(row, {c.label: cell(row.paper.get(c.label), i) for c in study.columns}, (0, 1), 3.0)
         for i, row in enumerate(study.rows)
     )
     facts = {"seeds": 2, "command": "isthmus reproduce <x>", "hardware": [{"device": "cpu"}]}
@@ -167,7 +167,7 @@ def made_up() -> Findings:
 
 def test_figures_and_page_of_rows_with_and_without_results() -> None:
     findings = made_up()
-    files = plots.files(findings)
+    files = plots.plot_files(findings)
     assert files["plot.png"].startswith(b"\x89PNG")
     drawn = "".join(ET.fromstring(files["plot.svg"]).itertext())
     text = study_page(findings)
@@ -188,7 +188,7 @@ def test_order_counts_pairs_that_are_no_ties() -> None:
     far = [(a, b) for i, a in enumerate(labels) for b in labels[i + 1 :] if abs(judged[a][0] - judged[b][0]) >= 0.5]
     assert pairs == len(far)
     assert swapped == [(a, b) for a, b in far if (judged[a][0] < judged[b][0]) != (judged[a][1] < judged[b][1])]
-    cell = Cell(Value(1.0), Value(60.0), None)
+    cell = ComparedValue(Value(1.0), Value(60.0), None)
     alike = [replace(line, cells={**line.cells, "macro": replace(cell, paper=line.cells["macro"].paper)})
              for line in findings.lines]  # fmt: skip
     pairs, swapped = replace(findings, lines=tuple(alike)).order()

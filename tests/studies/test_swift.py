@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from isthmus.studies.catalogue import STUDIES, get
+from isthmus.studies.catalogue import STUDIES, get_study
 from isthmus.studies.page import study_page
-from isthmus.studies.plan import Wish, make_plan
-from isthmus.studies.results import Cell, Findings, Line, as_csv, as_json
+from isthmus.studies.plan import StudyRequest, plan_study
+from isthmus.studies.results import ComparedValue, Findings, RowResult, as_csv, as_json
 from isthmus.studies.study import Value
-from isthmus.studies.swift import CROSSING, EXCHANGED, TIME, TRAFFIC, VALID, columns, emulated, reached
+from isthmus.studies.swift import CROSSING, EXCHANGED, TIME, TRAFFIC, VALID, reached, target_columns
+from isthmus.studies.swift_plots import network_seconds
 from isthmus.studies.text import study_tables
 from tests.helpers.command import succeed
 
@@ -22,23 +23,23 @@ FIVE = [name for name in NAMES if name != "swift-surface"]
 
 
 def read(metrics: dict[str, Any], target: float) -> dict[str, float | None]:
-    return {column.label: column.read(metrics) for column in columns(target)}
+    return {column.label: column.read(metrics) for column in target_columns(target)}
 
 
 def test_the_papers_values() -> None:
     """A few, typed in by hand."""
-    rows = {row.label: row.paper for row in get("swift-citeseer").rows}
+    rows = {row.label: row.paper for row in get_study("swift-citeseer").rows}
     assert rows["Swift-FedGNN"] == {VALID: Value(66.0), TRAFFIC: Value(35320.0)}
     assert rows["FedGNN-G"] == {VALID: Value(66.08), TRAFFIC: Value(43430.0)}
     assert rows["LLCG"][VALID] == Value(68.4) and rows["FedSage"] == {VALID: Value(64.39)}
-    assert {row.label: row.paper for row in get("swift-citeseer-gin").rows}["FedGNN-G"] == {VALID: Value(50.76)}
+    assert {row.label: row.paper for row in get_study("swift-citeseer-gin").rows}["FedGNN-G"] == {VALID: Value(50.76)}
     own = [name for name in FIVE if name not in ("swift-citeseer", "swift-citeseer-gin")]
-    assert not any(row.paper for name in own for row in get(name).rows)
+    assert not any(row.paper for name in own for row in get_study(name).rows)
 
 
 @pytest.mark.parametrize("name", FIVE)
 def test_rows_follow_one_protocol(name: str) -> None:
-    configs = [job.config for job in make_plan(get(name), Wish(out="nowhere")).jobs]
+    configs = [job.config for job in plan_study(get_study(name), StudyRequest(out="nowhere")).jobs]
     assert {config.method.name for config in configs} == {"swift-fedgnn", "fedgnn-g", "llcg", "fedgnn-pns", "fedsage"}
     assert all(config.method.schedule.score == "across" for config in configs)
     assert len({(c.train.steps, c.train.batch, c.train.fanout, c.train.lr, c.model.hidden) for c in configs}) == 1
@@ -67,20 +68,20 @@ METRICS: dict[str, Any] = {
 
 def test_traffic_and_time_are_those_of_the_first_validation_that_reaches_the_target() -> None:
     assert [reached(METRICS, target) for target in (50, 50.1, 75, 76)] == [0, 1, 1, None]
-    assert emulated(METRICS) == pytest.approx([3 + 1 + 0.2, 10 + 3 + 0.5])
+    assert network_seconds(METRICS) == pytest.approx([3 + 1 + 0.2, 10 + 3 + 0.5])
     assert read(METRICS, 75.0) == {CROSSING: 2.5, TRAFFIC: 4.0, EXCHANGED: 1.0, TIME: pytest.approx(13.5), VALID: 75.0}
     assert read(METRICS, 80.0) == {CROSSING: 2.5, TRAFFIC: None, EXCHANGED: None, TIME: None, VALID: 75.0}
 
 
 def test_a_mean_says_how_many_seeds_reached_the_target() -> None:
-    cells = {column.label: Cell(None, None, None, (None,) * 3) for column in get("swift-cora").columns}
+    cells = {column.label: ComparedValue(None, None, None, (None,) * 3) for column in get_study("swift-cora").columns}
     cells |= {
-        TRAFFIC: Cell(None, Value(2881.4, 9.0), None, (2890.4, None, 2872.4)),
-        VALID: Cell(None, Value(78.25, 0.5), None, (78.75, 78.25, 77.75)),
+        TRAFFIC: ComparedValue(None, Value(2881.4, 9.0), None, (2890.4, None, 2872.4)),
+        VALID: ComparedValue(None, Value(78.25, 0.5), None, (78.75, 78.25, 77.75)),
     }
-    study = get("swift-cora")
+    study = get_study("swift-cora")
     findings = Findings(
-        study, (Line(study.rows[0], cells, (0, 1, 2), 1.0),), {"seeds": 3, "command": "", "hardware": []}
+        study, (RowResult(study.rows[0], cells, (0, 1, 2), 1.0),), {"seeds": 3, "command": "", "hardware": []}
     )
     lines = {line["column"]: line for line in csv.DictReader(as_csv(findings).splitlines())}
     assert {name: line["seeds"] for name, line in lines.items()} == {
@@ -96,7 +97,7 @@ def test_a_mean_says_how_many_seeds_reached_the_target() -> None:
 
 
 def test_the_surface_has_rows_of_equal_shares() -> None:
-    rows = {row.label: row.overrides["schedule"] for row in get("swift-surface").rows}
+    rows = {row.label: row.overrides["schedule"] for row in get_study("swift-surface").rows}
     shares: dict[float, list[str]] = {}
     for label, schedule in rows.items():
         shares.setdefault(schedule["silos"] / schedule["every"], []).append(label)
@@ -104,7 +105,7 @@ def test_the_surface_has_rows_of_equal_shares() -> None:
 
 
 def test_rows_of_more_silos_than_there_are_are_left_out() -> None:
-    plan = make_plan(get("swift-surface"), Wish(out="nowhere", silos=3))
+    plan = plan_study(get_study("swift-surface"), StudyRequest(out="nowhere", silos=3))
     assert {job.config.method.schedule.silos for job in plan.jobs} == {1, 2}
     assert "I = 20, K = 5" in plan.study.notes[-1] and "K = 2" not in plan.study.notes[-1]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from isthmus.studies import catalogue, page, plots
-from isthmus.studies.main import reproduce
-from isthmus.studies.plan import Wish, make_plan
-from isthmus.studies.study import Row, Study, Tuning, Value, score
+from isthmus.studies.main import run_study
+from isthmus.studies.plan import StudyRequest, plan_study
+from isthmus.studies.study import Study, StudyRow, Tuning, Value, score_column
 from isthmus.studies.tuning import Tuned, make_trials
 from tests.helpers.command import isthmus, metrics, refuse, snapshot, succeed
 
@@ -26,11 +26,11 @@ TUNED = Study(
     summary="for tests",
     source="Nobody 1999, Table 2",
     measure="macro F1, %",
-    columns=(score("F1", "macro_f1"),),
+    columns=(score_column("F1", "macro_f1"),),
     rows=(
-        Row("Alone", {"method": "local"}, {"F1": Value(40.0)}, tune={"model.dropout": (0.0, 0.5)}),
-        Row("Fed & Avg", {"method": "ce-fedgnn"}, tune={"exchange.gamma": (0.5, 0.9)}),
-        Row("Given", {"method": "local"}, compute=lambda config: {"test": {"macro_f1": 0.5}, "seconds": 0.0}),
+        StudyRow("Alone", {"method": "local"}, {"F1": Value(40.0)}, tune={"model.dropout": (0.0, 0.5)}),
+        StudyRow("Fed & Avg", {"method": "ce-fedgnn"}, tune={"exchange.gamma": (0.5, 0.9)}),
+        StudyRow("Given", {"method": "local"}, compute=lambda config: {"test": {"macro_f1": 0.5}, "seconds": 0.0}),
     ),
     base=BASE,
     tuning=Tuning({"train.lr": (0.003, 0.03)}, changes={"train": {"steps": 6}}),
@@ -41,13 +41,13 @@ TUNED = Study(
 def studies(monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
     """The study above; nothing is drawn, which takes longer than training."""
     monkeypatch.setattr(catalogue, "STUDIES", catalogue.STUDIES | {"tuned": TUNED})
-    monkeypatch.setattr(plots, "files", lambda findings: {})
+    monkeypatch.setattr(plots, "plot_files", lambda findings: {})
     monkeypatch.setattr(page, "beside", lambda findings: "")
 
 
-def trials(out: Path, **wish: Any) -> Tuned:
-    plan = make_plan(TUNED, Wish(out=str(out), **wish))
-    return make_trials(plan.study, Wish(**wish), out)
+def trials(out: Path, **request: Any) -> Tuned:
+    plan = plan_study(TUNED, StudyRequest(out=str(out), **request))
+    return make_trials(plan.study, StudyRequest(**request), out)
 
 
 def pretend(tuned: Tuned, valid: dict[int, float | None], test: float = 0.0) -> None:
@@ -66,12 +66,14 @@ def test_every_row_tries_equally_many_settings(tmp_path: Path) -> None:
     assert TUNED.candidates(TUNED.rows[1])[0] == {"train.lr": 0.003, "exchange.gamma": 0.5}
     assert len({job.path for job in tuned.jobs}) == 8
     with pytest.raises(AssertionError, match="different numbers of settings"):
-        replace(TUNED, rows=(TUNED.rows[0], Row("More", {"method": "fedavg"}, tune={"model.dropout": (0.0, 0.2, 0.5)})))
+        replace(
+            TUNED, rows=(TUNED.rows[0], StudyRow("More", {"method": "fedavg"}, tune={"model.dropout": (0.0, 0.2, 0.5)}))
+        )
 
 
 def test_trials_have_seeds_that_no_reported_run_has(tmp_path: Path) -> None:
     tuned = trials(tmp_path, tuning_seeds=2)
-    reported = {job.config.seed for job in make_plan(TUNED, Wish(seeds=5)).jobs}
+    reported = {job.config.seed for job in plan_study(TUNED, StudyRequest(seeds=5)).jobs}
     assert {job.config.seed for job in tuned.jobs} == {1000, 1001} and not {1000, 1001} & reported
     refuse("reproduce", "tuned", "--tuning-seeds", 0, "--out", tmp_path, says=["--tuning-seeds is 0"])
 
@@ -83,7 +85,7 @@ def test_validation_chooses_whatever_the_test_score_says(tmp_path: Path) -> None
     assert (chosen := tuned.chosen(alone)) and chosen.settings == {"train.lr": 0.03, "model.dropout": 0.0}
     assert (chosen := tuned.chosen(averaged)) and chosen is tuned.trials[5]  # of equals the first
     study = tuned.settle_on(TUNED)
-    plan = make_plan(study, Wish(out=str(tmp_path)))
+    plan = plan_study(study, StudyRequest(out=str(tmp_path)))
     assert [job.config.train.lr for job in plan.jobs[:4]] == [0.03, 0.03, 0.003, 0.003]
     assert plan.of(averaged)[0].config.as_dict()["exchange"]["gamma"] == 0.9
     assert {job.config.seed for job in plan.jobs} == {0, 1}
@@ -140,7 +142,7 @@ def test_settings_that_are_given_are_not_tuned(tmp_path: Path) -> None:
     refuse("reproduce", "tuned", "--out", out, "--set", "train.lr=0.1", says=says)
     succeed("reproduce", "tuned", "--out", out, "--no-tune", "--seeds", 1, "--set", "train.lr=0.1")
     assert not (out / "tuning").exists() and not (out / "tuning.json").exists()
-    assert str(make_plan(TUNED, Wish(tune=False)).out) == "runs/reproduce/tuned-untuned"
+    assert str(plan_study(TUNED, StudyRequest(tune=False)).out) == "runs/reproduce/tuned-untuned"
 
 
 def test_a_failing_trial_stops_its_row_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +156,6 @@ def test_a_failing_trial_stops_its_row_only(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.hosts
 def test_trials_run_side_by_side(tmp_path: Path) -> None:
-    findings, out, failed = reproduce("tuned", Wish(out=str(tmp_path), jobs=2, seeds=1))
+    findings, out, failed = run_study("tuned", StudyRequest(out=str(tmp_path), jobs=2, seeds=1))
     assert not failed and findings.complete and findings.tuned is not None
     assert all(trial.finished for trial in findings.tuned.trials)

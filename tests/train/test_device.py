@@ -6,13 +6,13 @@ import torch
 from isthmus.core.random import draw, keep_mask, stream
 from isthmus.data.blocks import blocks
 from isthmus.engine.settings import TrainConfig
-from isthmus.engine.state import Run
 from isthmus.federation.federation import open_federation
 from isthmus.graph.silo import split_graph
 from isthmus.methods.catalogue import get, names
 from isthmus.nn.model import MODELS
 from isthmus.train.loop import Result, train
-from isthmus.wire.base import LocalWire
+from isthmus.train.training import Training
+from isthmus.wire.local import LocalWire
 from tests.helpers.small import losses, run_method, small_graph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")
@@ -22,7 +22,7 @@ def run_on(device: str, method: str, model: str, **training: object) -> Result:
     graph = blocks(nodes=400, degree=8)
     federation = open_federation(LocalWire(3), split_graph(graph, torch.arange(400) % 3, 3))
     settings = TrainConfig(**{"epochs": 3, **training})  # type: ignore[arg-type]
-    return train(Run(federation, get(method), MODELS[model], settings, 0, device, torch.float64))
+    return train(Training(federation, get(method), MODELS[model], settings, 0, device, torch.float64))
 
 
 def test_draws_and_masks_are_equal_integers() -> None:

@@ -8,13 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.engine.state import Run
+from isthmus.graph.graph import TRAIN
 from isthmus.sample.across import JointSampler
 from isthmus.sample.batches import Batch, Seeds
 from isthmus.sample.neighbours import Sampler
 from isthmus.sample.order import draw_batches
 from isthmus.train.loop import Result
-from isthmus.wire.base import Wire
+from isthmus.train.training import Training
+from isthmus.wire.wire import Wire
 from tests.helpers.hosts import on_hosts, on_wire
 from tests.helpers.small import assert_same, losses, numbers, owners, run_method, small_graph
 
@@ -29,17 +30,19 @@ def run_edges(method: str, silos: int = 3, model: str = "multi-pna", **options: 
     return run_method(method, graph, owners(silos), silos, model, **{**TRAINING, **options})
 
 
-def epoch(run: Run) -> Iterator[tuple[Seeds, Batch]]:
-    drawn = draw_batches(run.train_pool, run.wire, run.order, run.train.batch, run.seed, "train", 0)
-    return ((seeds, run.make_batch(seeds, number)) for number, seeds in enumerate(drawn))
+def epoch(training: Training) -> Iterator[tuple[Seeds, Batch]]:
+    layout, maker = training.stage.layout, training.stage.passes.across["train"]
+    how = layout.order, training.train.batch, training.seed
+    drawn = draw_batches(layout.pools[TRAIN], training.wire, *how, "train", 0)
+    return ((seeds, maker.make(seeds, number).batch) for number, seeds in enumerate(drawn))
 
 
-def marks(run: Run, batch: Batch, owned: bool = True) -> dict[int, int]:
+def marks(training: Training, batch: Batch, owned: bool = True) -> dict[int, int]:
     """The slot of every marked node, in the silos that own it or in others."""
-    rows = batch.layout.held[0]
+    rows, stack = batch.layout.held[0], training.stage.layout.stack
     assert batch.ego is not None
-    at = (batch.ego >= 0) & (run.stack.owned[rows] == owned)
-    return dict(zip(run.stack.keys[rows[at]].tolist(), batch.ego[at].tolist(), strict=True))
+    at = (batch.ego >= 0) & (stack.owned[rows] == owned)
+    return dict(zip(stack.keys[rows[at]].tolist(), batch.ego[at].tolist(), strict=True))
 
 
 @pytest.mark.parametrize("silos", [2, 3, 5])
@@ -62,7 +65,7 @@ def test_any_split_of_any_multigraph_is_exact(seed: int, silos: int, nodes: int,
 
 def test_owners_know_the_first_slot_of_every_end() -> None:
     """Ends that lie in several seeds, and ends of which two silos told the owner, included."""
-    together, apart = (run_edges(method, silos=5, batch=16).run for method in ("centralised", EXACT))
+    together, apart = (run_edges(method, silos=5, batch=16).training for method in ("centralised", EXACT))
     told_twice = 0
     for (_, whole), (_, batch) in zip(epoch(together), epoch(apart), strict=True):
         assert marks(apart, batch) == marks(together, whole)
@@ -96,13 +99,13 @@ def test_slots_are_ids_in_the_ledger_and_nodes_need_none(monkeypatch: pytest.Mon
 
 def test_with_local_batches_each_silo_marks_its_own_copies_only() -> None:
     """An owner learns nothing of the seeds of others; a far end carries the slot in the silo that scores the edge."""
-    result = run_edges(EXACT, batches="local")
-    far_ends = 0
-    for seeds, batch in epoch(result.run):
+    training = run_edges(EXACT, batches="local").training
+    batcher, far_ends = training.stage.passes.across["train"].batcher, 0
+    for seeds, batch in epoch(training):
         assert batch.ego is not None
         marked = batch.layout.held[0][batch.ego >= 0]
-        assert marked.tolist() == result.run.batcher.roots(seeds).unique().tolist()
-        far_ends += len(marks(result.run, batch, owned=False))
+        assert marked.tolist() == batcher.roots(seeds).unique().tolist()
+        far_ends += len(marks(training, batch, owned=False))
     assert far_ends
 
 

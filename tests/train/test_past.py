@@ -73,7 +73,7 @@ def test_each_split_sees_what_came_before_it() -> None:
     graph = in_order()
     result = run_method("centralised", graph, THREE, 3, "gin", **PAST)
     for split, name in ((TRAIN, "train"), (VALID, "valid"), (TEST, "test")):
-        batcher = result.run.ways.across[name].batcher
+        batcher = result.training.stage.passes.across[name].batcher
         assert len(batcher.stack.incoming.edge) == int((graph.edge_split <= split).sum())
     learnt = run_method("centralised", planted(graph, TRAIN), THREE, 3, "gin", **PAST)
     assert losses(learnt) != losses(result)  # an edge of the past does change what is learnt

@@ -11,9 +11,10 @@ from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import TRAIN, Graph
 from isthmus.graph.silo import merge, split_graph
-from isthmus.methods import catalogue as methods
+from isthmus.methods import catalogue
+from isthmus.methods.compose import compose
 from isthmus.nn.model import MODELS
-from isthmus.wire.base import LocalWire
+from isthmus.wire.local import LocalWire
 from tests.helpers.small import small_graph
 
 OWNER = torch.arange(12) % 3
@@ -30,10 +31,10 @@ def twelve_nodes() -> Graph:
 def open_run(name: str, options: dict | None = None, owner: Tensor = OWNER, **training: object) -> Counted:
     """Both directions of every edge are read, so that every halo row is needed."""
     silos = int(owner.max()) + 1
-    method = methods.adjust(methods.get(name), options or {})
+    method = compose(catalogue.get(name), options or {})
     parts = split_graph(twelve_nodes(), owner, silos)
     parts = [merge(parts)] if method.merged else parts
-    federation = open_federation(LocalWire(len(parts), method.protect), parts)
+    federation = open_federation(LocalWire(len(parts), method.chain), parts)
     model = replace(MODELS["sage"], layers=LAYERS, hidden=HIDDEN, directed=True)
     return Counted(federation, method, model, TrainConfig(epochs=1, **training), dtype=torch.float64)  # type: ignore[arg-type]
 

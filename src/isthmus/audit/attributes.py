@@ -24,7 +24,9 @@ DOUBTS = (1.0, 0.3, 0.1, 0.0)  # noise that the search adds at first, in units o
 _STEPS = 3
 _SHORTEST = 1e-3  # of a step
 _SETTLED = 1e-9  # of the objective, or of where it stands: less is not worth another step
-Rows = Callable[[Tensor], Tensor]  # features of the targets [t, f] -> their rows [t, w], each by its own features alone
+RowFunction = Callable[
+    [Tensor], Tensor
+]  # features of the targets [t, f] -> their rows [t, w], each by its own features alone
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Prior:
         ridge = RIDGE * covariance.diagonal().mean().clamp(min=torch.finfo(mean.dtype).eps)
         return Prior(mean, torch.linalg.cholesky(covariance + ridge * torch.eye(len(mean), dtype=mean.dtype)))
 
-    def spread(self, x: Tensor) -> Tensor:
+    def mahalanobis(self, x: Tensor) -> Tensor:
         """(x - mu)^T S^-1 (x - mu) of each row."""
         white: Tensor = torch.linalg.solve_triangular(self.root, (x - self.mean).T, upper=False)
         return white.square().sum(0)
@@ -74,7 +76,7 @@ class Knowledge:
         spread = torch.zeros(len(x), dtype=x.dtype)
         for number, prior in enumerate(self.priors):
             mine = self.whose == number
-            spread[mine] = prior.spread(x[mine])
+            spread[mine] = prior.mahalanobis(x[mine])
         return gap.square().sum(1) + self.noise[self.whose].square() * spread
 
     def solve(self, jacobian: Tensor, gap: Tensor) -> Tensor:
@@ -96,7 +98,7 @@ def linear_estimate(prior: Prior, noise: float, jacobian: Tensor, gap: Tensor) -
     return prior.mean + white @ prior.root.T
 
 
-def infer(rows: Rows, released: Tensor, known: Knowledge, starts: int = 1, seed: int = 0) -> Tensor:
+def infer(rows: RowFunction, released: Tensor, known: Knowledge, starts: int = 1, seed: int = 0) -> Tensor:
     """The features [t, f] behind released rows [t, w]: the best of what several ``starts`` lead to.
 
     Rows that are linear need one start. Others have hollows where a search gets stuck: units that are off give no
@@ -111,7 +113,7 @@ def infer(rows: Rows, released: Tensor, known: Knowledge, starts: int = 1, seed:
     return found
 
 
-def _descend(rows: Rows, released: Tensor, known: Knowledge, x: Tensor) -> tuple[Tensor, Tensor]:
+def _descend(rows: RowFunction, released: Tensor, known: Knowledge, x: Tensor) -> tuple[Tensor, Tensor]:
     """Where Gauss-Newton steps lead from x, and the objective there.
 
     At first rows count as noisier than they are: whoever trusts a far-away slope to the full lands beyond anything
@@ -134,7 +136,7 @@ class _Place:
     slope: Tensor
 
     @staticmethod
-    def of(rows: Rows, x: Tensor) -> _Place:
+    def of(rows: RowFunction, x: Tensor) -> _Place:
         return _Place(x, *with_jacobian(rows, x))
 
     def unless(self, better: Tensor, other: _Place) -> _Place:
@@ -144,7 +146,7 @@ class _Place:
         return _Place(*moved, torch.where(deep, other.slope, self.slope))
 
 
-def _steps(rows: Rows, released: Tensor, known: Knowledge, at: _Place, most: int) -> _Place:
+def _steps(rows: RowFunction, released: Tensor, known: Knowledge, at: _Place, most: int) -> _Place:
     """Each step solves the linear problem around where it stands; one that does not help is shortened."""
     pace = torch.ones(len(released), 1, dtype=released.dtype)
     for _ in range(most):
@@ -162,7 +164,7 @@ def _steps(rows: Rows, released: Tensor, known: Knowledge, at: _Place, most: int
     return at
 
 
-def with_jacobian(rows: Rows, x: Tensor) -> tuple[Tensor, Tensor]:
+def with_jacobian(rows: RowFunction, x: Tensor) -> tuple[Tensor, Tensor]:
     """The rows [t, w] of features x [t, f], and the derivative of each row by its own features [t, w, f]."""
     x = x.detach().requires_grad_()
     out = rows(x)

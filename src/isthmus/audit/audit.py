@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.audit.context import Context
 from isthmus.audit.findings import Audit, keep
-from isthmus.audit.measure import Adversary, Finding, Released, Tell, near_distance
+from isthmus.audit.measure import Adversary, Finding, Released, TargetsDone, near_distance
 from isthmus.audit.released_rows import Book, Page, read_book
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
@@ -63,15 +63,15 @@ def parse_sigmas(text: str | None) -> tuple[float, ...] | None:
         raise IsthmusError(f"--sigma is '{text}'; give numbers between commas, like --sigma 0.1,0.3,1.") from None
 
 
-Told = Callable[[Finding], None]
+FindingMade = Callable[[Finding], None]
 
 
-def audit(path: str, wish: AuditRequest, watch: Callable[[int], tuple[Tell, Told]]) -> Audit:
+def audit_run(path: str, request: AuditRequest, watch: Callable[[int], tuple[TargetsDone, FindingMade]]) -> Audit:
     """Audit a finished run (of several seeds the first), and leave ``audit.json`` in its folder.
 
     ``watch`` is told how many attacks on a target there will be, and says whom to tell of each and of every finding.
     """
-    wish.check()
+    request.check()
     folder = members(RunFolder.open(path))[0]
     book = read_book(folder.path, int(folder.metrics.get("hosts", 1)))
     if book is None:
@@ -80,15 +80,15 @@ def audit(path: str, wish: AuditRequest, watch: Callable[[int], tuple[Tell, Told
     training = _opened(resolve(folder.config))
     clip, sigma = _treatment(training)
     adversary = Adversary(Context(training))
-    pages = {k: page for k, page in book.pages.items() if wish.deepest is None or k <= wish.deepest}
+    pages = {k: page for k, page in book.pages.items() if request.deepest is None or k <= request.deepest}
     left = [_located(training, layer, page, clip) for layer, page in pages.items() if len(page.rows)]
-    tell, told = watch(len(wish.levels(sigma)) * sum(min(len(each.node), wish.targets) for each in left))
+    tell, told = watch(len(request.levels(sigma)) * sum(min(len(each.node), request.targets) for each in left))
     findings = []
     for each in left:
-        for finding in _attack(adversary, book, each, wish, sigma, tell):
+        for finding in _attack(adversary, book, each, request, sigma, tell):
             told(finding)
             findings.append(finding)
-    return keep(folder, Audit(tuple(findings), clip, sigma, wish.seed))
+    return keep(folder, Audit(tuple(findings), clip, sigma, request.seed))
 
 
 def _treatment(training: Training) -> tuple[float, float]:
@@ -145,16 +145,16 @@ def _located(training: Training, layer: int, page: Page, clip: float) -> Release
 
 
 def _attack(
-    adversary: Adversary, book: Book, left: Released, wish: AuditRequest, sigma: float, tell: Tell
+    adversary: Adversary, book: Book, left: Released, request: AuditRequest, sigma: float, tell: TargetsDone
 ) -> Iterator[Finding]:
     """Every level of noise against the rows of one layer, with the parameters that fit them best."""
     context = adversary.context
     chosen, misfits = _fitting(adversary, book, left)
-    targets = left.sample(wish.targets, len(context.owner), wish.seed)
+    targets = left.sample(request.targets, len(context.owner), request.seed)
     true = context.features(targets.node)
     near, guess = near_distance(context, targets.node), _error(adversary.guess(targets), true)
-    for added in wish.levels(sigma):
-        error = _error(adversary.infer(targets, misfits, added, wish.seed, tell), true)
+    for added in request.levels(sigma):
+        error = _error(adversary.infer(targets, misfits, added, request.seed, tell), true)
         yield Finding(
             layer=left.layer,
             sigma=math.hypot(sigma, added),

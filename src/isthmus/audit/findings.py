@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from isthmus.audit.measure import NEAR, Finding, Tell
+from isthmus.audit.measure import NEAR, Finding, TargetsDone
 from isthmus.core.errors import IsthmusError
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import members
@@ -120,7 +120,7 @@ def audit_table(audit: Audit) -> Table:
 
 
 @contextmanager
-def watched() -> Iterator[Callable[[int], tuple[Tell, Callable[[Finding], None]]]]:
+def watched_audit() -> Iterator[Callable[[int], tuple[TargetsDone, Callable[[Finding], None]]]]:
     """Show how far the attack is: a bar on a terminal, a line for each finding where the output is piped."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -129,7 +129,7 @@ def watched() -> Iterator[Callable[[int], tuple[Tell, Callable[[Finding], None]]
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("audit", total=None)
 
-        def begin(total: int) -> tuple[Tell, Callable[[Finding], None]]:
+        def begin(total: int) -> tuple[TargetsDone, Callable[[Finding], None]]:
             progress.update(task, total=total)
             return lambda done: progress.advance(task, done), lambda finding: None
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from isthmus.audit.attributes import Knowledge, Prior, Rows, infer
+from isthmus.audit.attributes import Knowledge, Prior, RowFunction, infer
 from isthmus.audit.context import Context
 from isthmus.protect.gaussian import clipped
 
 NEAR = 0.01  # of all nodes: the nearest ones, among whom a node should be lost
 STARTS = 3  # of a search through layers
-Tell = Callable[[int], None]  # so many more targets are done
+TargetsDone = Callable[[int], None]  # so many more targets are done
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Adversary:
         mean: Tensor = (squares.sum() - squares) / (counts.sum() - counts).clamp(min=1)
         return mean.clamp(min=0).sqrt()
 
-    def infer(self, targets: Released, misfits: Tensor, added: float, seed: int, tell: Tell) -> Tensor:
+    def infer(self, targets: Released, misfits: Tensor, added: float, seed: int, tell: TargetsDone) -> Tensor:
         """The features of the targets as the attack has them, were so much noise ``added`` to their rows: [t, f]."""
         fresh = torch.randn(targets.rows.shape, generator=torch.Generator().manual_seed(seed), dtype=targets.rows.dtype)
         rows, noise = targets.rows + added * fresh, (misfits.square() + added**2).sqrt()
@@ -95,7 +95,7 @@ class Adversary:
         return torch.stack([prior.mean for prior in self.priors])[self.owner[targets.node]]
 
 
-def _clipping(compute: Rows, clip: float) -> Rows:
+def _clipping(compute: RowFunction, clip: float) -> RowFunction:
     return lambda x: clipped(compute(x), clip)
 
 

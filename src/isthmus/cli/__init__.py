@@ -13,9 +13,11 @@ from isthmus.cli.graphs import simulate_aml, split
 from isthmus.cli.studies import demo, reproduce
 from isthmus.cli.training import plan, run
 from isthmus.core.errors import IsthmusError
+from isthmus.core.plugins import add_plugins
 
 app = typer.Typer(
-    help="One graph neural network across graphs that cannot be merged.",
+    help="One graph neural network across graphs that cannot be merged. With every command: --plugin FILE.py loads "
+    "methods, parts, layers or data sets of your own.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -28,11 +30,37 @@ for command in (
 
 
 def main() -> None:
-    """Entry point: problems that the user can mend are one line on stderr and exit code 2."""
+    """Entry point: problems that the user can mend are one line on stderr and exit code 2.
+
+    ``--plugin FILE.py`` may stand anywhere, with every command.
+    """
     try:
-        app()
+        arguments, plugins = take_plugins(sys.argv[1:])
+        if plugins:
+            add_plugins(plugins)
+        app(arguments)
     except IsthmusError as error:
         print(f"isthmus: {error}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(2) if "RANK" in os.environ else sys.exit(2)
+
+
+def take_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments without ``--plugin FILE.py`` or ``--plugin=FILE.py``, and the files."""
+    rest: list[str] = []
+    plugins: list[str] = []
+    waiting = False
+    for argument in arguments:
+        if waiting:
+            plugins.append(argument)
+            waiting = False
+        elif argument == "--plugin":
+            waiting = True
+        elif argument.startswith("--plugin="):
+            plugins.append(argument.removeprefix("--plugin="))
+        else:
+            rest.append(argument)
+    if waiting:
+        raise IsthmusError("--plugin takes a Python file, like --plugin scaffold.py.")
+    return rest, plugins

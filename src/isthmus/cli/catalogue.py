@@ -9,10 +9,12 @@ AXES = ("exchange", "schedule", "sync", "objective")
 
 def methods(as_json: Json = False) -> None:
     """List the methods: what crosses, how parameters agree, whose paper."""
+    from isthmus.core.plugins import load_plugins
     from isthmus.methods import catalogue
     from isthmus.methods.compose import tables_of
     from isthmus.runs.config import flat
 
+    load_plugins()
     rows = []
     for name in catalogue.names():
         method = catalogue.get(name)
@@ -26,8 +28,10 @@ def methods(as_json: Json = False) -> None:
 
 def datasets(as_json: Json = False) -> None:
     """List the data sets."""
+    from isthmus.core.plugins import load_plugins
     from isthmus.data import DATASETS
 
+    load_plugins()
     rows = [
         {"name": d.name, "summary": d.summary, "model": d.default_model, "source": d.source} for d in DATASETS.values()
     ]

@@ -72,11 +72,11 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Attack the rows that a run released: how well features can be inferred from them."""
-    from isthmus.audit.audit import AuditRequest, audit, parse_sigmas
-    from isthmus.audit.findings import NOTHING, audit_table, watched
+    from isthmus.audit.audit import AuditRequest, audit_run, parse_sigmas
+    from isthmus.audit.findings import NOTHING, audit_table, watched_audit
 
-    with watched() as watch:
-        found = audit(run_folder, AuditRequest(targets, seed, parse_sigmas(sigma), deepest), watch)
+    with watched_audit() as watch:
+        found = audit_run(run_folder, AuditRequest(targets, seed, parse_sigmas(sigma), deepest), watch)
     if as_json:
         print(json.dumps(found.as_dict()))
         return

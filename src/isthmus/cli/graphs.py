@@ -51,11 +51,11 @@ def simulate_aml(
 ) -> None:
     """Simulate transfers between banks, with laundering among them, in the format of IBM's AML data."""
     from isthmus.data.interbank import Interbank
-    from isthmus.data.write_aml import simulate_aml, summary_table, watched
+    from isthmus.data.write_aml import summary_table, watched_writing, write_simulated_aml
 
-    wish = Interbank(transactions, banks, accounts, days, illicit_rate, seed)
-    with watched() as tell:
-        summary = simulate_aml(wish, Path(out), overwrite, tell)
+    settings = Interbank(transactions, banks, accounts, days, illicit_rate, seed)
+    with watched_writing() as tell:
+        summary = write_simulated_aml(settings, Path(out), overwrite, tell)
     if as_json:
         print(json.dumps(summary))
         return

@@ -39,16 +39,17 @@ def reproduce(
     tuning_seeds: Annotated[int | None, typer.Option(help="Runs of each setting that a row tries.")] = None,
 ) -> None:
     """Run the rows of a paper's table, and show the paper's values, ours, and the difference."""
-    from isthmus.studies.main import listing, reproduce
-    from isthmus.studies.plan import Wish
+    from isthmus.studies.main import listing, run_study
+    from isthmus.studies.plan import StudyRequest
     from isthmus.studies.text import study_tables
 
     if name is None:
         show([dict(row) for row in listing()], ("name", "summary"), as_json)
         return
     sets = tuple(set_ or ())
-    wish = Wish(quick, silos, seeds, epochs, tuple(rows or ()), device, jobs, out, sets, overwrite, tune, tuning_seeds)
-    findings, folder, failed = reproduce(name, wish)
+    chosen = tuple(rows or ())
+    request = StudyRequest(quick, silos, seeds, epochs, chosen, device, jobs, out, sets, overwrite, tune, tuning_seeds)
+    findings, folder, failed = run_study(name, request)
     if as_json:
         print((folder / "results.json").read_text(), end="")
     else:

@@ -1,4 +1,4 @@
-"""Data sets by name, and a user's own graphs by folder."""
+"""Loading graphs: data sets by name, a user's own graph by folder, transactions by file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.errors import unknown
+from isthmus.core.errors import IsthmusError, unknown
 from isthmus.data.aml import aml
 from isthmus.data.amlsim import amlsim
 from isthmus.data.banks import interbank
@@ -20,14 +20,14 @@ from isthmus.data.patterns import patterns
 from isthmus.data.public import npz, planetoid
 from isthmus.graph.graph import Graph
 
-__all__ = ["DATASETS", "DataSet", "blocks", "load", "load_folder", "patterns"]
+__all__ = ["DATASETS", "DataSet", "blocks", "load", "load_folder", "patterns", "register_dataset"]
 
 GIVEN = ("seed", "folder")  # arguments of loaders that are not options of the data set
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A graph that can be loaded by name."""
+    """A graph that can be loaded by name: its loader, the model that suits it, and where it comes from."""
 
     name: str
     summary: str
@@ -73,11 +73,18 @@ DATASETS: dict[str, DataSet] = {
 }
 
 
-def load(name_or_folder: str, seed: int = 0, folder: str | None = None, **options: Any) -> Graph:
-    """Load a registered data set, a folder with tables of nodes and edges, or a file of transactions.
+def register_dataset(entry: DataSet) -> None:
+    """Make a data set of one's own available by its name, as if it had come with the package."""
+    if entry.name in DATASETS:
+        raise IsthmusError(f"There is a data set called '{entry.name}' already; choose another name.")
+    DATASETS[entry.name] = entry
 
-    ``folder`` is where public data sets lie (default: the variable ISTHMUS_DATA); ``options`` go to the
-    loader.
+
+def load(name_or_folder: str, seed: int = 0, folder: str | None = None, **options: Any) -> Graph:
+    """The graph of a registered data set, of a folder with tables of nodes and edges, or of a file of transactions.
+
+    ``folder`` is where public data sets lie (default: the environment variable ISTHMUS_DATA); ``options`` are keyword
+    arguments of the loader.
     """
     loader = _loader(name_or_folder)
     takes = signature(loader).parameters
@@ -89,6 +96,7 @@ def load(name_or_folder: str, seed: int = 0, folder: str | None = None, **option
 
 
 def _loader(name_or_folder: str) -> Callable[..., Graph]:
+    """The function that loads what a name, a folder or a .csv file stands for."""
     if name_or_folder in DATASETS:
         return DATASETS[name_or_folder].load
     if name_or_folder.endswith(".csv"):

@@ -1,8 +1,8 @@
 """IBM's anti-money-laundering data (Altman et al., NeurIPS 2023) as a graph: accounts, and transactions between them.
 
-The task is to tell the transactions that launder. A node is an account of a bank and has no features of its own; an
-edge is a transaction with amounts, currencies, format and time. Training, validation and test transactions follow each
-other in time, and whatever is learned for encoding (moments of amounts, known currencies and formats) is learned from
+The task is to find the transactions that launder money. A node is an account of a bank and has no features of its own;
+an edge is a transaction with amounts, currencies, format and time. Training, validation and test transactions follow
+each other in time. Moments of amounts and the lists of known currencies and formats, which encode edges, are taken from
 training transactions alone.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from isthmus.core.errors import IsthmusError
-from isthmus.data.aml_file import Transfers, Words, read_transfers
+from isthmus.data.aml_file import Transfers, WordColumn, read_transfers
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, Graph, Schema
 
 DAY = 86400
@@ -22,7 +22,7 @@ SMALL = "HI-Small_Trans.csv"
 
 
 def aml(path: str = SMALL, folder: str | None = None, valid_from: float = 8.0, test_from: float = 9.0) -> Graph:
-    """The transactions of one file.
+    """The graph of the transactions in one file.
 
     ``path`` is a file, or the name of one in ``folder``/IBM-AML. ``valid_from`` and ``test_from`` say where
     validation and test begin: two day numbers (the first day of the file is 0), or two shares of all transactions in
@@ -32,7 +32,7 @@ def aml(path: str = SMALL, folder: str | None = None, valid_from: float = 8.0, t
 
 
 def graph_of(transfers: Transfers, valid_from: float = 8.0, test_from: float = 9.0) -> Graph:
-    """Transactions as a graph, wherever they come from."""
+    """The graph of transactions that were read from a file or simulated."""
     split = _split(transfers, valid_from, test_from)
     ids, banks, ends = _accounts(transfers)
     attributes, names = _attributes(transfers, split == TRAIN)
@@ -59,6 +59,7 @@ def graph_of(transfers: Transfers, valid_from: float = 8.0, test_from: float = 9
 
 
 def _place(path: str, folder: str | None) -> Path:
+    """The file that a path names, as it is or in the folder IBM-AML of the data folder; raises if there is none."""
     places = [Path(path), *([Path(folder) / "IBM-AML" / path] if folder else [])]
     for place in places:
         if place.is_file():
@@ -70,7 +71,7 @@ def _place(path: str, folder: str | None) -> Path:
 
 
 def _split(transfers: Transfers, valid_from: float, test_from: float) -> np.ndarray:
-    """Which transactions train, validate and test, in this order of time: [m] int8."""
+    """The split of each transaction, [m] int8: the earliest train, later ones validate, the last ones test."""
     time = transfers.time
     if 0 < valid_from < test_from < 1:
         share = np.array([valid_from, test_from])
@@ -95,7 +96,7 @@ def _split(transfers: Transfers, valid_from: float, test_from: float) -> np.ndar
 
 
 def _accounts(transfers: Transfers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids and banks of all accounts, and the rows of every transaction's ends: [n], [n], [2, m].
+    """Ids [n] and banks [n] of all accounts, and the rows of each transaction's sender and receiver [2, m].
 
     An account is the pair of bank and number, because banks number their accounts independently of each other.
     """
@@ -112,7 +113,7 @@ def _accounts(transfers: Transfers) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _attributes(transfers: Transfers, train: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Edge features and their names: [m, features] float32."""
+    """The features of all edges, [m, features] float32, and their names; ``train`` marks training edges."""
     angle = (transfers.time % DAY) * (2 * np.pi / DAY)
     dense = {
         "log_received": _standard(np.log1p(transfers.received), train),
@@ -138,14 +139,17 @@ def _attributes(transfers: Transfers, train: np.ndarray) -> tuple[np.ndarray, tu
 
 
 def _standard(values: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Mean 0 and deviation 1 over the training rows."""
+    """The values shifted and scaled to mean 0 and deviation 1 over the training rows."""
     known = values[train]
     standard: np.ndarray = (values - known.mean()) / (known.std() or 1.0)
     return standard
 
 
-def _slots(title: str, words: Words, train: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """The place of each row's word among those known from training, the last for all others: [m] and names."""
+def _slots(title: str, words: WordColumn, train: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """The one-hot column of each row's word [m], and the columns' names.
+
+    Words of training rows have a column each; the last column is for all other words.
+    """
     seen = np.bincount(words.code[train], minlength=len(words.names)) > 0
     known = sorted(name for name, is_known in zip(words.names, seen, strict=True) if is_known)
     place = {name: number for number, name in enumerate(known)}

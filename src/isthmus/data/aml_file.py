@@ -1,4 +1,4 @@
-"""The transaction files of IBM's anti-money-laundering data, read into arrays; errors name file, line and value."""
+"""Transaction files of IBM's anti-money-laundering data, read into arrays; errors name file, line and value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = (
     "Timestamp", "From Bank", "Account", "To Bank", "Account", "Amount Received", "Receiving Currency",
     "Amount Paid", "Payment Currency", "Payment Format", "Is Laundering",
 )  # fmt: skip
-SENDER, RECEIVER = "Account", "Account.1"  # pandas writes the second one so; here it is always called so
+SENDER, RECEIVER = "Account", "Account.1"  # both are "Account" in the file; pandas renames the second like this
 NAMES = (*COLUMNS[:4], RECEIVER, *COLUMNS[5:])
 AMOUNTS = ("Amount Received", "Amount Paid")
 TIME = r"^\d{4}[/-]\d{2}[/-]\d{2}[ T]\d{2}:\d{2}(:\d{2})?$"
@@ -25,8 +25,8 @@ NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
 @dataclass(frozen=True)
-class Words:
-    """A column of words: the number of each row's word, and the words in the order in which they appear."""
+class WordColumn:
+    """A column of words: ``names`` holds the distinct words, ``code`` the place of each row's word among them."""
 
     code: np.ndarray  # [rows]
     names: list[str]
@@ -34,22 +34,22 @@ class Words:
 
 @dataclass(frozen=True)
 class Transfers:
-    """All rows of a file, in its order."""
+    """All transactions of a file, in the order of its rows."""
 
     path: Path
     time: np.ndarray  # [m] int64, seconds since 1970
-    bank: Words  # [2 m]: of all senders, then of all receivers
-    account: Words  # [2 m]: likewise
+    bank: WordColumn  # [2 m] banks of all senders, then of all receivers
+    account: WordColumn  # [2 m] accounts of all senders, then of all receivers
     received: np.ndarray  # [m] float64
     paid: np.ndarray  # [m] float64
-    received_in: Words  # [m] currency
-    paid_in: Words  # [m] currency
-    format: Words  # [m]
+    received_in: WordColumn  # [m] currency in which the amount arrived
+    paid_in: WordColumn  # [m] currency in which the amount left
+    format: WordColumn  # [m] how it was paid: Cheque, Wire, ...
     laundering: np.ndarray  # [m] int64, 0 or 1
 
 
 def read_transfers(path: Path) -> Transfers:
-    """Read a file; the columns may stand in any order, and others are ignored."""
+    """The transactions of a CSV file; its columns may stand in any order, and other columns are ignored."""
     table = _read(path, _header(path), "float64")
     if not len(table):
         raise IsthmusError(f"{path} has a header but no transactions; give a file with one transaction in each line.")
@@ -68,7 +68,7 @@ def read_transfers(path: Path) -> Transfers:
 
 
 def _header(path: Path) -> list[str]:
-    """Our name for every column of the file; the second Account gets its own."""
+    """The column names of a file, the second ``Account`` renamed to ``RECEIVER``; raises if one is missing."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             header = [name.strip() for name in next(csv.reader(file), [])]
@@ -89,7 +89,10 @@ def _header(path: Path) -> list[str]:
 
 
 def _read(path: Path, header: list[str], amounts: str) -> Any:
-    """Read with repeated words stored once; if amounts are no numbers, find out where."""
+    """The columns ``NAMES`` of a file as a pyarrow table, with repeated words stored once.
+
+    ``amounts`` is the pyarrow type of amounts; where a text is no number, the error says in which line.
+    """
     import pyarrow as pa
     from pyarrow import csv as arrow
 
@@ -109,13 +112,13 @@ def _read(path: Path, header: list[str], amounts: str) -> Any:
 
 
 def _wrong(path: Path, name: str, row: int, what: str, todo: str) -> IsthmusError:
-    """An error about one value; rows are counted from 0, lines from 1 and with the header."""
+    """An error about one value in the line of ``row``: rows count from 0, lines from 1 and include the header."""
     shown = "Account" if name == RECEIVER else name
     return IsthmusError(f"{path}, line {row + 2}, column '{shown}': {what}; {todo}.")
 
 
 def _check_amounts(path: Path, table: Any) -> None:
-    """Raise for the first amount that is no number, in a table that holds them as text."""
+    """Raise an error for the first amount that is no number; the table holds amounts as text."""
     from pyarrow import compute
 
     for name in AMOUNTS:
@@ -125,8 +128,8 @@ def _check_amounts(path: Path, table: Any) -> None:
             raise _wrong(path, name, row, f"'{table[name][row]}' is not an amount", "write a number like 3697.34")
 
 
-def _words(path: Path, table: Any, *columns: str) -> Words:
-    """The words of one column, or of several under each other; none may be missing."""
+def _words(path: Path, table: Any, *columns: str) -> WordColumn:
+    """The words of one column, or of several columns one after the other; raises where a word is missing."""
     import pyarrow as pa
 
     chunks = [chunk for name in columns for chunk in table[name].chunks]
@@ -137,11 +140,11 @@ def _words(path: Path, table: Any, *columns: str) -> Words:
         at = int(np.flatnonzero(code == names.index(""))[0])
         column, row = columns[at // len(table)], at % len(table)
         raise _wrong(path, column, row, "nothing is written there", "fill it in or remove the line")
-    return Words(code, names)
+    return WordColumn(code, names)
 
 
 def _times(path: Path, table: Any) -> np.ndarray:
-    """Each row's time; the few distinct texts are parsed once."""
+    """The time of each row, in seconds since 1970: [m] int64. Each distinct text is parsed once."""
     words = _words(path, table, "Timestamp")
     seconds = np.array([_seconds(text) for text in words.names])
     bad = np.flatnonzero(np.isnat(seconds)[words.code])
@@ -154,15 +157,15 @@ def _times(path: Path, table: Any) -> np.ndarray:
 
 
 def _seconds(text: str) -> np.datetime64:
-    """A time to the second; not-a-time where the text is none."""
+    """A text as a time to the second; NaT (not a time) where the text is no time."""
     try:
         return np.datetime64(text.replace("/", "-") if re.match(TIME, text) else "NaT", "s")
-    except ValueError:  # the thirty-first of February
+    except ValueError:  # a date that does not exist, such as the thirty-first of February
         return np.datetime64("NaT", "s")
 
 
 def _amounts(path: Path, table: Any, name: str) -> np.ndarray:
-    """A column of amounts, none of them negative."""
+    """A column of amounts: [m] float64; raises where one is missing, negative or infinite."""
     amount: np.ndarray = table[name].to_numpy()
     bad = np.flatnonzero(~(np.isfinite(amount) & (amount >= 0)))
     if len(bad):
@@ -173,7 +176,7 @@ def _amounts(path: Path, table: Any, name: str) -> np.ndarray:
 
 
 def _labels(path: Path, table: Any) -> np.ndarray:
-    """0 for ordinary transactions, 1 for laundering."""
+    """The label of each row: [m] int64, 0 for ordinary transactions, 1 for laundering."""
     name = "Is Laundering"
     words = _words(path, table, name)
     value: np.ndarray = np.array([{"0": 0, "1": 1}.get(text, -1) for text in words.names])[words.code]

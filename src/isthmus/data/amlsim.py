@@ -1,7 +1,7 @@
 """AMLSim's published samples: simulated bank transfers with planted money laundering.
 
-A node is an account with its opening balance, an edge a transfer with amount and day; accounts that took
-part in laundering are labelled. The step at which they did is part of the label and never a feature.
+A node is an account with its opening balance, an edge a transfer with amount and day. Accounts that took part in
+laundering have the label "fraud". The step at which they did belongs to the label and is never a feature.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keys_of
-from isthmus.data.public import missing
+from isthmus.data.public import missing_data_set
 from isthmus.data.split import random_split
 from isthmus.data.tables import numbers, read_file, times
 from isthmus.graph.graph import Graph, Schema
@@ -23,11 +23,11 @@ BANKS = 10  # the samples name no banks; accounts are dealt out by their last di
 
 
 def amlsim(name: str, folder: str | None = None, seed: int = 0) -> Graph:
-    """One of the samples, split 60/20/20 at random; features are logarithms, as amounts span magnitudes."""
+    """The graph of one sample, split 60/20/20 at random; amounts are logarithms, because they span magnitudes."""
     place = Path(folder or ".") / "AMLSim" / SAMPLES[name]
     for file in ("nodes.csv", "transactions.csv"):
         if not (place / file).is_file():
-            raise missing(name, place / file, "it cannot be downloaded")
+            raise missing_data_set(name, place / file, "it cannot be downloaded")
     nodes, edges = read_file(place / "nodes.csv"), read_file(place / "transactions.csv")
     ids = times(nodes, "nodeid").numpy()
     ends = torch.stack([times(edges, "sourceNodeId"), times(edges, "targetNodeId")])
@@ -53,7 +53,7 @@ def amlsim(name: str, folder: str | None = None, seed: int = 0) -> Graph:
 
 
 def _rows(ends: torch.Tensor, ids: np.ndarray, place: Path) -> torch.Tensor:
-    """Account numbers as rows."""
+    """The rows of nodes that account numbers [2, m] stand for; raises for an unknown account."""
     by_id = np.argsort(ids)
     rows = by_id[np.searchsorted(ids, ends.numpy(), sorter=by_id).clip(max=len(ids) - 1)]
     if (ids[rows] != ends.numpy()).any():

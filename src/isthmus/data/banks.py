@@ -1,4 +1,4 @@
-"""Simulated transfers between banks as a data set by name: no file is needed."""
+"""The data set ``interbank``: simulated transfers between banks, without a file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def interbank(
     valid_from: float = 8.0,
     test_from: float = 9.0,
 ) -> Graph:
-    """What ``isthmus simulate-aml`` would write and ``aml`` would read, on a smaller scale unless told otherwise.
+    """The graph of simulated transfers, as ``isthmus simulate-aml`` would write and ``aml`` would load them.
 
-    With one transfer in a hundred laundering, not one in a thousand, a graph of this size has enough of them to learn
-    from and to test on.
+    By default it is smaller than what ``simulate-aml`` writes, and one transfer in a hundred launders, not one in a
+    thousand, so that there is enough laundering to learn from and to test on.
     """
     return simulated(Interbank(transactions, banks, accounts, days, illicit_rate, seed), valid_from, test_from)

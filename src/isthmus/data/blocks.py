@@ -23,7 +23,7 @@ def blocks(
     train: float = 0.6,
     seed: int = 0,
 ) -> Graph:
-    """Draw an undirected simple graph of ``degree`` neighbours on average.
+    """A random undirected simple graph whose nodes have ``degree`` neighbours on average.
 
     A share ``homophily`` of the edges lies within classes. A feature row is the class mean, a vector of
     length ``signal``, plus standard normal noise: too weak to tell a node's class on its own, clear enough
@@ -52,6 +52,7 @@ def blocks(
 
 
 def _check(nodes: int, classes: int, degree: float, homophily: float, features: int) -> None:
+    """Raise a clear error for a block model that cannot be drawn."""
     if classes < 1 or features < 1 or nodes < 4 * classes:
         raise IsthmusError(
             "blocks needs a class, a feature and four nodes for each class; "
@@ -70,7 +71,7 @@ def _check(nodes: int, classes: int, degree: float, homophily: float, features: 
 
 
 def _edges(label: np.ndarray, wanted: int, homophily: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct pairs of different nodes, ``wanted`` of them, in the order drawn."""
+    """``wanted`` distinct pairs of different nodes, in the order drawn: the first and the second node of each."""
     nodes, classes = len(label), int(label.max()) + 1
     by_class = np.argsort(label, kind="stable")
     begin = np.searchsorted(label[by_class], np.arange(classes + 1))

@@ -1,15 +1,15 @@
 """A user's own graph: a folder with a table of nodes and a table of edges, in Parquet or CSV.
 
-``nodes`` has ``id``, and if there are any ``label`` and ``split`` (train, valid, test or empty); every
-other column of numbers is a feature, and so is a column ``x`` of lists. Columns of text, and those named as
-attributes, are kept to split by and never become features. ``edges`` has ``source``, ``target``, and if
-there are any ``label``, ``split`` and ``time``; every other column must hold numbers, and is an edge
-feature.
+``nodes`` has the column ``id`` and optionally ``label`` and ``split`` (train, valid, test or empty). Every other column
+of numbers is a feature; a column ``x`` of lists holds several features. Columns of text, and those named as attributes,
+serve to split the graph between silos and never become features. ``edges`` has ``source`` and ``target`` and optionally
+``label``, ``split`` and ``time``; every other column must hold numbers and is an edge feature.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.random import combine, keys_of
 from isthmus.data.split import random_split
 from isthmus.data.tables import (
-    Column,
+    ArrowColumn,
     Sheet,
     as_text,
     is_list,
@@ -42,49 +42,63 @@ INTEGER = "^(0|-?[1-9][0-9]{0,18})$"  # no leading zeros: 007 is a name, not a n
 
 
 def load_folder(folder: str, seed: int = 0, attributes: tuple[str, ...] = (), target: str | None = None) -> Graph:
-    """Read ``nodes`` and ``edges`` from a folder.
+    """The graph in the tables ``nodes`` and ``edges`` of a folder.
 
-    ``attributes`` names columns of numbers to split by instead of learning from them; ``target`` says
-    whether nodes or edges carry the label (default: edges if only they do). Where there is no split column,
-    rows are drawn 60/20/20 by public id. Rows without a label are unused. Nodes without features get a
-    single 1.
+    ``attributes`` names columns of numbers to split by instead of learning from them; ``target`` says whether nodes or
+    edges carry the label (default: edges if only they do). Without a column ``split`` rows are drawn 60/20/20 by public
+    id. Rows without a label are unused. Nodes without features get a single 1.
     """
     attributes = (attributes,) if isinstance(attributes, str) else tuple(attributes)
     nodes, edges = _sheets(Path(folder), attributes)
     ids, source, end = _ids(nodes, edges)
-    x, names = features(nodes, (*NODE_COLUMNS, *attributes, *text_columns(nodes)))
+    edge_index = torch.stack([source, end])
+    kept = (*attributes, *text_columns(nodes))
+    x, names = features(nodes, (*NODE_COLUMNS, *kept))
     edge_x, edge_names = features(edges, EDGE_COLUMNS)
     time = times(edges, "time") if "time" in edges.names else None
-    keys = keys_of(ids)
-    edge_keys = combine(combine(keys[source], keys[end]), torch.zeros_like(source) if time is None else time)
-    y, split, classes = label_columns(nodes, keys, seed)
-    edge_y, edge_split, edge_classes = label_columns(edges, edge_keys, seed)
-    by_edge = _by_edge(target, y, edge_y, folder)
-    return Graph(
+    schema = Schema(
+        features=max(len(names), 1),
+        labels=(),
+        edge_features=len(edge_names),
+        timed=time is not None,
+        feature_names=names or ("one",),
+        edge_feature_names=edge_names,
+    )
+    graph = Graph(
         ids=ids,
         x=x if names else torch.ones(len(ids), 1),
-        edge_index=torch.stack([source, end]),
-        schema=Schema(
-            features=max(len(names), 1),
-            labels=edge_classes if by_edge else classes,
-            target="edge" if by_edge else "node",
-            edge_features=len(edge_names),
-            timed=time is not None,
-            feature_names=names or ("one",),
-            edge_feature_names=edge_names,
-        ),
-        y=None if by_edge else y,
-        split=None if by_edge else split,
+        edge_index=edge_index,
+        schema=schema,
         edge_attr=edge_x if edge_names else None,
         edge_time=time,
-        edge_y=edge_y if by_edge else None,
-        edge_split=edge_split if by_edge else None,
-        columns={name: _values(nodes, name) for name in (*attributes, *text_columns(nodes))},
+        columns={name: _values(nodes, name) for name in kept},
         name=Path(folder).resolve().name,
-    ).check()
+    )
+    return _labelled(graph, nodes, edges, seed, target).check()
+
+
+def _labelled(graph: Graph, nodes: Sheet, edges: Sheet, seed: int, target: str | None) -> Graph:
+    """The graph with the labels and the split of its nodes or of its edges."""
+    keys = keys_of(graph.ids)
+    y, split, classes = label_columns(nodes, keys, seed)
+    edge_keys = edge_split_keys(keys, graph.edge_index, graph.edge_time)
+    edge_y, edge_split, edge_classes = label_columns(edges, edge_keys, seed)
+    if _by_edge(target, y, edge_y, nodes.path.parent):
+        schema = replace(graph.schema, labels=edge_classes, target="edge")
+        return replace(graph, schema=schema, edge_y=edge_y, edge_split=edge_split)
+    return replace(graph, schema=replace(graph.schema, labels=classes), y=y, split=split)
+
+
+def edge_split_keys(keys: Tensor, ends: Tensor, time: Tensor | None) -> Tensor:
+    """The public key by which each edge is drawn for training, validation or test: [m].
+
+    ``keys`` are the public keys of all rows, ``ends`` [2, m] the rows of each edge's source and target.
+    """
+    return combine(combine(keys[ends[0]], keys[ends[1]]), torch.zeros_like(ends[0]) if time is None else time)
 
 
 def _sheets(folder: Path, attributes: tuple[str, ...]) -> tuple[Sheet, Sheet]:
+    """The tables of nodes and of edges in a folder; raises if one is missing, or has no such attribute."""
     if not folder.is_dir():
         raise IsthmusError(f"There is no folder {folder}; give one that holds nodes and edges as .parquet or .csv.")
     nodes = read_sheet(folder, "nodes", (*NODE_COLUMNS, *attributes))
@@ -98,7 +112,7 @@ def _sheets(folder: Path, attributes: tuple[str, ...]) -> tuple[Sheet, Sheet]:
 
 
 def _ids(nodes: Sheet, edges: Sheet) -> tuple[np.ndarray, Tensor, Tensor]:
-    """Public ids (int64 if all are whole numbers, else text), and the rows of each edge's two ends."""
+    """Public ids (int64 if all are whole numbers, else text), and the rows of all sources and of all targets."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -117,8 +131,8 @@ def _ids(nodes: Sheet, edges: Sheet) -> tuple[np.ndarray, Tensor, Tensor]:
     return plain if plain.dtype == np.int64 else plain.astype(str), rows[0], rows[1]
 
 
-def id_text(sheet: Sheet, name: str) -> Column:
-    """A column of ids as text; every row has one."""
+def id_text(sheet: Sheet, name: str) -> ArrowColumn:
+    """A column of ids as text; raises where an id is missing or neither text nor a whole number."""
     from pyarrow import compute, types
 
     column = sheet.column(name)
@@ -133,7 +147,8 @@ def id_text(sheet: Sheet, name: str) -> Column:
     return text
 
 
-def _check_unique(nodes: Sheet, ids: Column) -> None:
+def _check_unique(nodes: Sheet, ids: ArrowColumn) -> None:
+    """Raise if an id stands in two rows of the table of nodes."""
     from pyarrow import compute
 
     counts = compute.value_counts(ids)
@@ -147,7 +162,8 @@ def _check_unique(nodes: Sheet, ids: Column) -> None:
         )
 
 
-def _rows(edges: Sheet, name: str, ends: Column, ids: Column) -> Tensor:
+def _rows(edges: Sheet, name: str, ends: ArrowColumn, ids: ArrowColumn) -> Tensor:
+    """The row of each end of an edge among the ids of nodes: [m] int64; raises for an unknown id."""
     from pyarrow import compute
 
     row = compute.index_in(ends, value_set=ids)
@@ -159,12 +175,12 @@ def _rows(edges: Sheet, name: str, ends: Column, ids: Column) -> Tensor:
 
 
 def text_columns(nodes: Sheet) -> list[str]:
-    """Columns of words: attributes to split by, never features."""
+    """Names of all columns of text, which serve to split by and never become features."""
     return [name for name in nodes.names if name not in NODE_COLUMNS and is_text(nodes.table[name])]
 
 
 def features(sheet: Sheet, without: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
-    """Every remaining column as a feature: [rows, features] float32 and the features' names."""
+    """All columns but those named in ``without`` as features, [rows, features] float32, and the features' names."""
     parts: list[np.ndarray] = []
     names: list[str] = []
     for name in sheet.names:
@@ -187,7 +203,7 @@ def features(sheet: Sheet, without: tuple[str, ...]) -> tuple[Tensor, tuple[str,
 
 
 def _values(nodes: Sheet, name: str) -> np.ndarray:
-    """Read an attribute column: whole numbers as they are, everything else as text (missing: empty)."""
+    """An attribute column: [n] whole numbers as they are, anything else as text (empty where missing)."""
     from pyarrow import types
 
     column = nodes.table[name]
@@ -200,7 +216,11 @@ def _values(nodes: Sheet, name: str) -> np.ndarray:
 def label_columns(
     sheet: Sheet, keys: Tensor, seed: int, declared: Sequence[str] | None = None
 ) -> tuple[Tensor | None, Tensor | None, tuple[str, ...]]:
-    """Labels, split and class names (the ``declared`` ones, if any); nothing where a table has no labels."""
+    """Class numbers, split and class names of a table; None for the first two where it has no column ``label``.
+
+    ``declared`` are the class names that silo.toml lists; without it they are those of the table. ``keys`` and ``seed``
+    draw a random split where the table has no column ``split``.
+    """
     if "label" not in sheet.names:
         return None, None, tuple(declared or ())
     y, classes = labels(sheet.table["label"])
@@ -218,8 +238,8 @@ def label_columns(
     return y, splits(sheet, "split").where(y >= 0, UNUSED), classes
 
 
-def _by_edge(target: str | None, y: Any, edge_y: Any, folder: str) -> bool:
-    """Whether edges carry the label to learn."""
+def _by_edge(target: str | None, y: Any, edge_y: Any, folder: Path) -> bool:
+    """Whether edges (rather than nodes) carry the label to learn; raises if the chosen ones have no labels."""
     if target not in (None, "node", "edge"):
         raise unknown("target", target, ("node", "edge"))
     chosen = target or ("edge" if y is None and edge_y is not None else "node")

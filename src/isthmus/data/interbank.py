@@ -1,8 +1,9 @@
-"""Simulated transfers between banks, with laundering hidden among them, written as IBM's data sets are.
+"""A simulator of transfers between banks, with laundering hidden among them, in the style of IBM's data sets.
 
-What a transfer looks like (amount, currencies, format, hour) is drawn in one way for all of them, whether they launder
-or not, and accounts take part in either by the same weights. So a single row says nothing, and only several tell
-laundering from the rest: by their shape and timing, and by a sum of money that is handed on from account to account.
+Amount, currencies, format and hour of a transfer are drawn from the same distributions whether it launders or not, and
+an account is as likely to take part in one as in the other. A single transfer therefore gives nothing away. Laundering
+shows only in several transfers together: by their shape and timing, and by a sum of money that passes from account to
+account.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CURRENCIES = {
     "Mexican Peso": (21.0, 0.02), "Saudi Riyal": (3.8, 0.02), "Brazil Real": (5.6, 0.01),
 }  # fmt: skip
 FORMATS = {"Cheque": 0.42, "Credit Card": 0.30, "ACH": 0.13, "Cash": 0.11, "Wire": 0.04}
-BITCOIN = list(CURRENCIES).index("Bitcoin")  # paid in one format only, which is called the same
+BITCOIN = list(CURRENCIES).index("Bitcoin")  # always paid in a format of its own, which is also called Bitcoin
 # How busy the hours of a day are: few transfers at night, most around noon.
 HOURS = (2, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 6, 6, 6, 6, 6, 6, 4, 4, 4, 1, 1, 1, 1)
 EXCHANGED = 0.015  # share of transfers that arrive in another currency than they left
@@ -39,7 +40,7 @@ FEWEST_ACCOUNTS = 200  # several times the members of the largest attempt
 
 @dataclass(frozen=True)
 class Interbank:
-    """What to simulate; ``accounts`` 0 is one for every ten transactions."""
+    """The settings of a simulation; ``accounts`` 0 means one account for every ten transactions."""
 
     transactions: int = 5_000_000
     banks: int = 500
@@ -50,11 +51,11 @@ class Interbank:
 
     @property
     def population(self) -> int:
-        """How many accounts there are."""
+        """Number of accounts."""
         return self.accounts or max(self.transactions // 10, FEWEST_ACCOUNTS, self.banks)
 
     def check(self) -> None:
-        """Refuse what cannot be simulated."""
+        """Raise a clear error for settings that cannot be simulated."""
         least = {"transactions": 1, "banks": 1, "accounts": 0, "days": 1, "seed": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
@@ -74,35 +75,38 @@ class Interbank:
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Transfers in order of time; the words are numbers into CURRENCIES and FORMATS (and Bitcoin behind these)."""
+class SimulatedTraffic:
+    """Simulated transfers in order of time.
 
-    bank: np.ndarray  # [accounts] bank of each
-    source: np.ndarray  # [transfers] account
-    target: np.ndarray
-    minute: np.ndarray  # since the beginning
-    paid: np.ndarray
-    paid_in: np.ndarray
-    received: np.ndarray
-    received_in: np.ndarray
-    format: np.ndarray
-    attempt: np.ndarray  # -1 for ordinary transfers
+    Currencies are places in CURRENCIES; formats are places in FORMATS, followed by Bitcoin's own format.
+    """
+
+    bank: np.ndarray  # [accounts] bank of each account
+    source: np.ndarray  # [transfers] paying account
+    target: np.ndarray  # [transfers] receiving account
+    minute: np.ndarray  # [transfers] minutes since the first day began
+    paid: np.ndarray  # [transfers] amount in the currency paid_in
+    paid_in: np.ndarray  # [transfers] currency
+    received: np.ndarray  # [transfers] amount in the currency received_in
+    received_in: np.ndarray  # [transfers] currency
+    format: np.ndarray  # [transfers]
+    attempt: np.ndarray  # [transfers] number of the laundering attempt, -1 for ordinary transfers
     attempts: Attempts
 
 
-def simulate(wish: Interbank) -> Traffic:
-    """Accounts, ordinary transfers and laundering; the same seed gives the same."""
-    wish.check()
-    rng = np.random.default_rng(wish.seed)
-    draw = _picker(rng, 1 + rng.pareto(TAIL, wish.population))
-    attempts = launder(rng, round(wish.illicit_rate * wish.transactions), wish.days, draw)
-    ordinary = wish.transactions - len(attempts.source)
-    source, target = _ordinary(rng, ordinary, wish.population, draw)
-    time = np.concatenate([rng.random(ordinary) * wish.days, attempts.time])
+def simulate(settings: Interbank) -> SimulatedTraffic:
+    """Simulate ordinary transfers and laundering between the accounts of banks; equal seeds give equal results."""
+    settings.check()
+    rng = np.random.default_rng(settings.seed)
+    draw = _picker(rng, 1 + rng.pareto(TAIL, settings.population))
+    attempts = launder(rng, round(settings.illicit_rate * settings.transactions), settings.days, draw)
+    ordinary = settings.transactions - len(attempts.source)
+    source, target = _ordinary(rng, ordinary, settings.population, draw)
+    time = np.concatenate([rng.random(ordinary) * settings.days, attempts.time])
     minute = _minutes(time)
     order = np.argsort(minute, kind="stable")
-    return Traffic(
-        bank=_banks(rng, wish),
+    return SimulatedTraffic(
+        bank=_banks(rng, settings),
         source=np.concatenate([source, attempts.source])[order],
         target=np.concatenate([target, attempts.target])[order],
         minute=minute[order],
@@ -113,24 +117,27 @@ def simulate(wish: Interbank) -> Traffic:
 
 
 def _picker(rng: np.random.Generator, weight: np.ndarray) -> Callable[[int], np.ndarray]:
-    """A function that draws accounts by weight."""
+    """A function that draws so many numbers 0, 1, ... with probabilities proportional to ``weight``."""
     line = np.cumsum(weight / weight.sum())
     line[-1] = 1.0
     return lambda count: np.searchsorted(line, rng.random(count), side="right")
 
 
-def _banks(rng: np.random.Generator, wish: Interbank) -> np.ndarray:
-    """The bank of each account: the k-th bank has about 1/k of the first one's accounts, and none is empty."""
-    share = 1 / np.arange(1, wish.banks + 1)
-    line = np.cumsum(share) / share.sum() * (wish.population - wish.banks)
+def _banks(rng: np.random.Generator, settings: Interbank) -> np.ndarray:
+    """The bank of each account: the k-th bank has about 1/k as many accounts as the first, and none is empty."""
+    share = 1 / np.arange(1, settings.banks + 1)
+    line = np.cumsum(share) / share.sum() * (settings.population - settings.banks)
     size = 1 + np.diff(np.round(line).astype(np.int64), prepend=0)
-    return rng.permutation(np.repeat(np.arange(wish.banks), size))
+    return rng.permutation(np.repeat(np.arange(settings.banks), size))
 
 
 def _ordinary(
     rng: np.random.Generator, count: int, population: int, draw: Callable[[int], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Who pays whom: mostly somebody of one's circle, the first of it most often; nobody pays himself."""
+    """Sources and targets of ordinary transfers.
+
+    An account pays mostly the accounts of its circle, the first of them most often, and never itself.
+    """
     size = rng.geometric(1 / CIRCLE, population)
     start = np.cumsum(size) - size
     circle = draw(int(size.sum()))
@@ -143,7 +150,7 @@ def _ordinary(
 
 
 def _minutes(time: np.ndarray) -> np.ndarray:
-    """Days since the beginning as whole minutes, with nights stretched and busy hours squeezed; order is kept."""
+    """Times in days as whole minutes, moved within each day so that hours are as busy as HOURS says; order is kept."""
     line = np.concatenate([[0.0], np.cumsum(HOURS) / sum(HOURS)])
     day = np.floor(time)
     minute = np.floor(60 * np.interp(time - day, line, np.arange(25)))
@@ -152,7 +159,7 @@ def _minutes(time: np.ndarray) -> np.ndarray:
 
 
 def _dollars(rng: np.random.Generator, ordinary: int, stream: np.ndarray) -> np.ndarray:
-    """What each transfer is worth: ordinary ones, then those of laundering, about the same along a stream of money."""
+    """The worth of each transfer in dollars: ordinary ones first, then laundering, about equal along one stream."""
     streams = int(stream.max()) + 1 if len(stream) else 0
     worth = rng.lognormal(*LOG_AMOUNT, ordinary + streams)
     passed_on = worth[ordinary:][stream] * np.exp(HANDLING * rng.standard_normal(len(stream)))
@@ -160,7 +167,7 @@ def _dollars(rng: np.random.Generator, ordinary: int, stream: np.ndarray) -> np.
 
 
 def _looks(rng: np.random.Generator, dollars: np.ndarray) -> dict[str, np.ndarray]:
-    """Amounts, currencies and format of each transfer, drawn alike for all of them."""
+    """Amounts, currencies and formats of all transfers, drawn without regard to which of them launder."""
     count = len(dollars)
     rate, share = np.array(list(CURRENCIES.values())).T
     choose = _picker(rng, share)
@@ -178,7 +185,7 @@ def _looks(rng: np.random.Generator, dollars: np.ndarray) -> dict[str, np.ndarra
 
 
 def _rounded(amount: np.ndarray, currency: np.ndarray) -> np.ndarray:
-    """Cents, or millionths of a Bitcoin; at least one of them."""
+    """Amounts rounded to cents, or to millionths of a Bitcoin; at least one of these units."""
     unit = np.where(currency == BITCOIN, 1e6, 1e2)
     rounded: np.ndarray = np.maximum(np.round(amount * unit), 1) / unit
     return rounded

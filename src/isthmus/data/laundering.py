@@ -1,7 +1,8 @@
 """The eight laundering patterns of Altman et al. (NeurIPS 2023): who pays whom, in which order and how fast.
 
-An attempt has members, numbered from 0, and one or two legs of transactions. The second leg begins when the first has
-ended, and the transactions of a leg follow each other, so that money never leaves an account before it came.
+A laundering attempt has members (accounts, numbered from 0) and one or two legs of transactions. The second leg begins
+after the first has ended, and the transactions of a leg follow each other in time, so that money never leaves an
+account before it arrived there.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Ends = tuple[np.ndarray, np.ndarray]
-# Payer and payee (members) of each transaction of a leg, from its place in the leg and the attempt's two widths.
-Leg = Callable[[np.ndarray, np.ndarray, np.ndarray], Ends]
-Draw = Callable[[int], np.ndarray]
+PayersAndPayees = tuple[np.ndarray, np.ndarray]
+# Payers and payees (member numbers) of a leg's transactions, from their places in the leg and the attempt's two widths.
+Leg = Callable[[np.ndarray, np.ndarray, np.ndarray], PayersAndPayees]
+Draw = Callable[[int], np.ndarray]  # so many random accounts
 
 # In HI-Small_Patterns.txt a quarter of all attempts has the smallest width (10 % of fan-ins, 37 % of stacks), and the
 # others are spread evenly up to the largest.
@@ -23,15 +24,17 @@ SMALLEST = 0.25
 
 @dataclass(frozen=True)
 class Pattern:
-    """One type, with the range of widths and the longest duration (days) found in HI-Small_Patterns.txt.
+    """One type of laundering attempt.
 
-    A leg has as many transactions as the attempt's width; the second one of gather-scatter has a width of its own.
-    ``stream`` numbers, from the places of transactions in their legs, the sums of money that they pass on: those of one
-    stream are about the same in dollars, as in the public file. None: every transaction is a sum of its own.
+    ``widths`` (smallest and largest) and ``window`` (longest duration in days) are taken from HI-Small_Patterns.txt. A
+    leg has as many transactions as the attempt's width; with ``own_width`` (gather-scatter) the second leg has a width
+    of its own. ``members`` counts the accounts of an attempt from its two widths. ``stream`` maps the place of a
+    transaction in its leg to the number of a sum of money: transactions that pass on one sum are about equal in
+    dollars, as in the public file. None: every transaction has a sum of its own.
     """
 
     name: str
-    title: str  # what the public files write behind the name; {} is the width
+    title: str  # what the public files write after the name; {} stands for the width
     widths: tuple[int, int]
     window: float
     members: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -45,16 +48,17 @@ class Pattern:
 
 
 def _hub(i: np.ndarray) -> np.ndarray:
+    """Member 0, once for each place ``i``: the account at the centre of a fan."""
     return np.zeros_like(i)
 
 
 def _one_sum(i: np.ndarray) -> np.ndarray:
-    """All transactions hand the same sum on."""
+    """Sum number 0 for every place: all transactions of the attempt pass one sum of money on."""
     return np.zeros_like(i)
 
 
 def _one_sum_each(i: np.ndarray) -> np.ndarray:
-    """What comes in by the first leg goes out by the second, at the same place."""
+    """Sum number i for place i: what arrives by the i-th transaction of leg 1 leaves by the i-th of leg 2."""
     return i
 
 
@@ -111,21 +115,21 @@ WIDEST = max(pattern.widths[1] for pattern in PATTERNS)
 
 @dataclass(frozen=True)
 class Attempts:
-    """All attempts, and their transactions ordered by attempt and then by time."""
+    """All laundering attempts, and their transactions ordered by attempt and then by time."""
 
     kind: np.ndarray  # [attempts] number in PATTERNS
     width: np.ndarray  # [attempts]
-    attempt: np.ndarray  # [transactions]
-    source: np.ndarray  # [transactions] account
-    target: np.ndarray  # [transactions] account
+    attempt: np.ndarray  # [transactions] number of the attempt
+    source: np.ndarray  # [transactions] paying account
+    target: np.ndarray  # [transactions] receiving account
     time: np.ndarray  # [transactions] days since the beginning
-    stream: np.ndarray  # [transactions] which of all sums of money each passes on
+    stream: np.ndarray  # [transactions] number of the sum of money that is passed on
 
 
 def launder(rng: np.random.Generator, budget: int, days: int, draw: Draw) -> Attempts:
-    """Attempts of random types and widths, with at most ``budget`` transactions in all.
+    """Random laundering attempts over ``days`` days, with at most ``budget`` transactions in all.
 
-    ``draw`` picks accounts. An account takes part in an attempt once.
+    ``draw`` picks accounts at random. No account is two members of one attempt.
     """
     kind, widths = _choose(rng, budget)
     attempt, payer, payee, stream = _transactions(kind, widths)
@@ -137,7 +141,7 @@ def launder(rng: np.random.Generator, budget: int, days: int, draw: Draw) -> Att
 
 
 def _per_kind(kind: np.ndarray, value: Callable[[Pattern, np.ndarray], np.ndarray]) -> np.ndarray:
-    """A whole number for each attempt, computed type by type."""
+    """``value(pattern, attempts of that pattern)`` for every type of attempt: [attempts] int64."""
     out = np.zeros(len(kind), dtype=np.int64)
     for number, pattern in enumerate(PATTERNS):
         at = np.flatnonzero(kind == number)
@@ -146,7 +150,7 @@ def _per_kind(kind: np.ndarray, value: Callable[[Pattern, np.ndarray], np.ndarra
 
 
 def _choose(rng: np.random.Generator, budget: int) -> tuple[np.ndarray, np.ndarray]:
-    """Types and widths of the attempts that fit into the budget: [attempts], [attempts, 2]."""
+    """Random types [attempts] and widths [attempts, 2] of as many attempts as fit into the budget."""
     kind = rng.integers(len(PATTERNS), size=budget)  # more than fit, as most have more than one transaction
     low, high = np.array([pattern.widths for pattern in PATTERNS])[kind].T
     widths = rng.integers(low[:, None], high[:, None] + 1, size=(budget, 2))
@@ -158,7 +162,7 @@ def _choose(rng: np.random.Generator, budget: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _transactions(kind: np.ndarray, widths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Attempt, payer and payee (members) and stream of money of every transaction, by attempt, leg and place."""
+    """Attempt, payer, payee (member numbers) and sum of money of each transaction, by attempt, leg and place."""
     parts = [np.empty((6, 0), dtype=np.int64)]
     for number, pattern in enumerate(PATTERNS):
         at = np.flatnonzero(kind == number)
@@ -174,7 +178,7 @@ def _transactions(kind: np.ndarray, widths: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _distinct(draw: Draw, attempt: np.ndarray) -> np.ndarray:
-    """An account for each member, no two alike in an attempt: what is drawn twice is drawn again."""
+    """A random account for each member of each attempt; an account drawn twice for one attempt is drawn again."""
     account = draw(len(attempt))
     while True:
         order = np.lexsort((account, attempt))
@@ -186,10 +190,10 @@ def _distinct(draw: Draw, attempt: np.ndarray) -> np.ndarray:
 
 
 def _times(rng: np.random.Generator, kind: np.ndarray, attempt: np.ndarray, days: int) -> np.ndarray:
-    """When each transaction happens: random moments in the attempt's window, given out in order.
+    """The time of each transaction in days: random moments within its attempt's window, ascending in each attempt.
 
-    A window near either end is shortened to fit; moving it inwards would leave the first and last days almost clean.
-    It lasts whole days, one at least, so that no hour is more frequent than among other transactions.
+    A window near the first or last day is shortened to fit; moving it inwards would leave these days almost without
+    laundering. It lasts whole days, at least one, so that no hour is more frequent than among other transactions.
     """
     centre = 0.5 + rng.random(len(kind)) * (days - 1)
     window = np.array([pattern.window for pattern in PATTERNS])[kind]

@@ -1,4 +1,4 @@
-"""Who takes part: the list of silos in a folder of parts."""
+"""Which silos take part, read from a folder that holds one part of a graph for each silo."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from isthmus.core.errors import IsthmusError
 
 
 def is_parts(folder: str) -> bool:
-    """Whether a folder holds parts (rather than a whole graph)."""
+    """Whether a folder holds parts of silos rather than the tables of a whole graph."""
     root = Path(folder)
     return root.is_dir() and ((root / "federation.toml").is_file() or any(root.glob("*/silo.toml")))
 
 
 def member_names(root: Path) -> list[str]:
-    """The silos of a federation, in the order that numbers them."""
+    """Names of all silos, in the order that numbers them: as federation.toml lists them, else sorted."""
     listing = root / "federation.toml"
     if listing.is_file():
         names = read_toml(listing).get("silos")
@@ -29,7 +29,7 @@ def member_names(root: Path) -> list[str]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file, or an error that names it."""
+    """The content of a TOML file; raises an error that names the file if it is no valid TOML."""
     try:
         return tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
-"""Directed multigraphs whose labels are the patterns that arise in them by chance.
+"""Random directed multigraphs whose nodes are labelled by the patterns (cycles, fans, ...) that they take part in.
 
-Sources are uniform, targets lie near their source on a ring, times are uniform; a node is labelled by the
-patterns it takes part in. Three independent graphs serve training, validation and test.
+The source of an edge is uniform over all nodes, its target lies near the source on a ring, its time is uniform. Three
+independent graphs serve training, validation and test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STRUCTURAL = TASKS[4:]
 SPREAD = 11.1  # standard deviation of the distance along the ring
 MANY = 3  # a degree or fan above this is labelled
 LONGEST = 6  # nodes of the longest labelled cycle
-PATHS = 2_000_000  # paths held at once while looking for cycles: bounds memory, not results
+PATHS = 2_000_000  # paths held at once while cycles are sought: bounds memory, not results
 
 
 def patterns(nodes: int = 8192, degree: float = 3.0, seed: int = 0, tasks: tuple[str, ...] | None = None) -> Graph:
@@ -54,7 +54,7 @@ def patterns(nodes: int = 8192, degree: float = 3.0, seed: int = 0, tasks: tuple
 
 
 def _draw(nodes: int, degree: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw sources, targets and times of one graph; self-loops are dropped, parallel edges kept."""
+    """Random sources, targets and times of one graph's edges; self-loops are dropped, parallel edges kept."""
     wanted = round(nodes * degree)
     source = target = np.empty(0, dtype=np.int64)
     while len(source) < wanted:
@@ -88,10 +88,10 @@ def pattern_labels(source: np.ndarray, target: np.ndarray, nodes: int, names: tu
 
 
 def _meets(middle: np.ndarray, far: np.ndarray, onward: tuple[np.ndarray, np.ndarray], nodes: int) -> np.ndarray:
-    """Nodes i that some other node reaches through two or more middle nodes, each with one edge to i.
+    """Which nodes some other node reaches through two or more middle nodes: [nodes] bool.
 
-    ``far`` is joined to ``middle`` by one edge, in either direction; ``onward`` holds the edges from middle
-    nodes.
+    ``far[k]`` and ``middle[k]`` are joined by an edge, in either direction; ``onward`` holds the edges that leave the
+    middle nodes.
     """
     step, end = _expand(middle, onward[0], onward[1], nodes)
     start = far[step]
@@ -102,7 +102,10 @@ def _meets(middle: np.ndarray, far: np.ndarray, onward: tuple[np.ndarray, np.nda
 
 
 def _expand(last: np.ndarray, source: np.ndarray, target: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every way on from each node of ``last``: its position, and the next node. Sources are sorted."""
+    """Every edge that leaves a node of ``last``: the place of that node in ``last``, and the edge's target.
+
+    ``source`` is sorted.
+    """
     begin = np.searchsorted(source, np.arange(nodes + 1))
     count = np.diff(begin)[last]
     position = np.repeat(np.arange(len(last)), count)
@@ -111,7 +114,7 @@ def _expand(last: np.ndarray, source: np.ndarray, target: np.ndarray, nodes: int
 
 
 def _cycles(code: np.ndarray, simple: tuple[np.ndarray, np.ndarray], nodes: int) -> dict[str, np.ndarray]:
-    """For each length the nodes on a simple directed cycle; a cycle is found once, from its smallest node."""
+    """For each length, which nodes lie on a simple directed cycle of it; a cycle is found from its smallest node."""
     found = {f"C{length}": np.zeros(nodes, dtype=bool) for length in range(2, LONGEST + 1)}
     fan = max(len(code) / nodes, 1.0)
     chunk = max(1, int(PATHS / fan ** (LONGEST - 1)))

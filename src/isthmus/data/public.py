@@ -1,7 +1,7 @@
 """Public benchmark graphs, read from their original files: Planetoid, Coauthor, Amazon, WordNet.
 
-The data folder holds ``Planetoid/Cora/raw/ind.cora.x`` and so on, the layout that PyTorch Geometric writes.
-What is not there PyTorch Geometric downloads into the user's cache, if it can.
+The data folder holds ``Planetoid/Cora/raw/ind.cora.x`` and so on, the layout that PyTorch Geometric writes. A missing
+file is downloaded by PyTorch Geometric into the user's cache, where there is a network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema
 
 @dataclass(frozen=True)
 class Raw:
-    """Where the original files of a data set lie, and what PyTorch Geometric calls it."""
+    """The original files of a data set, in the folder ``group/title/raw``; both are PyTorch Geometric's names."""
 
     group: str
     title: str
@@ -50,7 +50,7 @@ RAW = {
 def planetoid(
     name: str, folder: str | None = None, seed: int = 0, masks: str = "public", normalise: bool = True
 ) -> Graph:
-    """Cora, CiteSeer or PubMed.
+    """The graph of Cora, CiteSeer or PubMed.
 
     ``masks`` says which nodes serve training, validation and test: the ``public`` choice (20 training nodes
     a class) or ``random`` (60/20/20). ``normalise`` scales feature rows to sum to 1.
@@ -81,16 +81,16 @@ def planetoid(
 
 
 def _without_label(test: Tensor) -> Tensor:
-    """CiteSeer numbers its test nodes with gaps; the 15 nodes in the gaps have neither words nor a label."""
+    """Which nodes have no label: CiteSeer numbers test nodes with 15 gaps, filled by nodes without words and label."""
     number = torch.arange(len(test))
     return ~test & (number >= int(number[test].min()))
 
 
 def npz(name: str, folder: str | None = None, seed: int = 0, masks: str = "random", normalise: bool = True) -> Graph:
-    """Coauthor CS, Amazon Photo or WordNet.
+    """The graph of Coauthor CS, Amazon Photo or WordNet.
 
-    ``masks`` is ``random`` (60/20/20), as there is no public choice of training nodes. Words are present or
-    absent; ``normalise`` scales feature rows to sum to 1.
+    ``masks`` can only be ``random`` (60/20/20), because there is no public choice of training nodes. A feature is 1
+    where a word is present; ``normalise`` scales feature rows to sum to 1.
     """
     if masks != "random":
         raise unknown(f"masks of {name}", masks, ("random",))
@@ -113,7 +113,7 @@ def _class_names(file: np.lib.npyio.NpzFile, classes: int) -> tuple[str, ...]:
 
 
 def _present(words: dict[str, np.ndarray]) -> SparseRows:
-    """Positive entries as ones, the others left out."""
+    """Feature rows with 1 for each positive entry; other entries are left out."""
     positive = words["data"] > 0
     ptr = np.concatenate([[0], np.cumsum(positive)])[words["indptr"]]
     index = torch.from_numpy(words["indices"][positive].astype(np.int64))
@@ -143,20 +143,20 @@ def _graph(
 
 
 def _row_normalised(x: SparseRows) -> SparseRows:
-    """Rows that sum to 1; rows of zeros stay as they are."""
+    """The rows scaled to sum to 1; rows of zeros stay zeros."""
     total = torch.zeros(len(x)).index_add_(0, x.row, x.value)
     return SparseRows(x.ptr, x.index, x.value / total.where(total != 0, 1)[x.row], x.width)
 
 
 def _undirected(edges: np.ndarray, nodes: int) -> Tensor:
-    """Both directions of each connected pair once, without self-loops, sorted by source: [2, m]."""
+    """Each connected pair of nodes as two directed edges, without self-loops, sorted by source: [2, m]."""
     source, target = edges[:, edges[0] != edges[1]].astype(np.int64)
     code = np.unique(np.concatenate([source * nodes + target, target * nodes + source]))
     return torch.from_numpy(np.stack([code // nodes, code % nodes]))
 
 
 def find_raw(name: str, raw: Raw, folder: str | None) -> Path:
-    """Find the original files of a data set: in the data folder, in the cache, or by download."""
+    """The folder of a data set's original files: in the data folder, in the cache, or after a download."""
     cache = Path.home() / ".cache" / "isthmus"
     places = [Path(place) / raw.group / raw.title / "raw" for place in (folder, cache) if place]
     for place in places:
@@ -165,11 +165,12 @@ def find_raw(name: str, raw: Raw, folder: str | None) -> Path:
     reason = _download(raw, cache) if raw.downloads else "it cannot be downloaded"
     if reason is None:
         return places[-1]
-    raise missing(name, places[0] / raw.files[0], reason)
+    raise missing_data_set(name, places[0] / raw.files[0], reason)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
+    """Turn whatever fails while a file is read into an error that names the file."""
     try:
         yield
     except Exception as error:  # pickles and zip files fail in many ways
@@ -178,8 +179,8 @@ def _readable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def missing(name: str, looked_for: Path, reason: str) -> IsthmusError:
-    """Make the error for a data set whose files are not there."""
+def missing_data_set(name: str, looked_for: Path, reason: str) -> IsthmusError:
+    """The error for a data set whose files are not on this machine."""
     return IsthmusError(
         f"The data set '{name}' is not on this machine: looked for {looked_for}, and {reason}. "
         "Set the folder that holds it with --set data.folder=DIR or the variable ISTHMUS_DATA."
@@ -187,7 +188,7 @@ def missing(name: str, looked_for: Path, reason: str) -> IsthmusError:
 
 
 def _download(raw: Raw, cache: Path) -> str | None:
-    """Let PyTorch Geometric fetch the files; the reason if it could not."""
+    """Let PyTorch Geometric download the files into the cache; returns why it could not, None if it could."""
     import torch_geometric.datasets
 
     try:

@@ -1,4 +1,4 @@
-"""Training, validation and test rows, drawn by public key."""
+"""Which rows train, validate and test: drawn at random by public key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID
 
 
 def random_split(keys: Tensor, seed: int, labelled: Tensor | None = None, train: float = 0.6) -> Tensor:
-    """A share ``train`` for training, the rest halved: [n] int8; rows without a label are unused.
+    """The split of each row, TRAIN, VALID, TEST or (without a label) UNUSED: [n] int8.
+
+    A share ``train`` is for training; the rest is halved between validation and test.
 
     Each row's part is a function of the seed and its own key alone, so that it depends neither on row order
     nor on which other rows a silo holds. The shares are therefore met on average, not exactly.

@@ -13,7 +13,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.graph.graph import SPLIT_NAMES, natural
 
-Column = Any  # a pyarrow ChunkedArray
+ArrowColumn = Any  # a pyarrow ChunkedArray
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,20 @@ class Sheet:
         """Column names, in the order of the file."""
         return list(self.table.column_names)
 
-    def column(self, name: str) -> Column:
-        """Get a column that must be there."""
+    def column(self, name: str) -> ArrowColumn:
+        """The named column; raises if the table has none."""
         if name not in self.names:
             have = ", ".join(f"'{have}'" for have in self.names)
             raise IsthmusError(f"{self.path} has no column '{name}'; it has {have}. Add it, or rename one.")
         return self.table[name]
 
     def wrong(self, name: str, row: int, what: str, todo: str) -> IsthmusError:
-        """Make an error about one value of a column."""
+        """The error for one value of a column: what is wrong with it, and what to do."""
         return IsthmusError(f"{self.path}, column '{name}', row {row + 1}: {what}; {todo}.")
 
 
 def read_sheet(folder: Path, stem: str, text: tuple[str, ...] = ()) -> Sheet:
-    """Read ``stem.parquet`` or ``stem.csv``; the columns named in ``text`` of a CSV file are no numbers."""
+    """The table in ``stem.parquet`` or ``stem.csv``; columns of a CSV file named in ``text`` are read as text."""
     found = [path for path in (folder / f"{stem}.parquet", folder / f"{stem}.csv") if path.is_file()]
     if len(found) != 1:
         have = "both of them" if found else "neither"
@@ -50,7 +50,7 @@ def read_sheet(folder: Path, stem: str, text: tuple[str, ...] = ()) -> Sheet:
 
 
 def read_file(path: Path, text: tuple[str, ...] = ()) -> Sheet:
-    """Read one CSV or Parquet file."""
+    """The table in a CSV or Parquet file; columns of a CSV file named in ``text`` are read as text."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -69,16 +69,16 @@ def read_file(path: Path, text: tuple[str, ...] = ()) -> Sheet:
     return Sheet(path, table)
 
 
-def is_text(column: Column) -> bool:
-    """Whether a column holds strings, as such or as a dictionary of them."""
+def is_text(column: ArrowColumn) -> bool:
+    """Whether a column holds strings, plain or dictionary-encoded."""
     from pyarrow import types
 
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def is_number(column: Column) -> bool:
-    """Whether a column can be a feature: numbers or yes/no (or nothing at all, in a table without rows)."""
+def is_number(column: ArrowColumn) -> bool:
+    """Whether a column can be a feature: numbers or booleans (or of no type, in a table without rows)."""
     from pyarrow import types
 
     kind = column.type
@@ -86,15 +86,15 @@ def is_number(column: Column) -> bool:
     return any(test(kind) for test in tests)
 
 
-def is_list(column: Column) -> bool:
+def is_list(column: ArrowColumn) -> bool:
     """Whether a column holds lists."""
     from pyarrow import types
 
     return any(test(column.type) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))
 
 
-def as_text(column: Column) -> Column:
-    """Turn a column into strings; missing values, and NaN where numbers were meant, are null."""
+def as_text(column: ArrowColumn) -> ArrowColumn:
+    """A column as strings; missing values and NaN are null."""
     import pyarrow as pa
     from pyarrow import compute, types
 
@@ -104,7 +104,7 @@ def as_text(column: Column) -> Column:
 
 
 def numbers(sheet: Sheet, name: str) -> np.ndarray:
-    """Read a column of finite numbers: [rows] float32."""
+    """A column of finite numbers: [rows] float32; raises where one is missing or infinite."""
     import pyarrow as pa
 
     out = _single(sheet.column(name).cast(pa.float64()).to_numpy())
@@ -118,13 +118,13 @@ def numbers(sheet: Sheet, name: str) -> np.ndarray:
 
 
 def _single(x: np.ndarray) -> np.ndarray:
-    """Round to float32; what is too large becomes infinite, and is reported as such."""
+    """Numbers rounded to float32; those beyond its range become infinite, which callers report."""
     with np.errstate(over="ignore"):
         return x.astype(np.float32)
 
 
 def lists(sheet: Sheet, name: str) -> np.ndarray:
-    """Read a column of equally long lists of finite numbers: [rows, length] float32."""
+    """A column of equally long lists of finite numbers: [rows, length] float32; raises where one differs."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -146,7 +146,7 @@ def lists(sheet: Sheet, name: str) -> np.ndarray:
 
 
 def splits(sheet: Sheet, name: str) -> Tensor:
-    """Read a column of the words train, valid, test, or nothing: [rows] int8."""
+    """A column of the words train, valid and test, or empty, as split numbers: [rows] int8."""
     from pyarrow import compute
 
     column = as_text(sheet.column(name)).fill_null("")
@@ -159,7 +159,7 @@ def splits(sheet: Sheet, name: str) -> Tensor:
 
 
 def times(sheet: Sheet, name: str) -> Tensor:
-    """Read a column of whole numbers, or of timestamps and dates (as seconds since 1970): [rows] int64."""
+    """A column of whole numbers, or of timestamps and dates as seconds since 1970: [rows] int64."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -177,8 +177,8 @@ def times(sheet: Sheet, name: str) -> Tensor:
     return torch.from_numpy(column.cast(pa.int64()).to_numpy().copy())
 
 
-def labels(column: Column) -> tuple[Tensor, tuple[str, ...]]:
-    """Class numbers ([rows] int64, -1 where missing or empty) and the sorted class names, 2 before 10."""
+def labels(column: ArrowColumn) -> tuple[Tensor, tuple[str, ...]]:
+    """The class number of each row ([rows] int64, -1 where empty) and the class names, sorted with 2 before 10."""
     from pyarrow import compute
 
     text = as_text(column)

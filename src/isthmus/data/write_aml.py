@@ -1,4 +1,4 @@
-"""Writing simulated transfers: the table of transactions, and the list of laundering attempts, as IBM writes both."""
+"""Writing simulated transfers in IBM's format: the table of transactions, and the list of laundering attempts."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ from rich.table import Table
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import writing
 from isthmus.data.aml_file import COLUMNS
-from isthmus.data.interbank import CURRENCIES, Interbank, Traffic, simulate
+from isthmus.data.interbank import CURRENCIES, Interbank, SimulatedTraffic, simulate
 from isthmus.data.laundering import PATTERNS
 from isthmus.data.simulated import FIRST_DAY, FORMAT_NAMES, account_names, bank_names
 
 TRANSACTIONS, ATTEMPTS = "Interbank_Trans.csv", "Interbank_Patterns.txt"
 CHUNK = 250_000  # rows written at once
 
-Tell = Callable[[int, int], None]  # rows written, and rows in all
+RowsWritten = Callable[[int, int], None]  # rows written, and rows in all
 
 
-def simulate_aml(wish: Interbank, folder: Path, overwrite: bool, tell: Tell) -> dict[str, Any]:
-    """Simulate, write both files, and return what was made; files appear when they are complete."""
-    wish.check()
+def write_simulated_aml(settings: Interbank, folder: Path, overwrite: bool, tell: RowsWritten) -> dict[str, Any]:
+    """Simulate transfers, write both files into ``folder``, and return a summary; no half-written file appears."""
+    settings.check()
     _refuse_to_replace(folder, overwrite)
     start = time.perf_counter()
-    traffic = simulate(wish)
+    traffic = simulate(settings)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _write_files(traffic, folder, tell)
     return {**_summary(traffic), "seconds": time.perf_counter() - start, "file": str(folder / TRANSACTIONS)}
 
 
-def _write_files(traffic: Traffic, folder: Path, tell: Tell) -> None:
+def _write_files(traffic: SimulatedTraffic, folder: Path, tell: RowsWritten) -> None:
+    """Write both files under hidden names, then rename them."""
     beside = {name: folder / f".{name}.unfinished" for name in (TRANSACTIONS, ATTEMPTS)}
     try:
-        words = _Words(traffic)
+        words = _Texts(traffic)
         _write_transactions(traffic, words, beside[TRANSACTIONS], tell)
         beside[ATTEMPTS].write_text(_attempts_text(traffic, words))
         for name, path in beside.items():
@@ -56,6 +57,7 @@ def _write_files(traffic: Traffic, folder: Path, tell: Tell) -> None:
 
 
 def _refuse_to_replace(folder: Path, overwrite: bool) -> None:
+    """Raise if the folder is a file, or holds files of an earlier simulation that must not be overwritten."""
     if folder.exists() and not folder.is_dir():
         raise IsthmusError(f"'{folder}' is a file; choose another --out.")
     there = [name for name in (TRANSACTIONS, ATTEMPTS) if (folder / name).exists()]
@@ -63,10 +65,10 @@ def _refuse_to_replace(folder: Path, overwrite: bool) -> None:
         raise IsthmusError(f"'{folder}' holds {there[0]}; choose another --out, or use --overwrite to replace it.")
 
 
-class _Words:
-    """The texts that rows refer to by number."""
+class _Texts:
+    """The names of banks, accounts, currencies, formats and minutes, which rows refer to by number."""
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: SimulatedTraffic) -> None:
         self.bank = pa.array(bank_names(traffic))
         self.account = pa.array(account_names(traffic))
         self.currency = pa.array(list(CURRENCIES))
@@ -76,8 +78,8 @@ class _Words:
         self.minute = pa.array([text.replace("-", "/").replace("T", " ") for text in texts])
 
 
-def _rows(traffic: Traffic, words: _Words, rows: slice | np.ndarray) -> Any:
-    """Some rows as a table of texts and numbers."""
+def _rows(traffic: SimulatedTraffic, words: _Texts, rows: slice | np.ndarray) -> Any:
+    """Some rows as a pyarrow table with the columns of the public files."""
     source, target = traffic.source[rows], traffic.target[rows]
     columns = [
         words.minute.take(pa.array(traffic.minute[rows])),
@@ -99,7 +101,7 @@ def _write(table: Any, file: Any) -> None:
     csv.write_csv(table, file, csv.WriteOptions(include_header=False, quoting_style="none"))
 
 
-def _write_transactions(traffic: Traffic, words: _Words, path: Path, tell: Tell) -> None:
+def _write_transactions(traffic: SimulatedTraffic, words: _Texts, path: Path, tell: RowsWritten) -> None:
     total = len(traffic.source)
     with open(path, "wb") as file:
         file.write((",".join(COLUMNS) + "\n").encode())
@@ -108,8 +110,8 @@ def _write_transactions(traffic: Traffic, words: _Words, path: Path, tell: Tell)
             tell(min(start + CHUNK, total), total)
 
 
-def _attempts_text(traffic: Traffic, words: _Words) -> str:
-    """Each attempt between BEGIN and END, its transactions as the table has them, in order of time."""
+def _attempts_text(traffic: SimulatedTraffic, words: _Texts) -> str:
+    """The file of attempts: for each a BEGIN line, its transactions in order of time, and an END line."""
     rows = np.flatnonzero(traffic.attempt >= 0)
     rows = rows[np.argsort(traffic.attempt[rows], kind="stable")]
     file = io.BytesIO()
@@ -126,7 +128,8 @@ def _attempts_text(traffic: Traffic, words: _Words) -> str:
     return "".join(line + "\n" for line in text)
 
 
-def _summary(traffic: Traffic) -> dict[str, Any]:
+def _summary(traffic: SimulatedTraffic) -> dict[str, Any]:
+    """Counts and shares of what was simulated."""
     across = traffic.bank[traffic.source] != traffic.bank[traffic.target]
     illicit = traffic.attempt >= 0
     count = np.bincount(traffic.attempts.kind, minlength=len(PATTERNS)).tolist()
@@ -143,8 +146,8 @@ def _summary(traffic: Traffic) -> dict[str, Any]:
 
 
 @contextmanager
-def watched() -> Iterator[Tell]:
-    """Show how far the writing is: a bar on a terminal, four lines of a large file where the output is piped."""
+def watched_writing() -> Iterator[RowsWritten]:
+    """Yield a function that shows how many rows are written: a bar on a terminal, four lines where stderr is piped."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _line
@@ -155,13 +158,13 @@ def watched() -> Iterator[Tell]:
 
 
 def _line(done: int, total: int) -> None:
-    """Print whenever another quarter is complete; what is written at once needs no word."""
+    """Print one line whenever another quarter of a file is written; nothing for a file of a single chunk."""
     if total > CHUNK and 4 * done // total > 4 * (done - CHUNK) // total:
         print(f"simulate-aml: {done:,} of {total:,} transactions written", file=sys.stderr, flush=True)
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """What was made, for people."""
+    """The summary of a simulation as a table for the terminal."""
     table = Table("what", "value")
     table.columns[1].justify = "right"
     for name in ("transactions", "accounts", "banks", "illicit"):

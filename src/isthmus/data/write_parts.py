@@ -1,4 +1,4 @@
-"""Writing parts: one folder for each silo, in the format that :mod:`isthmus.data.parts` reads."""
+"""Writing the parts of silos: one folder for each, in the format that :mod:`isthmus.data.parts` reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ WIDE = 64  # more features than this go into one list column
 
 
 def write_parts(silos: Sequence[Silo], root: Path, overwrite: bool = False) -> None:
-    """Write one folder for each silo, and the list of all; they are written beside and moved into place at the end."""
+    """Write one folder for each silo, and federation.toml, which lists them.
+
+    Everything is written into a hidden folder first and moved into place at the end.
+    """
     if root.exists() and not root.is_dir():
         raise IsthmusError(f"'{root}' is a file; choose another --out.")
     if root.exists() and any(root.iterdir()):
@@ -59,6 +62,7 @@ def _write_all(silos: Sequence[Silo], root: Path) -> None:
 
 
 def _declared(silo: Silo) -> dict[str, Any]:
+    """The ``[schema]`` of a silo's silo.toml."""
     schema = silo.schema
     names = list(_feature_names(schema)) if not isinstance(silo.x, SparseRows) else []
     return {
@@ -73,11 +77,12 @@ def _feature_names(schema: Schema) -> tuple[str, ...]:
 
 
 def _words(values: Tensor, names: Sequence[str]) -> pa.Array:
-    """Numbers as words; -1 is missing."""
+    """Numbers as the words that they stand for; null for -1."""
     return pa.array([names[v] if v >= 0 else None for v in values.tolist()], pa.string())
 
 
 def _node_table(silo: Silo) -> pa.Table:
+    """The table of a silo's owned nodes: ids, splits, labels and features."""
     columns: dict[str, Any] = {"id": _id_array(silo.ids), "split": _words(silo.split, SPLIT_NAMES)}
     if silo.schema.task == "tasks":
         columns |= {f"label:{t}": silo.y[:, i].numpy() for i, t in enumerate(silo.schema.labels)}
@@ -95,7 +100,7 @@ def _node_table(silo: Silo) -> pa.Table:
 
 
 def _add(columns: dict[str, Any], features: dict[str, Any]) -> None:
-    """Put features beside the columns that have a meaning of their own."""
+    """Add columns of features; raises if one is called like a column that has a meaning of its own."""
     for name in features:
         if name in columns:
             raise IsthmusError(f"A feature is called '{name}', which means something else in a part; rename it.")
@@ -103,6 +108,7 @@ def _add(columns: dict[str, Any], features: dict[str, Any]) -> None:
 
 
 def _edge_table(silo: Silo, names: Sequence[str]) -> pa.Table:
+    """The table of all edges that touch a silo's nodes; ``names`` are those of all silos, by number."""
     ids = np.concatenate([silo.ids, silo.halo_ids])
     owner = torch.cat([torch.full((silo.n,), -1), silo.halo_owner])
     columns: dict[str, Any] = {

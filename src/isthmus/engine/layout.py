@@ -82,7 +82,7 @@ def _pool(federation: Federation, stack: Stack, labels: Tensor, split: int, doub
         index = ((stack.edge_split == split) & known & mine).nonzero().flatten()
         at, keys = stack.ends[1][index], stack.edge_keys
         share = owned[:, index].to(dtype).mean(0) if double else None
-    held = torch.bincount(stack.silo_of(at), minlength=len(federation.wire.mine)).cpu()
+    held = torch.bincount(stack.silo_of(at), minlength=len(stack.ptr) - 1).cpu()
     counts = federation.wire.share(Kind.STATISTICS, held)
     return Pool(index, keys[index], (0, *held.cumsum(0).tolist()), counts, share)
 

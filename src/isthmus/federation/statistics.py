@@ -103,8 +103,7 @@ def positive_weights(wire: Wire, counts: Tensor, agreed: bool) -> Tensor:
 
 def _by_silo(stack: Stack, values: Tensor) -> Tensor:
     """The sum of values [rows] over each silo: [mine]."""
-    sums = [values[a:b].sum() for a, b in zip(stack.ptr, stack.ptr[1:], strict=False)]
-    return stacked(sums, values.new_zeros(()))
+    return torch.stack([values[a:b].sum() for a, b in zip(stack.ptr, stack.ptr[1:], strict=False)])
 
 
 def agree_far_degrees(wire: Wire, stack: Stack, boundary: Boundary) -> None:

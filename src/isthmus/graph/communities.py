@@ -1,4 +1,4 @@
-"""Communities of an undirected simple graph, and how they are packed into silos of similar size."""
+"""Communities of an undirected simple graph (METIS, Louvain), and packing them into silos of similar size."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-Adjacency = Any  # a SciPy CSR array, symmetric, without self-loops
-RAISES = 24  # doublings of Louvain's resolution before a community is cut blindly
+SparseAdjacency = Any  # a SciPy CSR array, symmetric, without self-loops
+RAISES = 24  # how often Louvain's resolution is doubled before a community is cut into two arbitrary halves
 
 
-def simple_adjacency(edges: np.ndarray, nodes: int) -> Adjacency:
-    """Drop directions, parallel edges and self-loops: a symmetric SciPy CSR array."""
+def simple_adjacency(edges: np.ndarray, nodes: int) -> SparseAdjacency:
+    """The graph without directions, parallel edges and self-loops, as a symmetric SciPy CSR array."""
     from scipy import sparse
 
     source, target = edges[:, edges[0] != edges[1]]
@@ -23,8 +23,8 @@ def simple_adjacency(edges: np.ndarray, nodes: int) -> Adjacency:
     return sparse.csr_array(one_way + one_way.T)  # booleans saturate, so parallel edges collapse
 
 
-def metis(adjacency: Adjacency, parts: int, seed: int) -> np.ndarray:
-    """METIS's balanced cut into exactly ``parts`` parts."""
+def metis(adjacency: SparseAdjacency, parts: int, seed: int) -> np.ndarray:
+    """The part of each node in METIS's balanced cut into exactly ``parts`` parts: [n]."""
     import pymetis
 
     csr = pymetis.CSRAdjacency(adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64))
@@ -34,11 +34,11 @@ def metis(adjacency: Adjacency, parts: int, seed: int) -> np.ndarray:
     return fill_empty(np.asarray(found.vertex_part, dtype=np.int64), parts)
 
 
-def louvain(adjacency: Adjacency, share: float, resolution: float, seed: int) -> np.ndarray:
-    """Louvain's communities; those of more than ``share`` nodes are clustered again on their own.
+def louvain(adjacency: SparseAdjacency, share: float, resolution: float, seed: int) -> np.ndarray:
+    """The Louvain community of each node: [n]; communities of more than ``share`` nodes are split further.
 
-    Without that, a community larger than an equal share would make a silo far larger than the others, or
-    leave too few communities for the silos.
+    Otherwise a community larger than an equal share would make one silo far larger than the others, or leave too few
+    communities for the silos.
     """
     community = _louvain_once(adjacency, resolution, seed)
     large = [int(number) for number in np.flatnonzero(np.bincount(community) > share)]
@@ -51,16 +51,17 @@ def louvain(adjacency: Adjacency, share: float, resolution: float, seed: int) ->
     return np.unique(community, return_inverse=True)[1]
 
 
-def _pieces(adjacency: Adjacency, resolution: float, seed: int) -> np.ndarray:
-    """At least two communities: the resolution rises until Louvain finds them."""
+def _pieces(adjacency: SparseAdjacency, resolution: float, seed: int) -> np.ndarray:
+    """The community of each node, of at least two; the resolution is doubled until Louvain finds several."""
     for doublings in range(RAISES):
         found = _louvain_once(adjacency, resolution * 2**doublings, seed)
         if found.max() > 0:
             return found
-    return np.arange(adjacency.shape[0]) % 2  # nothing tells the nodes apart: any two halves will do
+    return np.arange(adjacency.shape[0]) % 2  # no resolution separates the nodes: any two halves will do
 
 
-def _louvain_once(adjacency: Adjacency, resolution: float, seed: int) -> np.ndarray:
+def _louvain_once(adjacency: SparseAdjacency, resolution: float, seed: int) -> np.ndarray:
+    """The Louvain community of each node at one resolution: [n]."""
     import igraph
     from scipy import sparse
 
@@ -72,7 +73,7 @@ def _louvain_once(adjacency: Adjacency, resolution: float, seed: int) -> np.ndar
 
 @contextmanager
 def _igraph_seed(seed: int) -> Iterator[None]:
-    """Let igraph draw from a generator of its own, then give it Python's back: nobody's state is touched."""
+    """Give igraph a random generator of its own inside the block; Python's global generator is not touched."""
     import igraph
 
     igraph.set_random_number_generator(random.Random(seed))
@@ -82,8 +83,8 @@ def _igraph_seed(seed: int) -> Iterator[None]:
         igraph.set_random_number_generator(random)
 
 
-def pack(community: np.ndarray, silos: int) -> np.ndarray:
-    """Whole communities into silos: the largest first, each into the silo that is smallest so far."""
+def pack_into_silos(community: np.ndarray, silos: int) -> np.ndarray:
+    """The silo of each node: whole communities, the largest first, each go to the silo that is smallest so far."""
     size = np.bincount(community)
     silo_of = np.empty(len(size), dtype=np.int64)
     smallest = [(0, silo) for silo in range(silos)]
@@ -96,7 +97,7 @@ def pack(community: np.ndarray, silos: int) -> np.ndarray:
 
 
 def fill_empty(owner: np.ndarray, silos: int) -> np.ndarray:
-    """Give each empty silo one node of the largest."""
+    """The owner of each node after every empty silo got one node of the largest silo."""
     owner, size = owner.copy(), np.bincount(owner, minlength=silos)
     for silo in np.flatnonzero(size == 0):
         largest = int(size.argmax())

@@ -1,4 +1,4 @@
-"""Feature rows, dense or sparse, behind the few operations that training needs."""
+"""Feature rows, dense or sparse, and the few operations that training needs on both."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ class SparseRows:
     index: Tensor  # [nnz] int64
     value: Tensor  # [nnz]
     width: int
-    cache: dict[object, Tensor] = field(default_factory=dict, repr=False, compare=False)  # made for products
+    cache: dict[object, Tensor] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # matrices for products, made once
 
     def __len__(self) -> int:
         return len(self.ptr) - 1
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and of columns."""
         return len(self), self.width
 
     @property
@@ -37,7 +39,7 @@ class SparseRows:
 
     @property
     def device(self) -> torch.device:
-        """Where the values live."""
+        """Device of the values."""
         return self.value.device
 
     @cached_property
@@ -54,19 +56,19 @@ class SparseRows:
         return SparseRows(ptr, self.index[at], self.value[at], self.width)
 
     def to(self, target: torch.device | torch.dtype) -> SparseRows:
-        """The same rows on another device, or in another number format."""
+        """These rows on another device, or in another number format."""
         if isinstance(target, torch.dtype):
             return SparseRows(self.ptr, self.index, self.value.to(target), self.width)
         return SparseRows(self.ptr.to(target), self.index.to(target), self.value.to(target), self.width)
 
     def dense(self) -> Tensor:
-        """The same rows as an ordinary matrix."""
+        """These rows as an ordinary matrix: [n, width]."""
         out = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         return out.index_put_((self.row, self.index), self.value, accumulate=True)
 
     @staticmethod
     def from_dense(x: Tensor) -> SparseRows:
-        """Keep the non-zero entries of a matrix."""
+        """Sparse rows with the non-zero entries of a matrix."""
         row, index = x.nonzero(as_tuple=True)
         ptr = torch.zeros(len(x) + 1, dtype=torch.int64, device=x.device)
         torch.cumsum(torch.bincount(row, minlength=len(x)), 0, out=ptr[1:])
@@ -81,13 +83,16 @@ def take(x: Features, rows: Tensor) -> Features:
     return x.take(rows) if isinstance(x, SparseRows) else x[rows]
 
 
-def values(x: Features) -> Tensor:
-    """Every stored number, for checks and moments."""
+def stored_values(x: Features) -> Tensor:
+    """All stored numbers of dense or sparse features, for checks."""
     return x.value if isinstance(x, SparseRows) else x
 
 
 def weighted_sums(x: Features, source: Tensor, target: Tensor, weight: Tensor, rows: int) -> Features:
-    """Row t of ``rows``: the sum of weight_e times row source_e over all e with target_e = t; sparse where x is."""
+    """Weighted sums of rows: row t of ``rows`` is the sum of weight_e x[source_e] over all e with target_e = t.
+
+    The result is sparse where ``x`` is.
+    """
     matrix = torch.sparse_coo_tensor(torch.stack((target, source)), weight, (rows, len(x))).coalesce()
     if isinstance(x, Tensor):
         total: Tensor = torch.sparse.mm(matrix, x)
@@ -100,7 +105,7 @@ def weighted_sums(x: Features, source: Tensor, target: Tensor, weight: Tensor, r
 
 
 def concat(parts: list[Features]) -> Features:
-    """Rows of several parts under each other; all dense or all sparse."""
+    """The rows of several parts, one part below the other; sparse if any part is."""
     if all(isinstance(part, Tensor) for part in parts):
         return torch.cat([part for part in parts if isinstance(part, Tensor)])
     sparse = [part if isinstance(part, SparseRows) else SparseRows.from_dense(part) for part in parts]

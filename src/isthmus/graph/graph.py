@@ -1,4 +1,4 @@
-"""The whole graph, as a simulation or a splitter sees it before anybody owns a part of it."""
+"""A whole graph and its schema, before it is split between silos."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.graph.features import Features, SparseRows, values
+from isthmus.graph.features import Features, SparseRows, stored_values
 
 UNUSED, TRAIN, VALID, TEST = 0, 1, 2, 3
 SPLIT_NAMES = ("", "train", "valid", "test")
@@ -17,7 +17,7 @@ SPLIT_NAMES = ("", "train", "valid", "test")
 
 @dataclass(frozen=True)
 class Schema:
-    """What every silo must agree on before one model can serve them all.
+    """The columns and labels of a graph, which all silos must share so that one model fits them all.
 
     ``task`` is ``classes`` (one of several labels) or ``tasks`` (several yes/no labels at once);
     ``labels`` names the classes or the tasks; ``target`` says what carries the label: ``node`` or ``edge``.
@@ -51,7 +51,7 @@ class Graph:
     edge_y: Tensor | None = None  # [m] class number of an edge, -1 unknown
     edge_split: Tensor | None = None  # [m] int8
     columns: dict[str, np.ndarray] = field(default_factory=dict)  # node attributes to split by, never features
-    component: Tensor | None = None  # [n] independent graphs in one (train, valid, test): split one by one
+    component: Tensor | None = None  # [n] number of the independent graph; each such graph is split by itself
     name: str = "graph"
 
     @property
@@ -65,11 +65,11 @@ class Graph:
         return int(self.edge_index.shape[1])
 
     def with_split(self, split: Tensor) -> Graph:
-        """The same graph with other training, validation and test nodes."""
+        """A copy of this graph with other training, validation and test nodes."""
         return replace(self, split=split.to(torch.int8))
 
     def check(self) -> Graph:
-        """Raise a clear error for anything that training could not bear; return self."""
+        """Raise a clear error for repeated ids, unknown ends, NaN or labels out of range; returns the graph itself."""
         _check_ids(self.ids)
         _check_edges(self)
         for what, x in (("node feature", self.x), ("edge feature", self.edge_attr)):
@@ -101,9 +101,9 @@ def _check_edges(graph: Graph) -> None:
 
 
 def _check_finite(what: str, x: Features | None, ids: np.ndarray | None) -> None:
-    if x is None or bool(torch.isfinite(values(x)).all()):
+    if x is None or bool(torch.isfinite(stored_values(x)).all()):
         return
-    at = (~torch.isfinite(values(x))).nonzero()[0]
+    at = (~torch.isfinite(stored_values(x))).nonzero()[0]
     row = int(x.row[at[0]]) if isinstance(x, SparseRows) else int(at[0])
     name = repr(ids[row].item()) if ids is not None else f"row {row}"
     raise IsthmusError(f"A {what} of {name} is NaN or infinite; fill or remove such values before training.")
@@ -123,7 +123,7 @@ def _check_labels(what: str, y: Tensor | None, rows: int, schema: Schema) -> Non
 
 
 def natural(name: str) -> tuple[bool, float, str]:
-    """Sort key of label names: numbers before words, and 2 before 10."""
+    """The sort key of a label name: numbers come before words, and 2 before 10."""
     try:
         number = float(name)
     except ValueError:
@@ -132,5 +132,5 @@ def natural(name: str) -> tuple[bool, float, str]:
 
 
 def labelled(y: Tensor) -> Tensor:
-    """Which rows of ``y`` have a label, of one task at least: [n] bool."""
+    """Which rows of ``y`` have a label for at least one task: [n] bool."""
     return y >= 0 if y.dim() == 1 else (y >= 0).any(1)

@@ -1,8 +1,7 @@
 """Who owns which node: partitioners that split one graph between silos.
 
-A partitioner is one function in ``PARTITIONERS``; its key is what the user writes. The structural ones
-(Louvain, METIS, random) see one independent graph at a time, as a ``Part``; those that split by labels or
-attributes see the whole.
+A partitioner is one function in ``PARTITIONERS``; its key is what the user writes. Louvain, METIS and random see one
+independent graph at a time, as a ``Part``; those that split by labels or attributes see the whole graph.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.random import draw, keys_of, order, stream
-from isthmus.graph.communities import fill_empty, louvain, metis, pack, simple_adjacency
+from isthmus.graph.communities import fill_empty, louvain, metis, pack_into_silos, simple_adjacency
 from isthmus.graph.graph import Graph
 
 
 @dataclass(frozen=True)
-class Job:
-    """What was asked for; ``argument`` is the text behind the colon."""
+class PartitionRequest:
+    """What a partitioner is asked for; ``argument`` is the text after the colon, as in ``label:0.5``."""
 
     graph: Graph
     silos: int
@@ -34,7 +33,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Part:
-    """One independent graph, its rows numbered from 0."""
+    """One independent graph to be split, its rows numbered from 0."""
 
     keys: Tensor  # [n] public keys
     edges: np.ndarray  # [2, m] source and target
@@ -53,9 +52,10 @@ def partition(
     resolution: float | None = None,
     communities: int | None = None,
 ) -> Tensor:
-    """Choose the silo that owns each node: [n] int64 in 0..silos-1, no silo empty.
+    """The silo that owns each node: [n] int64 in 0..silos-1; no silo is empty.
 
-    ``resolution`` belongs to Louvain (default 1), ``communities`` to METIS (default: straight into silos).
+    ``how`` names a partitioner. ``resolution`` is an option of Louvain (default 1), ``communities`` of METIS (default:
+    one part for each silo).
     """
     split, argument = _find(how)
     if silos < 1 or silos > graph.n:
@@ -64,7 +64,7 @@ def partition(
     options = {name: value for name, value in given.items() if value is not None}
     for name in options.keys() - signature(split).parameters.keys():
         raise IsthmusError(f"The partitioner '{how}' takes no {name}; leave it out.")
-    owner = split(Job(graph, silos, seed, argument), **options)
+    owner = split(PartitionRequest(graph, silos, seed, argument), **options)
     return torch.from_numpy(owner.astype(np.int64))
 
 
@@ -81,6 +81,7 @@ def check_owner(graph: Graph, owner: Tensor, silos: int) -> None:
 
 
 def _find(how: str) -> tuple[Partitioner, str]:
+    """The partitioner that a text such as ``label:0.5`` names, and the argument after the colon."""
     name, _, argument = how.partition(":")
     for usage, split in PARTITIONERS.items():
         known, colon, _ = usage.partition(":")
@@ -92,78 +93,78 @@ def _find(how: str) -> tuple[Partitioner, str]:
 
 
 def _by_component(split: Partitioner) -> Partitioner:
-    """Split independent graphs one by one; silo i gets the i-th part of each."""
+    """A partitioner of a whole graph that splits each independent graph by itself; silo i gets part i of each."""
 
     @wraps(split)
-    def each(job: Job, **options: float) -> np.ndarray:
-        keys, edges = keys_of(job.graph.ids), job.graph.edge_index.numpy()
-        if job.graph.component is None:
-            return split(Part(keys, edges, job.silos, job.seed), **options)
-        component = job.graph.component.numpy()
-        owner, local = np.empty((2, job.graph.n), dtype=np.int64)
+    def each(request: PartitionRequest, **options: float) -> np.ndarray:
+        keys, edges = keys_of(request.graph.ids), request.graph.edge_index.numpy()
+        if request.graph.component is None:
+            return split(Part(keys, edges, request.silos, request.seed), **options)
+        component = request.graph.component.numpy()
+        owner, local = np.empty((2, request.graph.n), dtype=np.int64)
         for number in np.unique(component):
             rows = np.flatnonzero(component == number)
-            if len(rows) < job.silos:
+            if len(rows) < request.silos:
                 raise IsthmusError(
-                    f"Independent graph {number} has {len(rows)} nodes for {job.silos} silos; choose fewer."
+                    f"Independent graph {number} has {len(rows)} nodes for {request.silos} silos; choose fewer."
                 )
             local[rows] = np.arange(len(rows))
             inside = local[edges[:, component[edges[0]] == number]]
-            owner[rows] = split(Part(keys[rows], inside, job.silos, job.seed), **options)
+            owner[rows] = split(Part(keys[rows], inside, request.silos, request.seed), **options)
         return owner
 
     return each
 
 
 def _random(part: Part) -> np.ndarray:
-    """Deal the nodes out in an order that depends on their public ids alone; sizes differ by one at most."""
+    """The silo of each node, dealt out in a random order of public ids; sizes of silos differ by one at most."""
     owner = np.empty(len(part.keys), dtype=np.int64)
     owner[order(stream(part.seed, "random split"), part.keys).numpy()] = np.arange(len(part.keys)) % part.silos
     return owner
 
 
 def _metis(part: Part, communities: int | None = None) -> np.ndarray:
-    """Cut few edges into balanced parts: straight into the silos, or into communities that are packed."""
+    """The silo of each node by METIS: one part for each silo, or communities that are packed into silos."""
     adjacency = simple_adjacency(part.edges, len(part.keys))
     if communities is None:
         return metis(adjacency, part.silos, part.seed)
     if communities < part.silos:
         raise IsthmusError(f"{communities} METIS communities cannot fill {part.silos} silos; choose more communities.")
-    return pack(metis(adjacency, min(communities, len(part.keys)), part.seed), part.silos)
+    return pack_into_silos(metis(adjacency, min(communities, len(part.keys)), part.seed), part.silos)
 
 
 def _louvain(part: Part, resolution: float = 1.0) -> np.ndarray:
-    """Louvain's communities, none larger than an equal share, packed into silos of similar size."""
+    """The silo of each node: Louvain's communities, none larger than an equal share, packed into silos."""
     if not 0 < resolution < float("inf"):
         raise IsthmusError(f"Louvain's resolution must be a positive number, not {resolution}.")
     adjacency = simple_adjacency(part.edges, len(part.keys))
-    return pack(louvain(adjacency, len(part.keys) / part.silos, resolution, part.seed), part.silos)
+    return pack_into_silos(louvain(adjacency, len(part.keys) / part.silos, resolution, part.seed), part.silos)
 
 
-def _label(job: Job) -> np.ndarray:
-    """Dirichlet label skew: each class is dealt out in shares drawn from Dirichlet(ALPHA).
+def _label(request: PartitionRequest) -> np.ndarray:
+    """The silo of each node with Dirichlet label skew: classes are dealt out in shares drawn from Dirichlet(ALPHA).
 
-    The smaller ALPHA, the more skew. A node with several yes/no labels belongs to the class of its
-    combination. The same shares hold in every independent graph.
+    The smaller ALPHA, the more skew. Nodes with several yes/no labels form a class for each combination of labels. A
+    class has one draw of shares, which holds in every independent graph.
     """
-    alpha = _positive(job.argument)
-    if job.graph.y is None:
+    alpha = _positive(request.argument)
+    if request.graph.y is None:
         raise IsthmusError("A split by label needs node labels, and this graph has none; choose another partitioner.")
-    known, code = np.unique(job.graph.y.numpy(), axis=0, return_inverse=True)
-    shares = np.random.default_rng(job.seed).dirichlet(np.full(job.silos, alpha), size=len(known))
+    known, code = np.unique(request.graph.y.numpy(), axis=0, return_inverse=True)
+    shares = np.random.default_rng(request.seed).dirichlet(np.full(request.silos, alpha), size=len(known))
     bounds = np.cumsum(shares, axis=1)
     bounds[:, -1] = 1.0
-    # Class c occupies [c, c + 1) of one line, cut at its shares; a node lies where its rank in it says.
+    # Class c occupies [c, c + 1) of one line, cut at its shares; a node stands at c plus its rank in the class.
     line = (bounds + np.arange(len(known))[:, None]).ravel()
-    owner = np.searchsorted(line, code + _rank(job, code), side="right") - code * job.silos
-    return fill_empty(owner, job.silos)
+    owner = np.searchsorted(line, code + _rank(request, code), side="right") - code * request.silos
+    return fill_empty(owner, request.silos)
 
 
-def _rank(job: Job, code: np.ndarray) -> np.ndarray:
-    """Where each node stands in its class and graph, in shuffled order: strictly between 0 and 1."""
-    component = job.graph.component
+def _rank(request: PartitionRequest, code: np.ndarray) -> np.ndarray:
+    """The rank of each node in a shuffled order of its class (and independent graph), scaled to (0, 1): [n]."""
+    component = request.graph.component
     group = code if component is None else code + component.numpy() * (int(code.max()) + 1)
-    shuffled = np.lexsort((draw(stream(job.seed, "label split"), keys_of(job.graph.ids)).numpy(), group))
+    shuffled = np.lexsort((draw(stream(request.seed, "label split"), keys_of(request.graph.ids)).numpy(), group))
     size = np.bincount(group)
     start = np.cumsum(size) - size
     rank = np.empty(len(code))
@@ -172,6 +173,7 @@ def _rank(job: Job, code: np.ndarray) -> np.ndarray:
 
 
 def _positive(text: str) -> float:
+    """The positive number in a text; raises if it is none."""
     try:
         number = float(text)
     except ValueError:
@@ -181,20 +183,20 @@ def _positive(text: str) -> float:
     return number
 
 
-def _attribute(job: Job) -> np.ndarray:
-    """One silo for each value of a column; with more values than silos, whole values are packed by size."""
-    columns = job.graph.columns
+def _attribute(request: PartitionRequest) -> np.ndarray:
+    """The silo of each node by the value of a column; with more values than silos, values are packed by size."""
+    columns = request.graph.columns
     if not columns:
         raise IsthmusError("This graph has no attribute columns to split by; choose another partitioner.")
-    if job.argument not in columns:
-        raise unknown("attribute column", job.argument, columns)
-    values, code = np.unique(columns[job.argument], return_inverse=True)
-    if len(values) < job.silos:
+    if request.argument not in columns:
+        raise unknown("attribute column", request.argument, columns)
+    values, code = np.unique(columns[request.argument], return_inverse=True)
+    if len(values) < request.silos:
         raise IsthmusError(
-            f"Column '{job.argument}' has {len(values)} values for {job.silos} silos; "
+            f"Column '{request.argument}' has {len(values)} values for {request.silos} silos; "
             f"choose at most {len(values)} silos."
         )
-    return code if len(values) == job.silos else pack(code, job.silos)
+    return code if len(values) == request.silos else pack_into_silos(code, request.silos)
 
 
 PARTITIONERS: dict[str, Partitioner] = {

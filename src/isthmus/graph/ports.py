@@ -1,8 +1,8 @@
-"""Port numbers: which of its neighbours a node receives from, and which it sends to.
+"""Port numbers of edges, by which a node tells its neighbours apart.
 
-A node numbers its distinct in-neighbours from 0 in the order of their first edge, and its out-neighbours
-likewise; parallel edges share a port (Egressy et al., "Provably Powerful Graph Neural Networks for Directed
-Multigraphs", AAAI 2024).
+A node numbers its distinct in-neighbours from 0 in the order of their first edge, and separately its out-neighbours;
+parallel edges share a port (Egressy et al., "Provably Powerful Graph Neural Networks for Directed Multigraphs", AAAI
+2024).
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from torch import Tensor
 
 
 def ports(src_key: Tensor, dst_key: Tensor, time: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Both ports of each edge: ([m], [m]) int64.
+    """The in-port and the out-port of each edge: two tensors [m] int64.
 
-    The first is the number of the edge's source among the in-neighbours of its target, the second the
-    number of its target among the out-neighbours of its source. Nodes are known by their public keys, which
-    also break ties of time, so the numbers depend neither on row order nor on who asks. Without times all
-    edges are simultaneous.
+    The in-port is the number of the edge's source among the in-neighbours of its target, the out-port the number of its
+    target among the out-neighbours of its source. Nodes are given by their public keys, which also break ties of time,
+    so that ports depend neither on the order of rows nor on which silo computes them. Without times all edges are
+    simultaneous.
     """
     when = torch.zeros_like(src_key) if time is None else time
     return _number(dst_key, src_key, when), _number(src_key, dst_key, when)
 
 
 def _number(at: Tensor, other: Tensor, time: Tensor) -> Tensor:
-    """Count each edge's ``other`` end among the distinct other ends of its ``at`` end."""
+    """The number of each edge's ``other`` end among the distinct neighbours of its ``at`` end: [m]."""
     by_pair = _order(at, other, time)  # the first edge of each pair is its earliest
     first = _starts(at[by_pair]) | _starts(other[by_pair])
     head = by_pair[first]

@@ -1,4 +1,4 @@
-"""What one silo holds: the nodes it owns and every edge that touches them; far ends only as id and owner."""
+"""What one silo holds: the nodes it owns and every edge that touches them; of far ends only id and owner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from isthmus.graph.ports import ports
 
 @dataclass(frozen=True)
 class Silo:
-    """One party's part. Rows 0..n-1 are its **owned** nodes, rows n..n+h-1 its **halo**: known to exist, no content."""
+    """One silo's part of the graph.
+
+    Rows 0..n-1 are its **owned** nodes. Rows n..n+h-1 are its **halo**: nodes of other silos at the far end of its
+    edges, of which it knows id and owner but neither features nor labels.
+    """
 
     number: int
     name: str
@@ -30,8 +34,8 @@ class Silo:
     y: Tensor  # [n] or [n, T]; -1 unknown
     split: Tensor  # [n] int8
     halo_ids: np.ndarray  # [h]
-    halo_owner: Tensor  # [h] silo numbers
-    edge_index: Tensor  # [2, m] rows
+    halo_owner: Tensor  # [h] number of the silo that owns each
+    edge_index: Tensor  # [2, m] rows of source and target
     edge_attr: Tensor | None = None
     edge_time: Tensor | None = None
     edge_y: Tensor | None = None
@@ -39,12 +43,12 @@ class Silo:
 
     @property
     def n(self) -> int:
-        """Owned nodes."""
+        """Number of owned nodes."""
         return len(self.ids)
 
     @property
     def h(self) -> int:
-        """Halo nodes."""
+        """Number of halo nodes."""
         return len(self.halo_ids)
 
     @cached_property
@@ -54,7 +58,7 @@ class Silo:
 
     @cached_property
     def edge_keys(self) -> Tensor:
-        """A public key for each edge, the same at both ends: [m]."""
+        """A public key for each edge; both silos of a cross edge compute the same key: [m]."""
         source, target = self.keys[self.edge_index]
         pair = combine(source, target)
         return combine(pair, parallel_rank(pair, self.edge_time, self.edge_attr))
@@ -72,7 +76,7 @@ class Silo:
 
 
 def nobody(schema: Schema) -> Silo:
-    """A silo without nodes and edges: what a host without silos lays out."""
+    """A silo without nodes and edges, which stands in on a host that has no silo."""
     none = torch.zeros(0, dtype=torch.int64)
     on_edges = schema.target == "edge"
     return Silo(
@@ -94,9 +98,10 @@ def nobody(schema: Schema) -> Silo:
 
 
 def parallel_rank(pair: Tensor, time: Tensor | None, attr: Tensor | None) -> Tensor:
-    """Number the edges between the same two nodes by (time, attributes, place in the list): [m].
+    """The number of each edge among the parallel edges of its ``pair`` of nodes: [m].
 
-    Both ends list the same edges but perhaps in another order; edges equal in time and attributes are interchangeable.
+    They are ordered by time, then attributes, then place in the list. Two silos list their common edges in different
+    orders; edges that are equal in time and attributes are interchangeable.
     """
     order = torch.argsort(pair, stable=True)
     ordered = pair[order]
@@ -116,7 +121,7 @@ def parallel_rank(pair: Tensor, time: Tensor | None, attr: Tensor | None) -> Ten
 
 
 def _by_time_and_attributes(edges: np.ndarray, pair: Tensor, time: Tensor | None, attr: Tensor | None) -> np.ndarray:
-    """Edges in the order of (pair, time, attributes, place); attributes are read only where time leaves a tie."""
+    """``edges`` sorted by (pair, time, attributes, place); attributes are read only where times are equal."""
     keys = [pair[edges].numpy()] if time is None else [time[edges].numpy(), pair[edges].numpy()]
     order = np.lexsort((edges, *keys))
     if attr is None or not attr.shape[1]:
@@ -130,7 +135,7 @@ def _by_time_and_attributes(edges: np.ndarray, pair: Tensor, time: Tensor | None
 
 
 def split_graph(graph: Graph, owner: Tensor, silos: int, names: Sequence[str] | None = None) -> list[Silo]:
-    """Cut a whole graph into silos; an edge between two silos goes to both."""
+    """The silos of a whole graph whose node i belongs to silo ``owner[i]``; a cross edge goes to both its silos."""
     if len(owner) != graph.n:
         raise IsthmusError(f"The owner vector has {len(owner)} entries for {graph.n} nodes; give one for each node.")
     if graph.n and (int(owner.min()) < 0 or int(owner.max()) >= silos):
@@ -146,12 +151,13 @@ def split_graph(graph: Graph, owner: Tensor, silos: int, names: Sequence[str] | 
 
 
 def _by_value(value: Tensor, count: int) -> list[Tensor]:
-    """Positions of 0, of 1, ... in ``value``, each list ascending."""
+    """For each number 0..count-1 its positions in ``value``, ascending."""
     order = torch.argsort(value, stable=True)
     return list(order.split(torch.bincount(value, minlength=count).tolist()))
 
 
 def _cut(graph: Graph, owner: Tensor, number: int, name: str, nodes: Tensor, edges: Tensor) -> Silo:
+    """One silo of a graph: its rows ``nodes`` and the ``edges`` that touch them."""
     ends = graph.edge_index[:, edges]
     halo = torch.unique(ends[owner[ends] != number])
     halo = halo[torch.argsort(keys_of(graph.ids[halo.numpy()]), stable=True)]
@@ -179,25 +185,15 @@ def _cut(graph: Graph, owner: Tensor, number: int, name: str, nodes: Tensor, edg
 
 
 def merge(silos: Sequence[Silo]) -> Silo:
-    """One silo that owns everything: what a centralised run trains on (a simulation only).
+    """One silo that owns the nodes of all silos: what a centralised run trains on (a simulation only).
 
-    An edge is taken from the owner of its target, which lists it in any case.
+    Each edge is taken from the silo that owns its target, because both silos of a cross edge list it.
     """
     ids = np.concatenate([silo.ids for silo in silos])
     keys = torch.cat([silo.keys[: silo.n] for silo in silos])
     order = torch.argsort(keys)
-    ends, kept = [], []
-    for silo in silos:
-        keep = silo.edge_index[1] < silo.n
-        kept.append(keep)
-        place = torch.searchsorted(keys[order], silo.keys).clamp_(max=len(keys) - 1)
-        missing = keys[order][place] != silo.keys
-        if bool(missing.any()):
-            far = silo.halo_ids[int(missing.nonzero()[0]) - silo.n]
-            raise IsthmusError(
-                f"{silo.name} refers to node {far!r}, which no silo owns; add the node or drop the edge."
-            )
-        ends.append(order[place][silo.edge_index[:, keep]])
+    kept = [silo.edge_index[1] < silo.n for silo in silos]
+    ends = [_merged_rows(s, keys[order], order)[s.edge_index[:, k]] for s, k in zip(silos, kept, strict=True)]
     fields: dict[str, Any] = {}
     for field in ("edge_attr", "edge_time", "edge_y", "edge_split"):
         parts = [getattr(silo, field) for silo in silos]
@@ -216,3 +212,16 @@ def merge(silos: Sequence[Silo]) -> Silo:
         edge_index=torch.cat(ends, 1),
         **fields,
     )
+
+
+def _merged_rows(silo: Silo, keys: Tensor, order: Tensor) -> Tensor:
+    """The row of each of a silo's nodes, owned and halo, in the merged silo: [n + h].
+
+    ``keys`` are the public keys of all owned nodes, sorted, and ``order`` the rows that they stand for.
+    """
+    place = torch.searchsorted(keys, silo.keys).clamp_(max=len(keys) - 1)
+    missing = keys[place] != silo.keys
+    if bool(missing.any()):
+        far = silo.halo_ids[int(missing.nonzero()[0]) - silo.n]
+        raise IsthmusError(f"{silo.name} refers to node {far!r}, which no silo owns; add the node or drop the edge.")
+    return order[place]

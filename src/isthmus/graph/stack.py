@@ -16,7 +16,7 @@ from isthmus.graph.silo import Silo, nobody
 
 @dataclass(frozen=True)
 class Adjacency:
-    """The edges of each row in CSR form: row v has the neighbours ``near[ptr[v]:ptr[v + 1]]``."""
+    """The neighbours of each row in CSR form: row v has the neighbours ``near[ptr[v]:ptr[v + 1]]``."""
 
     ptr: Tensor  # [rows + 1]
     near: Tensor  # [m] the row at the other end
@@ -24,7 +24,10 @@ class Adjacency:
 
     @staticmethod
     def build(at: Tensor, near: Tensor, expanded: Tensor | None, rows: int) -> Adjacency:
-        """Group edges by the row ``at`` (only ``expanded`` rows); neighbours keep the order of the edge list."""
+        """Edges from rows ``at`` to rows ``near``, grouped by ``at``; neighbours keep the order of the edge list.
+
+        Only rows marked in ``expanded`` get neighbours (None: all rows).
+        """
         edges = torch.arange(len(at)) if expanded is None else expanded[at].nonzero().flatten()
         order = edges[torch.argsort(at[edges], stable=True)]
         ptr = torch.zeros(rows + 1, dtype=torch.int64)
@@ -33,25 +36,26 @@ class Adjacency:
 
     @cached_property
     def degree(self) -> Tensor:
-        """Edges of each row."""
+        """Number of edges of each row: [rows]."""
         return self.ptr.diff()
 
     def only(self, kept: Tensor) -> Adjacency:
-        """Some of the edges alone; ``kept`` [edges] says which."""
+        """The adjacency of some edges alone; ``kept`` [edges] bool marks them."""
         here = kept[self.edge]
         before = torch.cat((here.new_zeros(1, dtype=torch.int64), here.cumsum(0)))
         return Adjacency(before[self.ptr], self.near[here], self.edge[here])
 
     def to(self, device: torch.device) -> Adjacency:
-        """These edges on another device."""
+        """The adjacency on another device."""
         return Adjacency(self.ptr.to(device), self.near.to(device), self.edge.to(device))
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Rows of my silos under each other (each: owned, then halo where the view keeps it) and their edges.
+    """The rows of a host's silos, one silo below the other, and their edges.
 
-    ``feature_row`` maps a row to its row of ``x``: all placeholders of a silo share one, the mean of its own.
+    Each silo has its owned rows and then, in views that keep them, its halo rows. ``feature_row`` maps a row to its row
+    of ``x``: all placeholders of a silo share one row, the mean of the silo's own features.
     """
 
     silos: tuple[int, ...]
@@ -73,61 +77,63 @@ class Stack:
     in_degree: Tensor  # [rows] of the whole graph for owned rows; for halo rows as far as known
     out_degree: Tensor
     ports: Tensor  # [m, 2] in-port at the target, out-port at the source
-    halo: bool = False  # far ends are there, but only their owners can compute them: x holds owned rows alone
+    halo: bool = False  # the rows of far ends come from their owners, so that x holds owned rows alone
 
     @property
     def rows(self) -> int:
-        """All rows of this host."""
+        """Number of rows of this host."""
         return self.ptr[-1]
 
     def until(self, split: int) -> Stack:
-        """The same rows and edge numbers, with neighbours along edges of this split and earlier ones alone.
+        """The stack with neighbours along edges of ``split`` and of earlier splits alone.
 
-        Splits follow each other as training, validation, test; edges without one are always there.
+        Splits follow each other as training, validation, test; edges without a split are always kept. Rows and edge
+        numbers do not change.
         """
         assert self.edge_split is not None
         return self._along(self.edge_split <= split)
 
     def inner(self) -> Stack:
-        """The same rows and edge numbers, with neighbours along edges between owned rows alone."""
+        """The stack with neighbours along edges between owned rows alone; rows and edge numbers do not change."""
         return self._along(self.owned[self.ends].all(0))
 
     def _along(self, kept: Tensor) -> Stack:
-        """With neighbours along some of the edges, which alone count in degrees."""
+        """The stack with neighbours along the edges marked in ``kept``; degrees count only these."""
         incoming, outgoing = (side.only(kept) for side in (self.incoming, self.outgoing))
         adjacency = replace(self, incoming=incoming, outgoing=outgoing)
         return replace(adjacency, in_degree=incoming.degree, out_degree=outgoing.degree)
 
     @cached_property
     def own_line(self) -> Tensor:
-        """The line of each owned row among the owned ones, as in tables and features that hold no others: [rows]."""
+        """The place of each owned row among all owned rows, which is its row in tables of owned rows alone: [rows]."""
         return self.owned.cumsum(0) - 1
 
     def silo_of(self, rows: Tensor) -> Tensor:
-        """The silo of each row, by its place on this host."""
+        """The silo of each of some rows, as its place among this host's silos."""
         return torch.searchsorted(torch.tensor(self.ptr[1:], device=rows.device), rows, right=True)
 
     def segments(self, rows: Tensor) -> tuple[int, ...]:
-        """Pointers of ascending ``rows`` by silo."""
+        """Where each silo's rows begin among ascending ``rows``: [silos + 1]."""
         edges = torch.tensor(self.ptr, device=rows.device)
         return tuple(torch.searchsorted(rows, edges).tolist())
 
     def to(self, device: torch.device) -> Stack:
-        """This stack on another device."""
+        """The stack on another device."""
         mine = {each.name: getattr(self, each.name) for each in fields(self)}
         moved = {name: x.to(device) for name, x in mine.items() if isinstance(x, Tensor | Adjacency | SparseRows)}
         return Stack(**{**mine, **moved})
 
 
 def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype, schema: Schema) -> Stack:
-    """Lay silos under each other in one of three views.
+    """The stack of a host's silos, in one of three views of the ``halo``.
 
-    ``drop``: owned rows and inner edges. ``placeholder``: far ends too, computed from the edges that the silo knows.
-    ``halo``: far ends too, but their rows come from their owners, so that only owned rows have neighbours here.
-    A host without silos has a stack without rows.
+    ``drop``: owned rows and inner edges alone. ``placeholder``: far ends too, whose rows this host computes from the
+    edges that the silo knows. ``halo``: far ends too, whose rows come from their owners, so that only owned rows have
+    neighbours here.
+    A host without silos has a stack of one part without rows, which nobody owns.
     """
     if not silos:
-        return replace(build_stack([nobody(schema)], halo, dtype, schema), silos=(), ptr=(0,), x_ptr=(0,))
+        return replace(build_stack([nobody(schema)], halo, dtype, schema), silos=())
     keep = halo != "drop"
     sizes = [silo.n + (silo.h if keep else 0) for silo in silos]
     ptr = torch.tensor([0, *sizes]).cumsum(0)
@@ -161,12 +167,13 @@ def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype, schema: Sc
 
 
 def _padded(values: Tensor, size: int, fill: int) -> Tensor:
-    """Owned values, then ``fill`` for the halo rows."""
+    """Values of owned rows, followed by ``fill`` for the halo rows: [size, ...]."""
     pad = torch.full((size - len(values), *values.shape[1:]), fill, dtype=values.dtype)
     return torch.cat([values, pad])
 
 
 def _edges(silos: Sequence[Silo], kept: list[Tensor], field: str, dtype: torch.dtype) -> Tensor | None:
+    """One field of the kept edges of all silos; None if a silo does not have it."""
     parts = [getattr(silo, field) for silo in silos]
     if any(part is None for part in parts):
         return None
@@ -174,7 +181,10 @@ def _edges(silos: Sequence[Silo], kept: list[Tensor], field: str, dtype: torch.d
 
 
 def _features(silos: Sequence[Silo], keep: bool, dtype: torch.dtype) -> tuple[Features, tuple[int, ...], Tensor | None]:
-    """Feature rows, and which one each row uses; a placeholder looks like the average node of the silo that sees it."""
+    """Feature rows of all silos, where each silo's begin, and the feature row of each stack row (None: its own).
+
+    With ``keep`` the placeholders of a silo have the mean of its owned nodes' features.
+    """
     own = [silo.x.to(dtype) for silo in silos]
     if not keep or not any(silo.h for silo in silos):
         return concat(own), tuple(torch.tensor([0, *map(len, own)]).cumsum(0).tolist()), None
@@ -189,6 +199,7 @@ def _features(silos: Sequence[Silo], keep: bool, dtype: torch.dtype) -> tuple[Fe
 
 
 def _mean_row(x: Features) -> Features:
+    """The mean of all rows, as one row."""
     count = max(len(x), 1)
     if isinstance(x, SparseRows):
         mean = torch.zeros(x.width, dtype=x.dtype).index_add_(0, x.index, x.value) / count

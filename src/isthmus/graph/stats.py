@@ -1,4 +1,4 @@
-"""How a split looks: sizes, edges kept and cut, and how far each silo's labels are from everybody's."""
+"""Statistics of a split: sizes of silos, edges kept and cut, and how far each silo's labels are from all labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.graph.partition import check_owner
 
 @dataclass(frozen=True)
 class SiloStats:
-    """One silo. An edge is inner if the silo owns both ends, cross if it owns one.
+    """Statistics of one silo. An edge is inner if the silo owns both its ends, cross if it owns one.
 
     ``inner`` and ``cross`` count directed edges as stored; ``inner_pairs`` and ``cross_pairs`` count
     connected pairs of different nodes, whatever the direction and however many parallel edges, as published
@@ -35,7 +35,7 @@ class SiloStats:
 
 @dataclass(frozen=True)
 class SplitStats:
-    """All silos and the totals; a cross edge touches two silos and counts once here."""
+    """Statistics of all silos, and totals, in which a cross edge counts once although it touches two silos."""
 
     silos: tuple[SiloStats, ...]
     nodes: int
@@ -48,12 +48,12 @@ class SplitStats:
 
     @property
     def cut(self) -> float:
-        """Share of the connected pairs that the split cuts ("missing links" over edges)."""
+        """Share of connected pairs whose nodes belong to two silos (published tables: "missing links" over edges)."""
         return self.cross_pairs / max(self.pairs, 1)
 
 
 def split_statistics(graph: Graph, owner: Tensor, silos: int) -> SplitStats:
-    """Count what each silo owns, keeps and loses."""
+    """Statistics of the split that gives node i to silo ``owner[i]``."""
     check_owner(graph, owner, silos)
     pairs = simple_pairs(graph.edge_index, graph.n)
     inner, cross = _edge_counts(owner, graph.edge_index, silos)
@@ -75,14 +75,14 @@ def split_statistics(graph: Graph, owner: Tensor, silos: int) -> SplitStats:
 
 
 def simple_pairs(edge_index: Tensor, n: int) -> Tensor:
-    """List the connected pairs of different nodes, each once, the smaller row first: [2, pairs]."""
+    """The connected pairs of different nodes, each once, the smaller row first: [2, pairs]."""
     low, high = torch.minimum(*edge_index), torch.maximum(*edge_index)
     code = torch.unique((low * n + high)[low != high])
     return torch.stack([code // n, code % n])
 
 
 def _edge_counts(owner: Tensor, edges: Tensor, silos: int) -> tuple[Tensor, Tensor]:
-    """Inner and cross edges of each silo."""
+    """The number of inner edges and of cross edges of each silo: [silos] each."""
     a, b = owner[edges]
     same = a == b
     inner = torch.bincount(a[same], minlength=silos)
@@ -90,7 +90,10 @@ def _edge_counts(owner: Tensor, edges: Tensor, silos: int) -> tuple[Tensor, Tens
 
 
 def _holders(graph: Graph, owner: Tensor) -> tuple[Tensor, ...]:
-    """Which silos know each label: a node's owner, or the owners of an edge's ends (-1: the same again)."""
+    """The silos that know each label: the owners of nodes, or of edges' sources and of edges' targets.
+
+    Where both ends of an edge have one owner, the second entry is -1.
+    """
     if graph.schema.target == "node":
         return (owner,)
     source, target = owner[graph.edge_index]
@@ -98,7 +101,7 @@ def _holders(graph: Graph, owner: Tensor) -> tuple[Tensor, ...]:
 
 
 def _training(graph: Graph, owner: Tensor, silos: int) -> tuple[Tensor, int]:
-    """Training rows that each silo knows, and how many there are in all."""
+    """The number of training nodes or edges that each silo knows [silos], and of all together."""
     split = graph.split if graph.schema.target == "node" else graph.edge_split
     counts = torch.zeros(silos, dtype=torch.int64)
     if split is None:
@@ -109,7 +112,7 @@ def _training(graph: Graph, owner: Tensor, silos: int) -> tuple[Tensor, int]:
 
 
 def _label_distance(graph: Graph, owner: Tensor, silos: int) -> Tensor:
-    """Distance of each silo's labels from all labels: [silos]; 0 where there is nothing to compare."""
+    """The distance of each silo's label distribution from that of all labels: [silos]; 0 without labels."""
     y = graph.y if graph.schema.target == "node" else graph.edge_y
     if y is None or not len(y):
         return torch.zeros(silos, dtype=torch.float64)

@@ -1,6 +1,7 @@
-"""Compiled kernels where the machine has them, and the word why where it has not.
+"""Compiled kernels, where the machine can run them, and the reason where it cannot.
 
-Everything here has a twin in plain torch (``isthmus.nn.monoid``), which gives the same numbers to rounding.
+``cpu`` and ``cuda`` are modules with functions of the same names and arguments, one set of kernels for each kind of
+device. Every kernel has a counterpart in plain torch (in ``isthmus.nn``) that gives equal numbers up to rounding.
 """
 
 from __future__ import annotations
@@ -17,35 +18,37 @@ _chosen = "auto"
 
 
 def choose(kernels: str) -> None:
-    """``auto``: compiled where possible; ``plain``: torch alone."""
+    """Choose the kernels of this process: ``auto`` (compiled where possible) or ``plain`` (torch alone)."""
     global _chosen
+    if kernels not in CHOICES:
+        raise ValueError(f"Unknown kernels '{kernels}'. Choose from: {', '.join(CHOICES)}.")
     _chosen = kernels
 
 
 def compiled(device: torch.device, dtype: torch.dtype = torch.float32) -> ModuleType | None:
-    """The module of kernels for a device and number format; None: plain torch."""
+    """The module of compiled kernels for a device and number format; None where plain torch is used."""
     if _chosen == "plain" or dtype not in (torch.float32, torch.float64):
         return None
     return _find(device.type)[0]
 
 
-def describe(device: torch.device) -> str:
-    """Which kernels run, for the record of a run."""
+def describe_kernels(device: torch.device) -> str:
+    """Which kernels run on a device, in words, as the metrics of a run record it."""
     if _chosen == "plain":
         return "plain torch, as chosen"
     module, words = _find(device.type)
     return words if module is not None else f"plain torch: {words}"
 
 
-def missing(device: torch.device) -> str:
-    """Why compiled kernels do not run although nobody declined them; empty where they run."""
+def why_not_compiled(device: torch.device) -> str:
+    """Why compiled kernels do not run on a device; empty where they run, and where ``plain`` was chosen."""
     module, words = _find(device.type)
     return "" if module is not None or _chosen == "plain" else words
 
 
 @cache
 def _find(device: str) -> tuple[ModuleType | None, str]:
-    """The kernels of a kind of device and their name, or why there are none."""
+    """The module of kernels for a kind of device and its description; or None and the reason."""
     try:
         if device == "cpu":
             from isthmus.kernels import cpu

@@ -1,4 +1,4 @@
-/* What stands between layers, in one pass: dropout(ReLU((h - mean) scale + shift)), and the way back.
+/* Normalisation, ReLU and dropout in one pass: dropout(ReLU((h - mean) scale + shift)), and its gradients.
  *
  * Row i uses row silo[i] of mean, scale and shift, or the only one where its step is 0. An entry survives if its 16 bits
  * of the row's hash are at least `bound` (as signed numbers): one hash serves four neighbouring columns.
@@ -13,7 +13,7 @@ void NAME(activate)(int64_t first, int64_t last, int64_t width, const real *h, c
         real *y = out + i * width;
         for (int64_t j = 0; j < width; j++) {
             const real z = (x[j] - m[j]) * a[j] + b[j];
-            y[j] = z > 0 || z != z ? z * grow : 0; /* what is no number stays none */
+            y[j] = z > 0 || z != z ? z * grow : 0; /* NaN stays NaN */
         }
         if (kept == 65536) continue;
         const uint64_t row = drawn((uint64_t)key, (uint64_t)ids[i]);

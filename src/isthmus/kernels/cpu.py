@@ -1,4 +1,4 @@
-"""The compiled kernels of the processor, called on tensors; ranges of rows go to as many threads as torch uses."""
+"""The compiled C kernels for a CPU, called on tensors; rows are divided between as many threads as torch uses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 from isthmus.kernels.messages import Activation, Messages
 from isthmus.kernels.native import library
 
-FEWEST = 1024  # rows for which another thread is worth its start
+FEWEST = 1024  # rows of a thread, at least: fewer are not worth starting one
 
 
 def moments(of: Messages) -> Tensor:
-    """Mean, minimum, maximum and deviation at each target: [groups, targets, 4, width]."""
+    """Mean, minimum, maximum and deviation of the messages at each target: [groups, targets, 4, width]."""
     out = of.rows.new_empty(of.groups, of.targets, 4, of.width)
     call, inputs = _function("moments", of.rows), _inputs(of)
     _over(of.targets, lambda first, last, _: call(first, last, *inputs, *_pointers(of.common, out)))
@@ -25,7 +25,7 @@ def moments(of: Messages) -> Tensor:
 
 
 def moments_back(of: Messages, out: Tensor, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Gradients of the messages [E, d], of the table, and of what is common to a target's edges."""
+    """Gradients of the messages [E, d], of the table, and of what all messages of a target share."""
     edges = of.rows.new_empty(len(of.src), of.rows.shape[1])
     # Each thread has a table of its own; they are summed at the end.
     tables = None if of.table is None else of.table.new_zeros(_jobs(of.targets), *of.table.shape)
@@ -49,7 +49,7 @@ def gathered(edges: Tensor, ptr: Tensor, order: Tensor) -> Tensor:
 
 
 def scale(x: Tensor, own: Tensor, count: Tensor, delta: Tensor) -> Tensor:
-    """The scaled sum [rows, groups * width] of x [groups, rows, 3 width] and own."""
+    """PNA's scaled sum of x [groups, rows, 3 width], plus own: [rows, groups * width]."""
     out = torch.empty_like(own)
     call, inputs = _function("scale", x), _pointers(x, own, count, delta, out)
     _over(len(own), lambda first, last, _: call(first, last, len(own), len(x), x.shape[2] // 3, *inputs))
@@ -57,7 +57,7 @@ def scale(x: Tensor, own: Tensor, count: Tensor, delta: Tensor) -> Tensor:
 
 
 def scale_back(grad: Tensor, groups: int, count: Tensor, delta: Tensor) -> Tensor:
-    """The gradient of x."""
+    """The gradient of the ``x`` of ``scale``: [groups, rows, 3 width]."""
     rows, width = len(grad), grad.shape[1] // groups
     to = grad.new_empty(groups, rows, 3 * width)
     call, inputs = _function("scale_back", grad), _pointers(grad, count, delta, to)
@@ -66,7 +66,7 @@ def scale_back(grad: Tensor, groups: int, count: Tensor, delta: Tensor) -> Tenso
 
 
 def activate(h: Tensor, by: Activation) -> Tensor:
-    """Normalised, cut off at 0, and thinned out rows."""
+    """The rows after normalisation, ReLU and dropout: [n, d]."""
     out = torch.empty_like(h)
     call = _function("activate", h)
     inputs = [*_pointers(h), *_stepped(by.mean), *_stepped(by.scale), *_stepped(by.shift), *_pointers(by.silo, by.ids)]
@@ -76,7 +76,7 @@ def activate(h: Tensor, by: Activation) -> Tensor:
 
 
 def activate_back(grad: Tensor, h: Tensor, y: Tensor, by: Activation) -> tuple[Tensor, Tensor]:
-    """The gradient of h, and each row's part in those of shift and scale: [n, 2 d]."""
+    """The gradient of h [n, d], and each row's part in the gradients of shift and scale [n, 2 d]."""
     to_h, parts = torch.empty_like(h), h.new_empty(len(h), 2 * h.shape[1])
     call = _function("activate_back", h)
     inputs = [*_pointers(grad, h, y), *_stepped(by.mean), *_stepped(by.scale), *_pointers(by.silo)]
@@ -86,7 +86,7 @@ def activate_back(grad: Tensor, h: Tensor, y: Tensor, by: Activation) -> tuple[T
 
 
 def draw(key: int, ids: Tensor) -> Tensor:
-    """The hash of each id."""
+    """The hash of each id with ``key``: int64, in the shape of ``ids``."""
     ids = ids.contiguous()
     out = torch.empty_like(ids)
     call, inputs = _of_words(library().draw), _pointers(ids, out)
@@ -95,19 +95,22 @@ def draw(key: int, ids: Tensor) -> Tensor:
 
 
 def _function(name: str, like: Tensor) -> Callable[..., None]:
+    """The C function for the number format of ``like``."""
     return _of_words(library()[f"{name}_{str(like.dtype).removeprefix('torch.')}"])
 
 
 def _of_words(function: Callable[..., None]) -> Callable[..., None]:
+    """The C function as a Python function of 64-bit whole numbers: sizes and pointers."""
     return lambda *words: function(*(ctypes.c_int64(word) for word in words))
 
 
 def _stepped(x: Tensor) -> tuple[int, int]:
-    """A tensor of one row for each silo, or of one row for all: where it begins, and how far apart its rows are."""
+    """Pointer and row stride of a tensor with a row for each silo; the stride is 0 where all silos share one row."""
     return _pointers(x)[0], x.shape[1] if len(x) > 1 else 0
 
 
 def _inputs(of: Messages) -> list[int]:
+    """The sizes and pointers of messages, in the order in which the C functions take them."""
     return [
         of.targets,
         of.groups,
@@ -118,16 +121,18 @@ def _inputs(of: Messages) -> list[int]:
 
 
 def _pointers(*tensors: Tensor | None) -> list[int]:
+    """The addresses of tensors, 0 for None."""
     assert all(t is None or t.is_contiguous() for t in tensors)
     return [0 if t is None else t.data_ptr() for t in tensors]
 
 
 def _jobs(rows: int) -> int:
+    """The number of threads for so many rows."""
     return max(1, min(torch.get_num_threads(), rows // FEWEST))
 
 
 def _over(rows: int, work: Callable[[int, int, int], None]) -> None:
-    """Give each thread a range of rows."""
+    """Call ``work(first, last, job)`` for a range of rows in each thread, and wait for all."""
     jobs = _jobs(rows)
     ends = [rows * job // jobs for job in range(jobs + 1)]
     ranges = list(zip(ends, ends[1:], range(jobs), strict=False))

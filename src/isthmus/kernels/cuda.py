@@ -1,4 +1,4 @@
-"""The same kernels for a GPU: launches of the Triton programs."""
+"""The kernels for a GPU: each function launches a Triton program on tensors."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ BLOCK = 256  # channels of one program
 
 
 def moments(of: Messages) -> Tensor:
-    """Mean, minimum, maximum and deviation at each target: [groups, targets, 4, width]."""
+    """Mean, minimum, maximum and deviation of the messages at each target: [groups, targets, 4, width]."""
     out = of.rows.new_empty(of.groups, of.targets, 4, of.width)
     if of.targets:
-        programs.moments[_grid(of.targets, of.rows)](*_inputs(of), out, *_sizes(of))
+        programs.moments_program[_grid(of.targets, of.rows)](*_inputs(of), out, *_sizes(of))
     return out
 
 
 def moments_back(of: Messages, out: Tensor, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Gradients of the messages [E, d], of the table, and of what is common to a target's edges."""
+    """Gradients of the messages [E, d], of the table, and of what all messages of a target share."""
     edges = of.rows.new_empty(len(of.src), of.rows.shape[1])
     common = None if of.common is None else torch.empty_like(of.common)
     if of.targets:
         ends = out, grad, edges, edges if common is None else common
-        programs.moments_back[_grid(of.targets, of.rows)](*_inputs(of), *ends, *_sizes(of))
+        programs.moments_back_program[_grid(of.targets, of.rows)](*_inputs(of), *ends, *_sizes(of))
     if of.table is None or of.at is None:
         return edges, None, common
     # Adding rows in place would add in changing order; a product with how often each edge uses each entry does not.
@@ -40,53 +40,53 @@ def gathered(edges: Tensor, ptr: Tensor, order: Tensor) -> Tensor:
     """Sums of edge rows at their sources: [sources, d]."""
     out = edges.new_empty(len(ptr) - 1, edges.shape[1])
     if len(out):
-        programs.gathered[_grid(len(out), edges)](edges, ptr, order, out, edges.shape[1], BLOCK)
+        programs.gathered_program[_grid(len(out), edges)](edges, ptr, order, out, edges.shape[1], BLOCK)
     return out
 
 
 def scale(x: Tensor, own: Tensor, count: Tensor, delta: Tensor) -> Tensor:
-    """The scaled sum [rows, groups * width] of x [groups, rows, 3 width] and own."""
+    """PNA's scaled sum of x [groups, rows, 3 width], plus own: [rows, groups * width]."""
     out = torch.empty_like(own)
     if len(own):
         sizes = len(own), own.shape[1], x.shape[2] // 3, BLOCK
-        programs.scale[_grid(len(own), own)](x, own, count, delta, out, *sizes)
+        programs.scale_program[_grid(len(own), own)](x, own, count, delta, out, *sizes)
     return out
 
 
 def scale_back(grad: Tensor, groups: int, count: Tensor, delta: Tensor) -> Tensor:
-    """The gradient of x."""
+    """The gradient of the ``x`` of ``scale``: [groups, rows, 3 width]."""
     rows, width = len(grad), grad.shape[1] // groups
     to = grad.new_empty(groups, rows, 3 * width)
     if rows:
-        programs.scale_back[_grid(rows, grad)](grad, count, delta, to, rows, grad.shape[1], width, BLOCK)
+        programs.scale_back_program[_grid(rows, grad)](grad, count, delta, to, rows, grad.shape[1], width, BLOCK)
     return to
 
 
 def activate(h: Tensor, by: Activation) -> Tensor:
-    """Normalised, cut off at 0, and thinned out rows."""
+    """The rows after normalisation, ReLU and dropout: [n, d]."""
     out = torch.empty_like(h)
     if len(h):
         inputs = h, by.mean, by.scale, by.shift, by.silo, by.ids, out
         chance = by.key, by.bound, by.kept, by.kept < 65536
-        programs.activate[_grid(len(h), h)](*inputs, h.shape[1], *_steps(by), _step(by.shift), *chance, BLOCK)
+        programs.activate_program[_grid(len(h), h)](*inputs, h.shape[1], *_steps(by), _step(by.shift), *chance, BLOCK)
     return out
 
 
 def activate_back(grad: Tensor, h: Tensor, y: Tensor, by: Activation) -> tuple[Tensor, Tensor]:
-    """The gradient of h, and each row's part in those of shift and scale: [n, 2 d]."""
+    """The gradient of h [n, d], and each row's part in the gradients of shift and scale [n, 2 d]."""
     to_h, parts = torch.empty_like(h), h.new_empty(len(h), 2 * h.shape[1])
     if len(h):
         inputs = grad, h, y, by.mean, by.scale, by.silo, to_h, parts
-        programs.activate_back[_grid(len(h), h)](*inputs, h.shape[1], *_steps(by), by.kept, BLOCK)
+        programs.activate_back_program[_grid(len(h), h)](*inputs, h.shape[1], *_steps(by), by.kept, BLOCK)
     return to_h, parts
 
 
 def draw(key: int, ids: Tensor) -> Tensor:
-    """The hash of each id."""
+    """The hash of each id with ``key``: int64, in the shape of ``ids``."""
     ids = ids.contiguous()
     out = torch.empty_like(ids)
     if ids.numel():
-        programs.draw[(-(-ids.numel() // 1024),)](ids, out, key, ids.numel(), 1024)
+        programs.draw_program[(-(-ids.numel() // 1024),)](ids, out, key, ids.numel(), 1024)
     return out
 
 
@@ -95,20 +95,22 @@ def _steps(by: Activation) -> tuple[int, int]:
 
 
 def _step(x: Tensor) -> int:
-    """How far the rows of two silos are apart: not at all where all share one."""
+    """The row stride of a tensor with a row for each silo; 0 where all silos share one row."""
     return x.shape[1] if len(x) > 1 else 0
 
 
 def _inputs(of: Messages) -> tuple[Any, ...]:
-    """What all kernels read; a tensor that is not there is never touched, so any pointer will do."""
+    """The tensors that all programs on messages read; an absent one is never read, so another stands in for it."""
     floats = (of.rows if t is None else t for t in (of.values, of.table, of.common))
     return of.rows, of.src, of.ptr, of.src if of.at is None else of.at, *floats
 
 
 def _sizes(of: Messages) -> tuple[Any, ...]:
+    """The sizes and flags of messages, in the order in which the programs take them."""
     parts = of.lookups, of.values is not None, of.common is not None
     return of.targets, of.rows.shape[1], of.width, *parts, BLOCK
 
 
 def _grid(rows: int, wide: Tensor) -> tuple[int, int]:
+    """The launch grid: one program for each row and each block of channels."""
     return rows, -(-wide.shape[1] // BLOCK)

@@ -1,4 +1,4 @@
-/* The hash of isthmus.sample.random: splitmix64's finaliser, twice. Unsigned arithmetic wraps as torch's int64 does. */
+/* The hash of isthmus.core.random: splitmix64's finaliser, twice. Unsigned arithmetic wraps as torch's int64 does. */
 #define GOLDEN 0x9E3779B97F4A7C15ULL
 
 static inline uint64_t mix(uint64_t x) {

@@ -1,4 +1,4 @@
-"""What the kernels read: messages on edges that are sorted by target, and how rows are normalised."""
+"""The arguments of kernels: messages on edges that are sorted by target, and how rows are activated."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ class Messages:
 
     @property
     def width(self) -> int:
-        """Channels of a group."""
+        """Number of channels of a group."""
         return self.rows.shape[1] // self.groups
 
     @property
     def lookups(self) -> int:
-        """Entries of the table that go into each message."""
+        """Number of table entries that are added to each message."""
         return 0 if self.at is None else self.at.shape[1]
 
 
 @dataclass(frozen=True)
 class Activation:
-    """Row i becomes dropout(ReLU((h_i - mean_s) scale_s + shift_s)), s being its silo.
+    """How rows are activated: h_i becomes dropout(ReLU((h_i - mean_s) scale_s + shift_s)), s being the silo of row i.
 
-    Means, scales and shifts are [1, d] where all silos share them. ``kept`` of 65536 entries survive dropout, by a hash
-    of ``key`` and the row's id.
+    ``mean``, ``scale`` and ``shift`` are [silos, d], or [1, d] where all silos share them. On average ``kept`` of 65536
+    entries survive dropout, chosen by a hash of ``key`` and the row's id.
     """
 
     mean: Tensor
     scale: Tensor
     shift: Tensor
-    silo: Tensor  # [n] int64
-    ids: Tensor  # [n] int64
+    silo: Tensor  # [n] int64, place of the row's silo
+    ids: Tensor  # [n] int64, public keys
     key: int
     kept: int
 
     @property
     def bound(self) -> int:
-        """The smallest signed 16-bit number with which an entry survives."""
+        """The smallest signed 16-bit number with which an entry survives dropout."""
         return 65536 - self.kept - 32768

@@ -1,10 +1,11 @@
-/* Mean, minimum, maximum and deviation of messages in one pass over edges sorted by target, and the way back.
+/* Mean, minimum, maximum and deviation of messages in one pass over edges sorted by target, and their gradients.
  *
  * Included once for each number format: `real` is the format, NAME(x) the name of a function in it.
  *
  * The message of edge e is rows[src[e]] + values[e] + the sum of table[at[e, l]] over l < lookups + common[dst[e]]; values,
- * table and common may be null. What is common to all edges of a target is added to their aggregates. Channels lie in groups of `width`, and the result is [groups, targets, 4, width]. Working on a few channels at
- * a time keeps the running aggregates in the first-level cache.
+ * table and common may be null. What is common to all edges of a target is added to their aggregates. Channels lie in
+ * groups of `width`, and the result is [groups, targets, 4, width]. Working on a few channels at a time keeps the running
+ * aggregates in the first-level cache.
  */
 
 #define FLOOR ((real)1e-5) /* a variance below it counts as 0, as in PyG's StdAggregation */

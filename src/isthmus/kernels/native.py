@@ -1,4 +1,4 @@
-"""Code for the processor, compiled on first use by the machine's own C compiler and kept for the next time."""
+"""The C kernels as a library, compiled on first use by the machine's own C compiler and kept in a cache."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-fno-math-errno", "-fno-trappin
 
 
 class NoCompiler(Exception):
-    """Why nothing could be compiled, in words for the user."""
+    """The C kernels could not be compiled; the message tells the user why."""
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """The compiled kernels; raises NoCompiler where there are none."""
+    """The library of C kernels, from the cache or compiled now; raises NoCompiler where that fails."""
     command = shlex.split(os.environ.get("CC", "cc"))
     if not command or shutil.which(command[0]) is None:
         raise NoCompiler(f"no C compiler '{command[0] if command else ''}' on this machine")
@@ -42,6 +42,7 @@ def library() -> ctypes.CDLL:
 
 
 def _load(command: list[str], source: Path, target: Path) -> ctypes.CDLL:
+    """The library at ``target``; compiled from ``source`` where it is missing or damaged."""
     if target.is_file():
         try:
             return ctypes.CDLL(str(target))
@@ -52,7 +53,7 @@ def _load(command: list[str], source: Path, target: Path) -> ctypes.CDLL:
 
 
 def _compile(command: list[str], source: Path, target: Path) -> None:
-    """Compile beside the target and move it there, since other processes may do the same at this moment."""
+    """Compile into a temporary folder and move the library to ``target``: another process may be compiling it too."""
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder, target.name)
         for tuned in (("-march=native",), ()):
@@ -73,7 +74,7 @@ def _user() -> int:
 
 
 def _processor() -> str:
-    """The processor's abilities, where the system tells them."""
+    """The features of the processor, where the system lists them, else its name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

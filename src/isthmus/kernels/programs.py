@@ -1,6 +1,6 @@
-"""The Triton programs: each works on one row and a stretch of channels.
+"""The Triton programs of the GPU kernels: each instance computes one row and a block of channels.
 
-Shapes and names as in the C files.
+Arguments have the shapes and names that the comments of the C files (moments.c, scale.c, activate.c) describe.
 """
 # mypy: ignore-errors
 # ruff: noqa: D103
@@ -10,7 +10,7 @@ import triton.language as tl
 
 
 @triton.jit
-def message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS: tl.constexpr, VALUES: tl.constexpr):
+def message_of_edge(rows, src, at, values, table, e, c, seen, channels, LOOKUPS: tl.constexpr, VALUES: tl.constexpr):
     m = tl.load(rows + tl.load(src + e) * channels + c, mask=seen, other=0.0)
     if VALUES:
         m += tl.load(values + e * channels + c, mask=seen, other=0.0)
@@ -20,7 +20,7 @@ def message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS: tl.cons
 
 
 @triton.jit
-def moments(
+def moments_program(
     rows, src, ptr, at, values, table, common, out, targets, channels, width,
     LOOKUPS: tl.constexpr, VALUES: tl.constexpr, COMMON: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -34,7 +34,7 @@ def moments(
     low = tl.full([BLOCK], float("inf"), real)
     high = tl.full([BLOCK], float("-inf"), real)
     for e in range(begin, end):
-        m = message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES)
+        m = message_of_edge(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES)
         total += m
         square += m * m
         low = tl.minimum(low, m)
@@ -56,7 +56,7 @@ def moments(
 
 
 @triton.jit
-def moments_back(
+def moments_back_program(
     rows, src, ptr, at, values, table, common, out, grad, to_edges, to_common, targets, channels, width,
     LOOKUPS: tl.constexpr, VALUES: tl.constexpr, COMMON: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -82,7 +82,7 @@ def moments_back(
     lows = tl.zeros([BLOCK], real)
     highs = tl.zeros([BLOCK], real)
     for e in range(begin, end):
-        m = message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES)
+        m = message_of_edge(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES)
         total += m
         m += shift
         lows += tl.where(m == low, 1.0, 0.0).to(real)
@@ -94,7 +94,7 @@ def moments_back(
     deviation = tl.where(std > 0, to_std / (count * tl.where(std > 0, std, 1.0)), 0.0)
     to_mean = to_mean / count - deviation * (total / count)
     for e in range(begin, end):
-        m = message(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES)
+        m = message_of_edge(rows, src, at, values, table, e, c, seen, channels, LOOKUPS, VALUES)
         g = to_mean + deviation * m
         m += shift
         g += tl.where(m == low, to_low, 0.0) + tl.where(m == high, to_high, 0.0)
@@ -102,7 +102,7 @@ def moments_back(
 
 
 @triton.jit
-def gathered(edges, ptr, order, out, channels, BLOCK: tl.constexpr):
+def gathered_program(edges, ptr, order, out, channels, BLOCK: tl.constexpr):
     s = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     seen = c < channels
@@ -113,17 +113,17 @@ def gathered(edges, ptr, order, out, channels, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def scalers(count, delta, v):
+def degree_scalers(count, delta, v):
     d, constant = tl.load(count + v), tl.load(delta + v)
     return tl.log(d + 1) / constant, constant / tl.log(tl.maximum(d, 1.0) + 1)
 
 
 @triton.jit
-def scale(x, own, count, delta, out, rows, channels, width, BLOCK: tl.constexpr):
+def scale_program(x, own, count, delta, out, rows, channels, width, BLOCK: tl.constexpr):
     v = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     seen = c < channels
-    amplify, attenuate = scalers(count, delta, v)
+    amplify, attenuate = degree_scalers(count, delta, v)
     place = ((c // width) * rows + v) * 3 * width + c % width
     y = tl.load(own + v * channels + c, mask=seen, other=0.0) + tl.load(x + place, mask=seen, other=0.0)
     y += amplify * tl.load(x + place + width, mask=seen, other=0.0)
@@ -132,11 +132,11 @@ def scale(x, own, count, delta, out, rows, channels, width, BLOCK: tl.constexpr)
 
 
 @triton.jit
-def scale_back(grad, count, delta, to, rows, channels, width, BLOCK: tl.constexpr):
+def scale_back_program(grad, count, delta, to, rows, channels, width, BLOCK: tl.constexpr):
     v = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     seen = c < channels
-    amplify, attenuate = scalers(count, delta, v)
+    amplify, attenuate = degree_scalers(count, delta, v)
     g = tl.load(grad + v * channels + c, mask=seen, other=0.0)
     place = ((c // width) * rows + v) * 3 * width + c % width
     tl.store(to + place, g, mask=seen)
@@ -145,32 +145,32 @@ def scale_back(grad, count, delta, to, rows, channels, width, BLOCK: tl.constexp
 
 
 @triton.jit
-def mix(x):
+def mix_bits(x):
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     return x ^ (x >> 31)
 
 
 @triton.jit
-def drawn(key, ids):
+def hash_of_id(key, ids):
     key = key.to(tl.uint64, bitcast=True)
-    return mix(mix(ids.to(tl.uint64, bitcast=True) * 0x9E3779B97F4A7C15 + key) + key)
+    return mix_bits(mix_bits(ids.to(tl.uint64, bitcast=True) * 0x9E3779B97F4A7C15 + key) + key)
 
 
 @triton.jit(do_not_specialize=["key"])
-def draw(ids, out, key, n, BLOCK: tl.constexpr):
+def draw_program(ids, out, key, n, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(ids + i, mask=i < n, other=0)
-    tl.store(out + i, drawn(key.to(tl.int64), x).to(tl.int64, bitcast=True), mask=i < n)
+    tl.store(out + i, hash_of_id(key.to(tl.int64), x).to(tl.int64, bitcast=True), mask=i < n)
 
 
 @triton.jit
-def grown(kept, real: tl.constexpr):
+def dropout_gain(kept, real: tl.constexpr):
     return tl.full([1], 65536, real) / kept.to(real)
 
 
 @triton.jit(do_not_specialize=["key"])
-def activate(
+def activate_program(
     h, mean, scale, shift, silo, ids, out, width, mean_step, scale_step, shift_step, key, bound, kept,
     DROPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -181,24 +181,26 @@ def activate(
     z = tl.load(h + i * width + j, mask=seen, other=0.0) - tl.load(mean + s * mean_step + j, mask=seen, other=0.0)
     z = z * tl.load(scale + s * scale_step + j, mask=seen, other=0.0)
     z += tl.load(shift + s * shift_step + j, mask=seen, other=0.0)
-    z = tl.where((z > 0) | (z != z), z * grown(kept, z.dtype), 0.0)
+    z = tl.where((z > 0) | (z != z), z * dropout_gain(kept, z.dtype), 0.0)
     if DROPS:
-        row = drawn(key.to(tl.int64), tl.load(ids + i))
-        bits = mix(row + (j // 4).to(tl.uint64) * 0x9E3779B97F4A7C15)
+        row = hash_of_id(key.to(tl.int64), tl.load(ids + i))
+        bits = mix_bits(row + (j // 4).to(tl.uint64) * 0x9E3779B97F4A7C15)
         sixteen = (bits >> (16 * (j % 4)).to(tl.uint64)).to(tl.uint16).to(tl.int16, bitcast=True)
         z = tl.where(sixteen >= bound, z, 0.0)
     tl.store(out + i * width + j, z, mask=seen)
 
 
 @triton.jit
-def activate_back(grad, h, y, mean, scale, silo, to_h, parts, width, mean_step, scale_step, kept, BLOCK: tl.constexpr):
+def activate_back_program(
+    grad, h, y, mean, scale, silo, to_h, parts, width, mean_step, scale_step, kept, BLOCK: tl.constexpr
+):  # fmt: skip
     i = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     seen = j < width
     s = tl.load(silo + i)
     at = i * width + j
     done = tl.load(y + at, mask=seen, other=0.0)
-    z = tl.load(grad + at, mask=seen, other=0.0) * grown(kept, done.dtype)
+    z = tl.load(grad + at, mask=seen, other=0.0) * dropout_gain(kept, done.dtype)
     z = tl.where((done > 0) | (done != done), z, 0.0)
     tl.store(to_h + at, z * tl.load(scale + s * scale_step + j, mask=seen, other=0.0), mask=seen)
     centred = tl.load(h + at, mask=seen, other=0.0) - tl.load(mean + s * mean_step + j, mask=seen, other=0.0)

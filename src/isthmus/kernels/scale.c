@@ -1,4 +1,4 @@
-/* PNA's scalers: own + x_0 + x_1 log(d + 1) / delta + x_2 delta / log(d + 1), and the way back.
+/* PNA's scalers: own + x_0 + x_1 log(d + 1) / delta + x_2 delta / log(d + 1), and its gradient.
  *
  * x is [groups, rows, 3, width]; own and the result are [rows, groups * width]; count and delta are one number a row.
  */

@@ -72,7 +72,7 @@ def _note_what_happened(training: Training, sizes: dict[str, dict[str, int]]) ->
     lost = next((line["step"] for line in training.progress.history if line["loss"] is None), None)
     if lost is not None:
         note(f"The loss was no finite number from step {lost} on; try a smaller train.lr.")
-    why = kernels.missing(training.device)
+    why = kernels.why_not_compiled(training.device)
     if why:
         note(f"Without compiled kernels this run was slower, and no less right: {why}.")
     for sentence in [*notes_on_noise(training.wire), *training.stage.exchange.notes()]:
@@ -246,7 +246,7 @@ def _environment(config: RunConfig) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "kernels": kernels.describe(torch.device(config.system.device)),
+        "kernels": kernels.describe_kernels(torch.device(config.system.device)),
         "device": torch.cuda.get_device_name() if config.system.device == "cuda" else "cpu",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from isthmus.core.errors import unknown
+from isthmus.core.errors import IsthmusError, unknown
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise
@@ -33,7 +33,10 @@ _CATALOGUE: dict[str, Callable[[], Method]] = {}
 
 def method(make: Callable[[], Method]) -> Callable[[], Method]:
     """Add a method to the catalogue under its own name; a decorator for scripts and plug-ins too."""
-    _CATALOGUE[make().name] = make
+    name = make().name
+    if name in _CATALOGUE and _CATALOGUE[name].__module__ != make.__module__:
+        raise IsthmusError(f"There is a method called '{name}' already; choose another name.")
+    _CATALOGUE[name] = make
     return make
 
 

@@ -60,7 +60,8 @@ def register_part(axis: str, name: str) -> Callable[[Maker], Maker]:
         raise unknown("axis", axis, PARTS)
 
     def add(make: Maker) -> Maker:
-        if name in PARTS[axis]:
+        known = PARTS[axis].get(name)
+        if known is not None and getattr(known, "__module__", "") != getattr(make, "__module__", ""):
             raise IsthmusError(f"There is a part '{name}' on the axis {axis} already; choose another name.")
         PARTS[axis][name] = make
         return make

@@ -1,4 +1,4 @@
-"""Graph neural networks as one-graph code: layers, normalisation, heads and models."""
+"""Graph neural networks, written for one graph: layers, normalisation, heads and models."""
 
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.dense import Dense

@@ -1,4 +1,4 @@
-"""What a layer computes on: source rows, target rows, and the edges between them."""
+"""The input of a layer: source rows, target rows, and the edges between them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from isthmus.core.errors import IsthmusError
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of several silos under each other; silo i holds the rows ``ptr[i]`` to ``ptr[i + 1]``.
+    """Rows of several silos, one silo after the other; silo i holds the rows ``ptr[i]`` to ``ptr[i + 1]``.
 
-    With one parameter set for all silos the pointers do not matter; with one set each they say which set a
-    row uses. With two ``sides`` (see ``both_sides``) all silos are there twice, and each side has sets of its own.
+    Where each silo has a parameter set of its own, the pointers say which set a row uses. With two ``sides`` (see
+    :func:`isthmus.nn.directed.both_sides`) all silos occur twice, and each side has parameter sets of its own.
     """
 
     ptr: tuple[int, ...]
@@ -29,7 +29,7 @@ class Rows:
         return self.ptr[-1]
 
     def by_sets(self, sets: int) -> Rows:
-        """The same rows, cut where the parameter set changes."""
+        """These rows with one pointer for each of ``sets`` parameter sets; raises if silos and sets do not match."""
         parts = len(self.ptr) - 1
         if sets == parts:
             return self
@@ -43,19 +43,19 @@ class Rows:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Rows of each silo, as Python numbers."""
+        """Number of rows of each silo."""
         return [end - begin for begin, end in zip(self.ptr, self.ptr[1:], strict=False)]
 
     @cached_property
     def silo(self) -> Tensor:
-        """The silo (position on this host) of each row."""
+        """The silo of each row, as its place among the silos of this host: [n]."""
         counts = torch.tensor(self.sizes, device=self.keys.device)
         each = torch.arange(len(counts), device=counts.device)
         return torch.repeat_interleave(each, counts, output_size=len(self))
 
     @cached_property
     def padding(self) -> Padding | None:
-        """How to lay the rows out as [silos, most, ...]; None where silos are too unequal for that to pay."""
+        """The layout of these rows as [silos, most, ...]; None where silos are too unequal for padding to pay."""
         most = max(self.sizes)
         if len(self.sizes) * most > 4 * len(self):
             return None
@@ -68,14 +68,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Padding:
-    """Rows of several silos beside each other instead of under each other, the shorter ones filled up with zeros."""
+    """A layout of the rows of several silos as [silos, most, ...], shorter silos filled up with zeros."""
 
     silos: int
     most: int
-    at: Tensor | None  # [n] where each row goes in [silos * most]; None: all are equally long, nothing moves
+    at: Tensor | None  # [n] place of each row in [silos * most]; None: all silos have equally many rows
 
     def pad(self, x: Tensor) -> Tensor:
-        """[..., n, d] to [..., silos, most, d]."""
+        """Rows [..., n, d] in the padded layout [..., silos, most, d]."""
         if self.at is None:
             return x.reshape(*x.shape[:-2], self.silos, self.most, x.shape[-1])
         shape = *x.shape[:-2], self.silos * self.most, x.shape[-1]
@@ -83,7 +83,7 @@ class Padding:
         return out.view(*x.shape[:-2], self.silos, self.most, x.shape[-1])
 
     def unpad(self, x: Tensor) -> Tensor:
-        """[..., silos, most, d] to [..., n, d]."""
+        """Rows [..., n, d] from the padded layout [..., silos, most, d]."""
         wide = x.flatten(-3, -2)
         return wide if self.at is None else wide.index_select(-2, self.at)
 
@@ -92,9 +92,9 @@ class Padding:
 class Block:
     """Edges into the rows that one layer computes, sorted by target.
 
-    E edges; ``src`` counts in ``sources``, ``dst`` in ``targets``. ``own`` says where each target stands
-    among the sources (None: targets and sources are the same rows). Degrees are those of the whole graph as
-    the owner knows it, not of the sample.
+    There are E edges; ``src`` holds places in ``sources``, ``dst`` places in ``targets``. ``own`` is the place of each
+    target among the sources (None: targets and sources are the same rows). Degrees are those of the whole graph as the
+    owner of a node knows it, not of the sample.
     """
 
     src: Tensor  # [E] int64
@@ -106,12 +106,14 @@ class Block:
     ports: Tensor | None = None  # [E, 2] int64: port at the target's end, port at the source's end
     src_degree: Tensor | None = None  # [sources]
     dst_degree: Tensor | None = None  # [targets]
-    reverse: Block | None = None  # the same layer over outgoing edges, for directed models
-    kept: Tensor | None = None  # [edges of the layer before] bool: those that are here, in the same order (None: all)
-    cache: dict[str, Any] = field(default_factory=dict, repr=False)  # whatever follows from the edges alone
+    reverse: Block | None = None  # the block of this layer's outgoing edges, for directed models
+    kept: Tensor | None = (
+        None  # [edges of the layer before] bool: which of them this block keeps, in their order (None: all)
+    )
+    cache: dict[str, Any] = field(default_factory=dict, repr=False)  # whatever is computed from the edges alone
 
     def of_targets(self, h: Tensor) -> Tensor:
-        """The targets' own rows among the source rows."""
+        """The targets' own rows, taken from the source rows: [targets, d]."""
         return h if self.own is None else h.index_select(0, self.own)
 
     @property
@@ -132,12 +134,12 @@ class Block:
 
     @property
     def count(self) -> Tensor:
-        """Sampled edges of each target, as whole numbers."""
+        """Number of edges of each target: [targets] int64."""
         return self.dst_ptr.diff()
 
 
 def side_by_side(rows: Rows, attr: Tensor | None, ports: Tensor) -> Block:
-    """Edges in any order, each with a source row and a target row of its own: ``rows`` are the edges."""
+    """A block in which each edge has a source row and a target row of its own; ``rows`` are the edges."""
     each = torch.arange(len(rows), device=rows.keys.device)
     block = Block(each, each, rows, rows, attr=attr, ports=ports)
     block.edges = rows

@@ -1,4 +1,4 @@
-"""A layer without neighbours: the multilayer perceptron, the baseline that ignores the graph."""
+"""A layer that reads no neighbours; several of them are a multilayer perceptron, a baseline without the graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class Dense(Layer):
     """y_v = W h_v + b."""
 
     unmergeable = "it reads no neighbours, so there is nothing to aggregate"
-
     uses_degrees = False
 
     def __init__(self, inputs: int, outputs: int, edge: int = 0, bias: bool = True) -> None:
@@ -24,7 +23,7 @@ class Dense(Layer):
         self.lin = Linear(inputs, outputs, bias)
 
     def forward(self, h: Features, block: Block, edge: Edges | None = None, beyond: State | None = None) -> Tensor:
-        """Map the targets' own rows."""
+        """The linear map of the targets' own rows: [targets, outputs]."""
         if beyond is not None:
             raise self.refusal()
         return at_targets(self.lin, h, block)

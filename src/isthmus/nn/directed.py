@@ -18,8 +18,8 @@ from isthmus.nn.sets import two_sided
 class Directed(nn.Module):
     """y = layer_in(h, edges) + layer_out(h, reversed edges), each with weights of its own.
 
-    Both are one layer with two parameter sets, on a block that has all rows twice: half the calls on half as many
-    larger matrices, which is what a GPU likes.
+    Both are computed as one layer with two parameter sets on a block that has all rows twice: half as many calls on
+    larger matrices, which a GPU computes faster.
     """
 
     def __init__(
@@ -36,20 +36,20 @@ class Directed(nn.Module):
         two_sided(self.layer)
 
     def set_degree(self, inward: Tensor, outward: Tensor | None = None) -> None:
-        """Degree constants [silos] of both directions."""
+        """Take each silo's mean of log(degree + 1) over its incoming and its outgoing edges: [silos] each."""
         if outward is None:
             raise IsthmusError("A directed model needs degree constants of outgoing edges too.")
         self.layer.set_degree(torch.stack((inward, outward), 1))
 
     def forward(self, h: Features, block: Block, edge: Edges | None = None) -> Tensor:
-        """Both directions, summed; ``edge`` holds the encodings of the edges of ``both_sides(block)``."""
+        """The sum of both directions: [targets, outputs]; ``edge`` is what the edges of ``both_sides(block)`` carry."""
         inward, outward = self.layer(concat([h, h]), both_sides(block), edge).chunk(2)
         both: Tensor = inward + outward
         return both
 
 
 def both_sides(block: Block) -> Block:
-    """A block with all rows twice: the first receive along the edges, the second against them."""
+    """A block with all rows twice: the first copies receive along the edges, the second against them."""
     if block.reverse is None:
         raise IsthmusError("A directed model also reads outgoing edges; sample with both directions (Block.reverse).")
     if "both_sides" not in block.cache:
@@ -59,6 +59,8 @@ def both_sides(block: Block) -> Block:
 
 
 def _under_each_other(first: Block, second: Block) -> Block:
+    """One block with the rows and edges of ``first`` followed by those of ``second``."""
+
     def under(name: str, shift: int = 0) -> Tensor | None:
         a, b = getattr(first, name), getattr(second, name)
         return None if a is None else torch.cat((a, b + shift if shift else b))
@@ -82,5 +84,6 @@ def _under_each_other(first: Block, second: Block) -> Block:
 
 
 def _twice(first: Rows, second: Rows) -> Rows:
+    """The rows of both sides, those of ``second`` after those of ``first``."""
     ptr = (*first.ptr, *(len(first) + end for end in second.ptr[1:]))
     return Rows(ptr, first.keys, sides=2)  # dropout comes after the sides are summed: one key a node is enough

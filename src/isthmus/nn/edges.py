@@ -1,4 +1,4 @@
-"""What a layer sees of an edge: its attributes and its ports."""
+"""What a layer reads of edges: their attributes, and trained vectors of their ports."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from isthmus.nn.sets import Stackable
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encodings of edges with their tables not yet looked up: [attributes, an entry of each part of the table].
+    """Encodings of edges whose tables are not looked up yet: [attributes, an entry of each part of the table].
 
-    A table is far shorter than the edges, so a linear map of the encodings maps the table instead.
+    There are far fewer table entries than edges, so a linear map of the encodings is applied to the table.
     """
 
     attr: Tensor | None  # [E, attributes]
@@ -26,7 +26,7 @@ class Encoding:
     at: Tensor | None = None  # [E, parts]: entries, counted through all parts of all sets
 
     def dense(self) -> Tensor:
-        """[E, width]."""
+        """The encodings as a matrix: [E, width]."""
         parts = [] if self.attr is None else [self.attr]
         if self.table is not None and self.at is not None:
             table = self.table.flatten(0, 2)
@@ -34,7 +34,10 @@ class Encoding:
         return torch.cat(parts, 1)
 
     def mapped(self, weight: Tensor, rows: Rows, bias: Tensor | None = None) -> tuple[Tensor | None, Lookup | None]:
-        """The encodings times weight [sets, width, outputs], plus bias: a part for each edge and a part to look up."""
+        """The encodings times weight [sets, width, outputs], plus bias.
+
+        Returned as two addends, either of which may be None: values [E, outputs], and a table to look up.
+        """
         begin = 0 if self.attr is None else self.attr.shape[1]
         values = None if self.attr is None else product(self.attr, weight[:, :begin], bias, rows)
         if self.table is None or self.at is None:
@@ -48,7 +51,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Embedded:
-    """W e + b of encodings e, not yet multiplied: a layer that maps it maps the encodings, in one product."""
+    """Embeddings W e + b of encodings e, not multiplied yet: a layer's own map of them becomes one product with e."""
 
     of: Encoding
     weight: Tensor  # [sets, width, hidden]
@@ -56,22 +59,22 @@ class Embedded:
     rows: Rows
 
     def dense(self) -> Tensor:
-        """[E, hidden]."""
+        """The embeddings as a matrix: [E, hidden]."""
         values, lookup = self.of.mapped(self.weight, self.rows, self.bias)
         parts = [] if values is None else [values]
         parts += [] if lookup is None else [lookup.each()]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
     def mapped(self, weight: Tensor, rows: Rows) -> tuple[Tensor | None, Lookup | None]:
-        """The embeddings times weight [sets, hidden, outputs], as of encodings."""
+        """The embeddings times weight [sets, hidden, outputs], as two addends: values, and a table to look up."""
         return self.of.mapped(self.weight @ weight, rows, (self.bias[:, None] @ weight).squeeze(1))
 
 
-Edges = Tensor | Encoding | Embedded  # what a layer reads of edges: [E, width], or not yet looked up and multiplied
+Edges = Tensor | Encoding | Embedded  # what a layer reads of edges: a matrix [E, width], or a form that makes one
 
 
 def mapped(edge: Edges, weight: Tensor, rows: Rows) -> tuple[Tensor | None, Lookup | None]:
-    """What is read of edges times weight, in every form."""
+    """What a layer reads of edges, times weight [sets, width, outputs]: values, and a table to look up."""
     return (product(edge, weight, None, rows), None) if isinstance(edge, Tensor) else edge.mapped(weight, rows)
 
 
@@ -89,11 +92,11 @@ class EdgeEncoder(Stackable):
         self.tables = self.fresh("tables", 2, ports, width) if ports else None  # near and far: [sets, 2, ports, 8]
 
     def start(self, name: str, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-        """Standard normal, as embeddings usually start."""
+        """Standard normal starting values, as is usual for embeddings."""
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     def forward(self, block: Block) -> Encoding | None:
-        """The encodings of a block's edges, or None where there is nothing to encode."""
+        """The encodings of a block's edges; None where there are neither features nor ports."""
         if not self.width:
             return None
         if self.edge_features and block.attr is None:
@@ -101,12 +104,12 @@ class EdgeEncoder(Stackable):
         attr = block.attr if self.edge_features else None
         if self.tables is None:
             return Encoding(attr)
-        sides = block.targets.sides  # both read the same tables, and map them in their own ways
+        sides = block.targets.sides  # both sides read the same tables, but map them by parameters of their own
         tables = self.tables if sides == 1 else self.tables.repeat(sides, 1, 1, 1)
         return Encoding(attr, tables, self._entries(block, len(tables)))
 
     def _entries(self, block: Block, sets: int) -> Tensor:
-        """The entries that each edge uses, near and far: [E, 2]."""
+        """The table entries of each edge's ports at its target and at its source: [E, 2]."""
         if block.ports is None:
             raise IsthmusError("The model reads port numbers, but the block has none; number the ports first.")
         key = f"ports {self.ports} {sets}"

@@ -1,4 +1,4 @@
-"""Ego ids: which seed of the batch a row is."""
+"""Ego ids: a trained vector for each slot of a batch, added to the row of the seed in that slot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.nn.sets import Stackable
 
 
 class Ego(Stackable):
-    """h_i + T[slot of i] for the seeds of a batch: a one-hot of the slot beside the features, mapped."""
+    """h_i + T[slot of i] for the seeds of a batch, as if a one-hot of the slot were an input feature."""
 
     def __init__(self, batch: int, width: int) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Ego(Stackable):
         self.table = self.fresh("table", batch, width)  # [sets, batch, width]
 
     def forward(self, h: Tensor, ego: Tensor | None, rows: Rows) -> Tensor:
-        """Add the slot's row to each seed; ``ego`` [n] holds slots, and -1 for rows that are no seeds."""
+        """The rows, with the slot's vector added to each seed; ``ego`` [n] holds slots, and -1 for other rows."""
         if ego is None:
             raise IsthmusError(
                 "The model reads ego ids, so it needs batches of seeds; switch ego off for full batches."

@@ -1,4 +1,4 @@
-"""The compiled kernels as autograd nodes."""
+"""The compiled kernels as autograd functions; ``kernels`` is the module that computes them on a device."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.autograd.function import once_differentiable
 from isthmus.kernels.messages import Activation, Messages
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.maps import source_order
-from isthmus.nn.sets import silo_sums
+from isthmus.nn.sets import sums_by_silo
 
 
 class _Moments(torch.autograd.Function):
-    """Keeps the rows and the four aggregates; messages are made again on the way back, never stored."""
+    """The autograd node of ``fused_moments``; messages are not stored but computed again in the backward pass."""
 
     @staticmethod
     def forward(
@@ -46,7 +46,7 @@ class _Moments(torch.autograd.Function):
         return to_rows, None if values is None else edges, to_table, to_common, None, None, None
 
 
-def moments(of: Messages, block: Block, kernels: ModuleType) -> Tensor:
+def fused_moments(of: Messages, block: Block, kernels: ModuleType) -> Tensor:
     """Mean, minimum, maximum and deviation of the messages at each target: [groups, targets, 4, width]."""
     parts = (None if t is None else t.contiguous() for t in (of.rows, of.values, of.table, of.common))
     out: Tensor = _Moments.apply(*parts, of, block, kernels)  # type: ignore[no-untyped-call]
@@ -54,6 +54,8 @@ def moments(of: Messages, block: Block, kernels: ModuleType) -> Tensor:
 
 
 class _Scale(torch.autograd.Function):
+    """The autograd node of ``fused_scale``; no gradient for count and delta, which are constants."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, own: Tensor, count: Tensor, delta: Tensor, kernels: ModuleType) -> Tensor:
         ctx.save_for_backward(count, delta)
@@ -67,14 +69,17 @@ class _Scale(torch.autograd.Function):
         return ctx.kernels.scale_back(grad.contiguous(), ctx.groups, *ctx.saved_tensors), grad, None, None, None
 
 
-def scale(x: Tensor, own: Tensor, count: Tensor, delta: Tensor, kernels: ModuleType) -> Tensor:
-    """Own + x_0 + x_1 log(d + 1) / delta + x_2 delta / log(d + 1): x [groups, n, 3 width] to [n, groups * width]."""
+def fused_scale(x: Tensor, own: Tensor, count: Tensor, delta: Tensor, kernels: ModuleType) -> Tensor:
+    """PNA's scalers: own + x_0 + x_1 log(d + 1) / delta + x_2 delta / log(d + 1), d being the count of edges.
+
+    x is [groups, n, 3 width]; the result is [n, groups * width].
+    """
     out: Tensor = _Scale.apply(x, own, count, delta, kernels)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Activate(torch.autograd.Function):
-    """Keeps the rows and the result: where the result is positive, its gradient passed."""
+    """The autograd node of ``fused_activate``; entries whose result is positive are those that pass gradients on."""
 
     @staticmethod
     def forward(
@@ -90,17 +95,17 @@ class _Activate(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         h, mean, scale, shift, out = ctx.saved_tensors
         to_h, parts = ctx.kernels.activate_back(grad.contiguous(), h, out, ctx.by)
-        to_shift, to_scale = silo_sums(parts, ctx.rows).chunk(2, 1)
+        to_shift, to_scale = sums_by_silo(parts, ctx.rows).chunk(2, 1)
         ends = _like(-scale * to_shift, mean), _like(to_scale, scale), _like(to_shift, shift)
         return to_h, *ends, None, None, None
 
 
 def _like(x: Tensor, shape: Tensor) -> Tensor:
-    """Sums of silos, added up where the silos share one row."""
+    """Sums of each silo [silos, d], added up where ``shape`` shows that all silos share one row."""
     return x if len(x) == len(shape) else x.sum(0, keepdim=True)
 
 
-def activate(h: Tensor, by: Activation, rows: Rows, kernels: ModuleType) -> Tensor:
-    """Dropout(ReLU((h - mean) scale + shift)), with gradients of h, mean, scale and shift."""
+def fused_activate(h: Tensor, by: Activation, rows: Rows, kernels: ModuleType) -> Tensor:
+    """dropout(ReLU((h - mean) scale + shift)): [n, d], with gradients for h, mean, scale and shift."""
     out: Tensor = _Activate.apply(h.contiguous(), by.mean, by.scale, by.shift, by, rows, kernels)  # type: ignore[no-untyped-call]
     return out

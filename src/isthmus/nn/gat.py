@@ -15,7 +15,7 @@ from isthmus.nn.block import Block, Rows
 from isthmus.nn.edges import Edges
 from isthmus.nn.layer import Layer
 from isthmus.nn.linear import Linear, product
-from isthmus.nn.maps import gather, spread, sum_edges
+from isthmus.nn.maps import gather, gather_targets, sum_edges
 from isthmus.nn.monoid import State, largest
 from isthmus.nn.sets import per_row
 
@@ -56,7 +56,7 @@ class GAT(Layer):
         self.bias = self.fresh("bias", outputs) if bias else None
 
     def forward(self, h: Features, block: Block, edge: Edges | None = None, beyond: State | None = None) -> Tensor:
-        """Attend over all edges of a target at once."""
+        """Target rows [targets, outputs] by attention over all edges of a target and its loop."""
         if beyond is not None:
             raise self.refusal()
         kept, block = _without_loops(block)
@@ -76,7 +76,7 @@ class GAT(Layer):
         """LeakyReLU(p . W h_u + q . W h_v + r . W_e e_uv) for edges and for loops: [E or targets, heads]."""
         source = self._dot(z, self.from_source, block.sources)
         target = self._dot(mine, self.from_target, block.targets)
-        along = gather(source, block) + spread(target, block)
+        along = gather(source, block) + gather_targets(target, block)
         loop = block.of_targets(source) + target
         if encoded is not None and self.encode is not None and self.from_edge is not None:
             # r . W_e is folded into one narrow matrix, so that edges are never as wide as rows.
@@ -96,16 +96,16 @@ class GAT(Layer):
 
 
 def _softmax(along: Tensor, loop: Tensor, block: Block) -> tuple[Tensor, Tensor]:
-    """Weights of a target's edges and of its loop; together they are 1."""
+    """The attention weights of edges and of loops, from their scores; those of a target sum to 1."""
     # A shift changes nothing but the range, so no gradient passes through it.
     top = torch.maximum(largest(along.detach(), block), loop.detach())
-    along, loop = (along - spread(top, block)).exp(), (loop - top).exp()
+    along, loop = (along - gather_targets(top, block)).exp(), (loop - top).exp()
     total = sum_edges(along, block) + loop
-    return along / spread(total, block), loop / total
+    return along / gather_targets(total, block), loop / total
 
 
 def _without_loops(block: Block) -> tuple[Tensor | None, Block]:
-    """The edges that are no self-loops (None: all of them) and the block they make."""
+    """The edges that are no self-loops (None: all edges), and the block of these edges."""
     if "without_loops" not in block.cache:
         own = block.dst if block.own is None else block.own[block.dst]
         kept = (block.src != own).nonzero().flatten()

@@ -33,21 +33,21 @@ class GIN(Layer):
         self.second = Linear(outputs, outputs, bias)
 
     def prepare(self, h: Features, block: Block) -> Tensor:
-        """W_1 h_u, which commutes with the sum; h_u itself with edge features, where a ReLU comes between."""
+        """W_1 h_u, since W_1 commutes with the sum; h_u itself with edge features, where a ReLU comes before W_1."""
         if self.encode is not None:
             return dense(h)
         z: Tensor = self.first(h, block.sources)
         return z
 
     def message(self, h: Features, block: Block, edge: Edges | None) -> Message:
-        """The prepared row; with edge features ReLU(h_u + W_e e_uv + b_e)."""
+        """The message of edge (u, v): the prepared row of u; with edge features ReLU(h_u + W_e e_uv + b_e)."""
         if self.encode is None:
             return Message(rows=dense(h))
         encoded = self.encode(self.encoded(edge), block.edges)
         return Message(values=(gather(dense(h), block) + encoded).relu())
 
     def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
-        """W_2 ReLU(W_1 ((1 + eps) own + sum) + b_1) + b_2."""
+        """W_2 ReLU(W_1 ((1 + eps) own + sum) + b_1) + b_2: [targets, outputs]."""
         own = block.of_targets(dense(h))
         own = own if self.eps is None else own + per_row(self.eps, block.targets) * own
         z = own + near.value

@@ -1,4 +1,4 @@
-"""The linear map of every layer: one product for all silos where possible, else one for each set."""
+"""Linear maps of rows: one product for all silos where possible, else one for each parameter set."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Linear(Stackable):
         self.bias = self.fresh("bias", outputs) if bias else None  # [sets, outputs]
 
     def forward(self, x: Features, rows: Rows) -> Tensor:
-        """Map rows [n, inputs] to [n, outputs]."""
+        """The mapped rows: [n, inputs] to [n, outputs]."""
         return product(x, self.weight, self.bias, rows)
 
     def extra_repr(self) -> str:
@@ -34,7 +34,7 @@ class Linear(Stackable):
 
 
 def product(x: Features, weight: Tensor, bias: Tensor | None, rows: Rows) -> Tensor:
-    """Rows [n, in] times weight [sets, in, out], plus bias [sets, out]."""
+    """Rows [n, in] times the weight [sets, in, out] of their set, plus its bias [sets, out]: [n, out]."""
     if len(weight) > 1:
         rows = rows.by_sets(len(weight))
     if isinstance(x, SparseRows):
@@ -48,9 +48,9 @@ def product(x: Features, weight: Tensor, bias: Tensor | None, rows: Rows) -> Ten
 
 
 def _sparse_product(x: SparseRows, weight: Tensor, rows: Rows) -> Tensor:
-    """One sparse product for all sets: the columns of set s begin at s * width.
+    """Sparse rows times weight [sets, in, out], as one product in which the columns of set s begin at s * width.
 
-    On a GPU the gradient of a long column is added up in changing order: such runs repeat to rounding only.
+    On a GPU the gradient of a long column is added up in changing order, so that such runs repeat only up to rounding.
     """
     key = rows.ptr if len(weight) > 1 else None
     columns = len(weight) * x.width
@@ -68,19 +68,20 @@ def _sparse_product(x: SparseRows, weight: Tensor, rows: Rows) -> Tensor:
 
 
 def _transposed(x: SparseRows, index: Tensor, columns: int) -> Tensor:
+    """The transpose of sparse rows as a CSR matrix: [columns, n]."""
     ptr, order = transpose(index, columns)
     return csr(ptr, x.row[order], x.value[order], len(x))
 
 
 def _cached(x: SparseRows, key: object, make: Callable[[], Tensor]) -> Tensor:
-    """Full-batch features are multiplied at every step: their sparse matrices are made once."""
+    """The sparse matrix under ``key``, made once: full-batch features are multiplied at every step."""
     if key not in x.cache:
         x.cache[key] = make()
     return x.cache[key]
 
 
 class _Grouped(torch.autograd.Function):
-    """One small product for each set, in one autograd node: a hundred nodes cost more than the products."""
+    """One small product for each set, in a single autograd node: a node for each would cost more than the products."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, parts: list[int]) -> Tensor:
@@ -119,12 +120,12 @@ def _grouped(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows) -> Tens
 
 
 def _pads(x: Tensor, rows: Rows) -> bool:
-    """Whether all sets go into one product: where rows need not move, and on a GPU, which minds many small products."""
+    """Whether to multiply all sets in one padded product: where no row moves, and on a GPU, if silos are alike."""
     return rows.padding is not None and (x.is_cuda or rows.padding.at is None)
 
 
 def _padded(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padding | None) -> Tensor:
-    """All sets in one batched product."""
+    """Rows times the weight of their set, for all sets in one batched product: [n, out]."""
     assert padding is not None
     wide = _moved(x, padding)
     out = wide @ weight if bias is None else torch.baddbmm(bias[:, None], wide, weight)

@@ -1,8 +1,8 @@
-"""Linear maps between rows, each with its transpose: the only ways numbers travel along edges.
+"""Linear maps between rows of nodes and rows of edges, each with its transpose as gradient.
 
-Autograd's own backward of a gather is a scatter with one addition for each edge. On a CPU a
-sparse matrix product does the same sum several times faster, and on a GPU a sum over sorted segments does it
-in a fixed order; so both directions are written that way here.
+Autograd's own backward of a gather is a scatter with one addition for each edge. On a CPU a sparse matrix product
+computes that sum several times faster, and on a GPU a sum over sorted segments computes it in a fixed order. Both
+directions of every map are therefore written in these ways here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def csr(ptr: Tensor, index: Tensor, value: Tensor, columns: int) -> Tensor:
 
 
 def transpose(index: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    """Row pointers of the transposed matrix, and where its entries stand in the original one."""
+    """Row pointers of a transposed CSR matrix, and the places of its entries in the original matrix."""
     ordered, order = torch.sort(index, stable=True)
     return torch.searchsorted(ordered, torch.arange(columns + 1, device=index.device)), order
 
@@ -59,7 +59,7 @@ def gather(rows: Tensor, block: Block) -> Tensor:
     return linear_map(rows, lambda x: x.index_select(0, block.src), lambda g: _to_sources(g, block))
 
 
-def spread(rows: Tensor, block: Block) -> Tensor:
+def gather_targets(rows: Tensor, block: Block) -> Tensor:
     """y_e = x_dst(e): [targets, d] to [E, d]."""
     return linear_map(rows, lambda x: x.index_select(0, block.dst), lambda g: _to_targets(g, block))
 
@@ -97,6 +97,7 @@ def some_rows(x: Tensor, at: Tensor) -> Tensor:
 
 
 def _to_targets(x: Tensor, block: Block) -> Tensor:
+    """Sums of edge rows at their targets: [E, d] to [targets, d]."""
     if x.is_cuda:
         return _segments(x, block.dst_ptr)
 
@@ -107,6 +108,7 @@ def _to_targets(x: Tensor, block: Block) -> Tensor:
 
 
 def _to_sources(x: Tensor, block: Block) -> Tensor:
+    """Sums of edge rows at their sources: [E, d] to [sources, d]."""
     ptr, order = source_order(block)
     if x.is_cuda:
         return _segments(x.index_select(0, order), ptr)
@@ -114,6 +116,7 @@ def _to_sources(x: Tensor, block: Block) -> Tensor:
 
 
 def _along(x: Tensor, block: Block, weight: Tensor | None) -> Tensor:
+    """Weighted sums of source rows at targets: [sources, d] to [targets, d]."""
     if x.is_cuda:
         return _segments(_scaled(x.index_select(0, block.src), weight), block.dst_ptr)
 
@@ -124,6 +127,7 @@ def _along(x: Tensor, block: Block, weight: Tensor | None) -> Tensor:
 
 
 def _against(g: Tensor, block: Block, weight: Tensor | None) -> Tensor:
+    """Weighted sums of target rows at sources, the transpose of ``_along``: [targets, d] to [sources, d]."""
     if g.is_cuda:
         return _to_sources(_scaled(g.index_select(0, block.dst), weight), block)
     ptr, order = source_order(block)
@@ -135,10 +139,10 @@ def _against(g: Tensor, block: Block, weight: Tensor | None) -> Tensor:
 
 
 def _segments(x: Tensor, ptr: Tensor) -> Tensor:
-    """Sums of neighbouring rows on a GPU.
+    """Sums of the rows between consecutive pointers, on a GPU: [len(ptr) - 1, d].
 
-    cuSPARSE refuses a matrix with more entries than places, which parallel edges can make, and adds the
-    entries of a long row in changing order.
+    A cuSPARSE product is no alternative: it refuses a matrix with more entries than places, which parallel edges can
+    make, and adds the entries of a long row in changing order.
     """
     return torch.segment_reduce(x.contiguous(), "sum", offsets=ptr, axis=0, unsafe=True)
 
@@ -148,7 +152,7 @@ def _scaled(x: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def source_order(block: Block) -> tuple[Tensor, Tensor]:
-    """Where each source's edges stand: pointers [sources + 1] into an order of the edges [E]."""
+    """The edges grouped by source: pointers [sources + 1] into an order of the edges [E]."""
     if "source_order" not in block.cache:
         block.cache["source_order"] = transpose(block.src, len(block.sources))
     found: tuple[Tensor, Tensor] = block.cache["source_order"]
@@ -156,7 +160,7 @@ def source_order(block: Block) -> tuple[Tensor, Tensor]:
 
 
 def _cached(block: Block, name: str, dtype: torch.dtype, make: Map) -> Tensor:
-    """A matrix of ones that follows from the edges alone: made once for a block."""
+    """The sparse matrix that ``make`` builds from ones, made once for a block and number format."""
     key = f"{name} {dtype}"
     if key not in block.cache:
         block.cache[key] = make(torch.ones(len(block.src), dtype=dtype, device=block.src.device))
@@ -172,6 +176,6 @@ class Lookup:
     at: Tensor  # [E, lookups] int64
 
     def each(self) -> Tensor:
-        """[E, d]."""
+        """The looked-up sums of all edges: [E, d]."""
         found = [select(self.table, at) for at in self.at.unbind(1)]
         return found[0] if len(found) == 1 else torch.stack(found).sum(0)

@@ -1,4 +1,4 @@
-"""Whole models: embed -> layers -> readout, as the training loop calls them."""
+"""Whole models: embed -> layers -> readout; the training loop calls these steps one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from isthmus.nn.gin import GIN
 from isthmus.nn.layer import Layer
 from isthmus.nn.linear import Linear
 from isthmus.nn.monoid import Monoid, State
-from isthmus.nn.norm import NORMS, Norm, Pass, activate, rounded
+from isthmus.nn.norm import NORMS, Norm, Pass, norm_relu_dropout, rounded
 from isthmus.nn.pna import PNA
 from isthmus.nn.sage import SAGE
 from isthmus.nn.sets import reset
@@ -37,7 +37,7 @@ LAYERS: dict[str, type[Layer]] = {
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What a model is made of; ``options`` go to the layer's constructor (towers, heads, aggregate, ...)."""
+    """The settings of a model; ``options`` go to the layer's constructor (towers, heads, aggregate, ...)."""
 
     name: str = "sage"
     layers: int = 2
@@ -48,12 +48,12 @@ class ModelConfig:
     head: bool = True  # a linear map after the last layer; without it that layer's output is the logits
     directed: bool = False  # a second set of layers over outgoing edges
     ports: int = 0  # rows of the port tables; 0: no ports
-    ego: bool = False  # mark the seeds of a batch
+    ego: bool = False  # mark the seeds of a batch by ego ids
     edge_updates: bool = False  # embeddings of edges, updated from both ends after every layer
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self) -> ModelConfig:
-        """Raise a clear error for what cannot be built; return self."""
+        """Raise a clear error for a model that cannot be built; returns the settings themselves."""
         if self.name not in LAYERS:
             raise unknown("model", self.name, LAYERS)
         if self.norm not in NORMS:
@@ -82,7 +82,7 @@ class ModelConfig:
 
 
 def options_of(layer: type[Layer]) -> list[str]:
-    """The options a layer takes: its keyword-only arguments."""
+    """Names of the options that a layer takes, which are its keyword-only arguments."""
     parameters = inspect.signature(layer).parameters.values()
     return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
 
@@ -94,7 +94,7 @@ MODELS: dict[str, ModelConfig] = {
 
 
 def register(name: str, layer: type[Layer]) -> None:
-    """Make a layer of one's own available as a model under ``name``, as if it had come with the package."""
+    """Make a user's own layer available as the model ``name``, like those that come with the package."""
     if name in MODELS:
         raise IsthmusError(f"There is a model called '{name}' already; choose another name.")
     LAYERS[name] = layer
@@ -102,9 +102,9 @@ def register(name: str, layer: type[Layer]) -> None:
 
 
 class GNN(nn.Module):
-    """embed -> (convolve -> normalise -> ReLU -> dropout) for each layer -> readout.
+    """A model: embed -> (convolve -> normalise -> ReLU -> dropout) for each layer -> readout.
 
-    ``batch`` is the number of seeds in a batch, the size of the ego table.
+    ``batch`` is the number of seeds in a batch, which is the size of the table of ego ids.
     """
 
     def __init__(self, config: ModelConfig, schema: Schema, batch: int = 0) -> None:
@@ -120,7 +120,8 @@ class GNN(nn.Module):
         self.enter = Linear(schema.features, hidden, bias=not norm.centres) if config.embed else None
         self.ego = Ego(batch, hidden) if config.ego else None
         self.encoder = EdgeEncoder(schema.edge_features, config.ports) if layer.uses_edges else None
-        self.edge_updates = EdgeUpdates(self.encoder, config, schema) if config.edge_updates else None
+        shape = schema, config.layers, config.hidden, config.directed
+        self.edge_updates = EdgeUpdates(self.encoder, *shape) if config.edge_updates else None
         self.layers = nn.ModuleList(self._layer(layer, place) for place in range(config.layers))
         self.norms = nn.ModuleList(norm(hidden) for _ in range(config.layers - (not config.head)))
         self.head = Linear(hidden, labels) if config.head and schema.target == "node" else None
@@ -128,12 +129,12 @@ class GNN(nn.Module):
         self.edge_head = _EdgeHead(hidden, width, labels) if schema.target == "edge" else None
 
     def _layer(self, layer: type[Layer], place: int) -> nn.Module:
+        """The layer at ``place``; the last one yields logits where the model has no head."""
         config = self.config
         last = place == config.layers - 1 and not config.head
         inputs = self.schema.features if place == 0 and not config.embed else config.hidden
         outputs = len(self.schema.labels) if last else config.hidden
-        # A bias before a centring norm has gradient 0 but for rounding, which Adam would blow up to full
-        # steps.
+        # A bias before a centring norm has gradient 0 but for rounding, which Adam would scale up to full steps.
         bias = last or not NORMS[config.norm].centres
         edge = config.hidden if config.edge_updates else self.encoder.width if self.encoder is not None else 0
         options = {**(layer.final if last else {}), **config.options}
@@ -142,44 +143,46 @@ class GNN(nn.Module):
         return layer(inputs, outputs, edge, bias, **options)
 
     def reset(self, seed: int) -> None:
-        """Start from parameters that follow from the seed alone, on any device, in any process."""
+        """Set all parameters to starting values that follow from the seed alone, on any device, in any process."""
         reset(self, seed)
 
     def set_degree(self, inward: Tensor, outward: Tensor | None = None) -> None:
-        """Tell the layers each silo's mean of log(degree + 1): [silos], for incoming and outgoing edges."""
+        """Give the layers each silo's mean of log(degree + 1), over incoming and over outgoing edges: [silos] each."""
         for layer in self.layers:
             assert isinstance(layer, Layer | Directed)
             layer.set_degree(inward, outward)
 
     def embed(self, x: Features, rows: Rows, ego: Tensor | None = None) -> Features:
-        """The input of the first layer: W x + b, plus the ego slot; the raw features without an embedding."""
+        """The input rows of the first layer: W x + b plus the row of the ego slot; the features where embed=false."""
         if self.enter is None:
             return x
         h: Tensor = self.enter(x, rows)
         return h if self.ego is None else self.ego(h, ego, rows)
 
     def encode(self, block: Block) -> Encoding | None:
-        """Encodings of the edges; None where there are none or the layers do not read them."""
+        """The encodings of a block's edges; None where edges have nothing to encode or layers do not read them."""
         return None if self.encoder is None else self.encoder(block)
 
     def edges(self, place: int, h: Features, block: Block, before: Edges | None = None) -> Edges | None:
-        """What a layer reads of its edges, from the source rows and what the layer before read; None where nothing.
+        """What the layer at ``place`` reads of its edges: encodings, or embeddings with edge updates; None if nothing.
 
-        Encodings; with edge updates embeddings. A directed model reads every edge twice, once from each end.
+        ``h`` are the layer's source rows, ``before`` what the layer before it read. A directed model reads every edge
+        twice, once from each end.
         """
         block = both_sides(block) if self.config.directed else block
         if self.edge_updates is None:
             return self.encode(block)
-        # The first update takes the encodings of its own edges: most of those that the first layer reads end there.
+        # The first update encodes its own edges: most edges of the first layer are not among those of the second.
         before = self.encode(block) if place < 2 else before
         assert before is not None
         embedded: Edges = self.edge_updates(place, h, block, before)
         return embedded
 
     def seed_edges(self, block: Block, ends: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
-        """What the head reads of seed edges: their features; with edge updates the embeddings after the last layer.
+        """What the edge head reads of seed edges: their features, or with edge updates their final embeddings.
 
-        ``ends`` are the rows of both ends after every layer. The head reads an edge along its direction only.
+        ``ends`` are the rows of each edge's source and target after every layer. The head reads an edge along its
+        direction only.
         """
         if self.edge_updates is None:
             return block.attr
@@ -190,7 +193,10 @@ class GNN(nn.Module):
     def convolve(
         self, place: int, h: Features, block: Block, edge: Edges | None, beyond: State | None = None
     ) -> Tensor:
-        """One layer: source rows to target rows, before normalisation; ``edge`` as ``edges`` gave it."""
+        """The target rows of the layer at ``place`` from its source rows, before normalisation.
+
+        ``edge`` is what ``edges`` returned; ``beyond`` are aggregates of edges that other silos hold.
+        """
         layer = self.layers[place]
         if beyond is not None and isinstance(layer, Directed):
             raise IsthmusError("A directed model has two aggregates at each node; exchange rows instead.")
@@ -200,31 +206,31 @@ class GNN(nn.Module):
         return out
 
     def monoid(self, place: int) -> Monoid:
-        """How a layer's messages are aggregated, where parts of an aggregate merge."""
+        """The aggregate of the layer at ``place``, which must be one whose parts merge."""
         layer = self.layers[place]
         assert isinstance(layer, Layer) and layer.monoid is not None
         return layer.monoid
 
     def partial(self, place: int, h: Features, block: Block) -> State:
-        """A layer's aggregate of these edges alone, to be merged elsewhere."""
+        """The aggregate of a block's edges in the layer at ``place``, to be merged with other silos' aggregates."""
         layer = self.layers[place]
         assert isinstance(layer, Layer)
         return layer.partial(h, block, self.edges(place, h, block))
 
     def finish(self, place: int, pre: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
-        """Normalisation, ReLU and dropout; nothing after a last layer that yields the logits."""
+        """The rows after normalisation, ReLU and dropout; unchanged after a last layer that yields the logits."""
         if place >= len(self.norms):
             return pre
         norm = self.norms[place]
         assert isinstance(norm, Norm)
-        return activate(norm, pre, rows, self.config.dropout, place, this_pass)
+        return norm_relu_dropout(norm, pre, rows, self.config.dropout, place, this_pass)
 
     def readout(self, h: Tensor, rows: Rows) -> Tensor:
         """Logits of nodes: [n, labels]."""
         return h if self.head is None else self.head(h, rows)
 
     def readout_edges(self, source: Tensor, target: Tensor, edge: Tensor | None, rows: Rows) -> Tensor:
-        """Logits of edges [n, labels] from both ends [n, hidden] and what ``seed_edges`` gave."""
+        """Logits of edges [n, labels] from the rows of both ends [n, hidden] and what ``seed_edges`` returned."""
         if self.edge_head is None:
             raise IsthmusError(f"Labels lie on {self.schema.target}s: this model has no edge head.")
         out: Tensor = self.edge_head(source, target, edge, rows)
@@ -240,7 +246,7 @@ class _EdgeHead(nn.Module):
         self.second = Linear(hidden, labels)
 
     def forward(self, source: Tensor, target: Tensor, edge: Tensor | None, rows: Rows) -> Tensor:
-        """Logits of edges."""
+        """Logits of edges: [n, labels]."""
         ends = torch.cat([source, target] if edge is None else [source, target, edge], 1)
         out: Tensor = self.second(self.first(ends, rows).relu(), rows)
         return out

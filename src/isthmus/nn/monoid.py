@@ -1,4 +1,4 @@
-"""Aggregates that merge: what came of some of the edges, here or beyond, joins what came of the others."""
+"""Aggregates of messages whose parts merge, so that silos can aggregate their own edges and join the results."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from isthmus.core.errors import IsthmusError
 from isthmus.kernels import compiled
 from isthmus.kernels.messages import Messages
 from isthmus.nn.block import Block
-from isthmus.nn.fused import moments
-from isthmus.nn.maps import Lookup, gather, spread, sum_edges, sum_rows
+from isthmus.nn.fused import fused_moments
+from isthmus.nn.maps import Lookup, gather, gather_targets, sum_edges, sum_rows
 
-State = dict[str, Tensor]  # each [targets, d], or [targets, 1] for counts
+State = dict[str, Tensor]  # the parts of an unfinished aggregate: each [targets, d], or [targets, 1] for counts
 JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"sum": torch.add, "amax": torch.maximum, "amin": torch.minimum}
 
 
@@ -52,7 +52,7 @@ class Message:
         return out if self.lookup is None else out + self.lookup.each()
 
     def total(self, block: Block) -> Tensor:
-        """Their sum at each target: [targets, d]."""
+        """The sum of the messages at each target: [targets, d]."""
         if self.rows is None or self.lookup is not None or (self.weight is not None and self.weight.requires_grad):
             return sum_edges(self.each(block), block)
         out = sum_rows(self.rows, block, self.weight)
@@ -61,38 +61,38 @@ class Message:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """What a target gets of its neighbours."""
+    """The finished aggregate of each target's messages."""
 
     value: Tensor  # what the monoid's finish gives: [targets, d] for all but moments
     count: Tensor | None = None  # [targets, 1] edges, here and beyond, where the monoid counts them
 
 
 class Monoid(ABC):
-    """An aggregate with ``reduce(all edges) = merge(reduce(some), reduce(the others))`` for every split.
+    """An aggregate with ``reduce(all edges) = merge(reduce(some), reduce(the others))`` for every split of the edges.
 
-    ``joins`` says of each part of a state how two of them become one: ``sum``, ``amax`` or ``amin``.
+    ``joins`` says how each part of two states is merged: ``sum``, ``amax`` or ``amin``.
     """
 
     joins: ClassVar[dict[str, str]]
 
     @abstractmethod
     def reduce(self, message: Message, block: Block) -> State:
-        """The aggregate of a block's messages; of no edges: the neutral element."""
+        """The state of a block's messages; a target without edges has the neutral element."""
 
     def merge(self, a: State, b: State) -> State:
-        """The aggregate of both sets of edges."""
+        """The state of two disjoint sets of edges, from the state of each."""
         return {name: JOINS[how](a[name], b[name]) for name, how in self.joins.items()}
 
     @abstractmethod
     def finish(self, state: State) -> Tensor:
-        """What the layer sees; 0 for a target without edges."""
+        """The aggregate that a layer reads, from a state; 0 for a target without edges."""
 
     def collect(
         self, message: Message, block: Block, beyond: State | None = None, common: Tensor | None = None
     ) -> Aggregate:
-        """The finished aggregate of a block's messages and of what others aggregated.
+        """The finished aggregate of a block's messages, merged with the state ``beyond`` of other silos' edges.
 
-        ``common`` [targets, d] belongs to every message of a target, here and beyond.
+        ``common`` [targets, d] is added to every message of a target, here and beyond.
         """
         if common is not None:
             raise IsthmusError(f"{type(self).__name__} takes no part that is common to all messages of a target.")
@@ -108,11 +108,11 @@ class Sum(Monoid):
     joins: ClassVar[dict[str, str]] = {"sum": "sum"}
 
     def reduce(self, message: Message, block: Block) -> State:
-        """Sum at each target."""
+        """The sum at each target."""
         return {"sum": message.total(block)}
 
     def finish(self, state: State) -> Tensor:
-        """The sum."""
+        """The sum: [targets, d]."""
         return state["sum"]
 
 
@@ -122,12 +122,12 @@ class Mean(Sum):
     joins: ClassVar[dict[str, str]] = {"sum": "sum", "count": "sum"}
 
     def reduce(self, message: Message, block: Block) -> State:
-        """Sum and count at each target."""
+        """The sum and the count at each target."""
         total = message.total(block)
         return {"sum": total, "count": _count(block, total)}
 
     def finish(self, state: State) -> Tensor:
-        """The mean."""
+        """The mean: [targets, d]."""
         return state["sum"] / state["count"].clamp(min=1)
 
 
@@ -137,11 +137,11 @@ class Max(Monoid):
     joins: ClassVar[dict[str, str]] = {"max": "amax"}
 
     def reduce(self, message: Message, block: Block) -> State:
-        """Maximum at each target."""
+        """The maximum at each target."""
         return {"max": _extreme(message.each(block), block, "amax")}
 
     def finish(self, state: State) -> Tensor:
-        """The maximum."""
+        """The maximum: [targets, d]."""
         return state["max"].masked_fill(state["max"] == -math.inf, 0.0)
 
 
@@ -159,17 +159,17 @@ class Moments(Monoid):
     def collect(
         self, message: Message, block: Block, beyond: State | None = None, common: Tensor | None = None
     ) -> Aggregate:
-        """One compiled pass over the edges where nothing is to be merged and the machine has the kernel."""
+        """The finished aggregate; by one compiled pass over the edges where a kernel exists and nothing is merged."""
         rows, lookup = message.rows, message.lookup
         kernels = None if rows is None else compiled(rows.device, rows.dtype)
         if rows is None or kernels is None or message.weight is not None or beyond is not None:
             return self._shifted(super().collect(message, block, beyond), common)
         table, at = (None, None) if lookup is None else (lookup.table, lookup.at)
         of = Messages(rows, block.src, block.dst_ptr, self.groups, message.values, table, at, common)
-        return Aggregate(moments(of, block, kernels), _count(block, rows))
+        return Aggregate(fused_moments(of, block, kernels), _count(block, rows))
 
     def _shifted(self, found: Aggregate, common: Tensor | None) -> Aggregate:
-        """What is common to all messages moves their mean, minimum and maximum alike, and not the deviation."""
+        """The aggregate after ``common`` is added to all messages, which moves all but the deviation."""
         if common is None or found.count is None:
             return found
         shape = len(common), self.groups, 1, common.shape[1] // self.groups
@@ -189,10 +189,10 @@ class Moments(Monoid):
         }
 
     def finish(self, state: State) -> Tensor:
-        """Mean, minimum, maximum and standard deviation; a variance under 1e-5 is 0."""
+        """Mean, minimum, maximum and deviation: [groups, targets, 4, d / groups]; a variance under 1e-5 counts as 0."""
         count = state["count"].clamp(min=1)
         mean = state["sum"] / count
-        # The root has no gradient at 0; the same floor, and the same 0 below it, as PyG's StdAggregation.
+        # The root has no gradient at 0; PyG's StdAggregation has the same floor, and returns 0 below it.
         std = (state["square"] / count - mean * mean).clamp(min=1e-5).sqrt()
         std = std.masked_fill(std <= math.sqrt(1e-5), 0.0)
         alone = state["count"] == 0
@@ -205,6 +205,7 @@ SUM, MEAN, MAX, MOMENTS = Sum(), Mean(), Max(), Moments()
 
 
 def _count(block: Block, like: Tensor) -> Tensor:
+    """The number of edges of each target, in the number format of ``like``: [targets, 1]."""
     key = f"count {like.dtype}"
     if key not in block.cache:
         block.cache[key] = block.count.to(like.dtype)[:, None]
@@ -215,8 +216,8 @@ def _count(block: Block, like: Tensor) -> Tensor:
 class _Extreme(torch.autograd.Function):
     """The largest or smallest value at each target; tied edges share the gradient equally.
 
-    Equal shares do not depend on the order of the edges, hence not on who owns what. Torch's own backward
-    gives the same numbers more than ten times slower on a CPU.
+    Equal shares do not depend on the order of the edges, hence not on which silo owns which node. Torch's own backward
+    gives equal numbers but is more than ten times slower on a CPU.
     """
 
     @staticmethod
@@ -232,9 +233,9 @@ class _Extreme(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         values, out = ctx.saved_tensors
-        reached = (values == spread(out, ctx.block)).to(grad.dtype)
+        reached = (values == gather_targets(out, ctx.block)).to(grad.dtype)
         share = grad / sum_edges(reached, ctx.block).clamp(min=1)
-        return reached * spread(share, ctx.block), None, None
+        return reached * gather_targets(share, ctx.block), None, None
 
 
 def _extreme(values: Tensor, block: Block, reduce: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""What stands between layers: normalisation and dropout, neither of which may depend on who owns a row."""
+"""Normalisation and dropout between layers; neither depends on which silo owns a row."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch.nn import functional
 from isthmus.core.random import keep_mask, stream
 from isthmus.kernels import compiled
 from isthmus.kernels.messages import Activation
-from isthmus.nn import fused
 from isthmus.nn.block import Rows
+from isthmus.nn.fused import fused_activate
 from isthmus.nn.sets import Stackable, per_row, row_sums
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One forward pass through a model.
+    """The circumstances of one forward pass through a model: training or not, and what dropout is drawn from.
 
-    ``total`` takes per-silo sums [silos on this host, d] to the sum over all silos of the federation [d],
-    with gradients; None means that every silo keeps to its own moments.
+    ``total`` maps sums of this host's silos [silos, d] to the sum over all silos of the federation [d], with gradients;
+    None means that every silo normalises by its own moments.
     """
 
     training: bool
@@ -33,7 +33,7 @@ class Pass:
 
 
 class Norm(Stackable):
-    """A normalisation of rows [n, width]."""
+    """A normalisation of rows [n, width]; the parent of all of them."""
 
     centres: ClassVar[bool] = False  # takes away any constant that was added to all rows before it
 
@@ -41,7 +41,7 @@ class Norm(Stackable):
         super().__init__()
 
     def forward(self, h: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
-        """The normalised rows."""
+        """The normalised rows: [n, width]."""
         raise NotImplementedError
 
 
@@ -54,7 +54,7 @@ class Identity(Norm):
 
 
 class _Affine(Norm):
-    """A normalisation with a trained scale, from 1, and shift, from 0."""
+    """A normalisation with a trained scale, which starts at 1, and a trained shift, which starts at 0."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
@@ -62,7 +62,7 @@ class _Affine(Norm):
         self.shift = self.fresh("shift", width)
 
     def start(self, name: str, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-        """Scale 1, shift 0."""
+        """The starting value of a parameter: 1 for the scale, 0 for the shift."""
         return torch.full(shape, float(name == "scale"), dtype=torch.float64)
 
 
@@ -70,7 +70,7 @@ class LayerNorm(_Affine):
     """y = scale (h - mean(h)) / sqrt(var(h) + eps) + shift, over the entries of each row."""
 
     def forward(self, h: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
-        """Normalise each row by itself."""
+        """The rows, each normalised by its own mean and variance: [n, width]."""
         out = functional.layer_norm(h, (h.shape[1],))
         return out * per_row(self.scale, rows) + per_row(self.shift, rows)
 
@@ -78,8 +78,8 @@ class LayerNorm(_Affine):
 class BatchNorm(_Affine):
     """y = scale (h - m) / sqrt(v + eps) + shift, with moments over the owned rows of a silo, or of all silos.
 
-    The mean comes first and the variance from centred squares: squares of large numbers would cancel in
-    float32. Evaluation uses running moments (the variance unbiased, momentum 0.1), as torch does.
+    The variance is computed from centred squares, after the mean: differences of large squares would cancel in
+    float32. Evaluation uses running moments (the variance unbiased, momentum 0.1), as torch's BatchNorm does.
     """
 
     centres = True
@@ -93,12 +93,12 @@ class BatchNorm(_Affine):
         self.register_buffer("var", torch.ones(1, width))
 
     def forward(self, h: Tensor, rows: Rows, this_pass: Pass) -> Tensor:
-        """Normalise by the moments of this pass, or in evaluation by the running ones."""
+        """The rows normalised by the moments of this pass, or in evaluation by the running moments: [n, width]."""
         mean, scale = self.moments(h, rows, this_pass)
         return (h - per_row(mean, rows)) * per_row(scale, rows) + per_row(self.shift, rows)
 
     def moments(self, h: Tensor, rows: Rows, this_pass: Pass) -> tuple[Tensor, Tensor]:
-        """What is taken away from the rows, and what they are multiplied by: [silos or 1, d] each."""
+        """The mean to subtract from the rows, and the factor to multiply them by: [silos or 1, d] each."""
         if not this_pass.training:
             return self.mean, self.scale * (self.var + self.eps).rsqrt()
         owned = h.new_ones(len(h), 1) if rows.owned is None else rows.owned[:, None].to(h.dtype)
@@ -110,28 +110,29 @@ class BatchNorm(_Affine):
 
     @torch.no_grad()
     def _remember(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
-        """Move the running moments, except those of a silo that had no row."""
+        """Move the running moments towards those of this pass, except those of a silo without rows."""
         pace = self.momentum * (count > 0).to(mean.dtype)
         self.mean += pace * (mean - self.mean)
         self.var += pace * (var * count / (count - 1).clamp(min=1) - self.var)
 
 
 def _mean(h: Tensor, owned: Tensor, rows: Rows, total: Callable[[Tensor], Tensor] | None) -> tuple[Tensor, Tensor]:
-    """Number of owned rows [silos or 1, 1] and their mean [silos or 1, d], from one sum."""
+    """The number of owned rows [silos or 1, 1] and their mean [silos or 1, d], from a single sum."""
     sums = _total(row_sums(torch.cat((owned * h, owned), 1), rows), total)
     count = sums[:, -1:].detach()
     return count, sums[:, :-1] / count.clamp(min=1)
 
 
 def _total(sums: Tensor, total: Callable[[Tensor], Tensor] | None) -> Tensor:
+    """The sums of each silo, or with ``total`` the one sum over all silos: [silos or 1, d]."""
     return sums if total is None else total(sums)[None]
 
 
 NORMS: dict[str, type[Norm]] = {"none": Identity, "layer": LayerNorm, "batch": BatchNorm}
 
 
-def activate(norm: Norm, h: Tensor, rows: Rows, p: float, layer: int, this_pass: Pass) -> Tensor:
-    """Normalisation, ReLU and dropout; in one compiled pass after the moments are known, where there is one."""
+def norm_relu_dropout(norm: Norm, h: Tensor, rows: Rows, p: float, layer: int, this_pass: Pass) -> Tensor:
+    """The rows after normalisation, ReLU and dropout; where a kernel exists, in one pass once moments are known."""
     found = compiled(h.device, h.dtype)
     if found is None or not isinstance(norm, BatchNorm):
         return dropout(norm(h, rows, this_pass).relu(), rows, p, layer, this_pass)
@@ -139,11 +140,11 @@ def activate(norm: Norm, h: Tensor, rows: Rows, p: float, layer: int, this_pass:
     drops = round(p * 65536) if this_pass.training else 0
     key = stream(this_pass.seed, "dropout", this_pass.step, layer)
     by = Activation(mean, scale, norm.shift, rows.silo, rows.keys, key, 65536 - drops)
-    return fused.activate(h, by, rows, found)
+    return fused_activate(h, by, rows, found)
 
 
 def dropout(h: Tensor, rows: Rows, p: float, layer: int, this_pass: Pass) -> Tensor:
-    """Zero each entry with probability p, scale the others; the mask follows from the row's public key."""
+    """The rows with each entry zeroed with probability p and the others scaled; masks follow from public keys."""
     if not this_pass.training or p == 0:
         return h
     key = stream(this_pass.seed, "dropout", this_pass.step, layer)
@@ -152,5 +153,5 @@ def dropout(h: Tensor, rows: Rows, p: float, layer: int, this_pass: Pass) -> Ten
 
 
 def rounded(p: float) -> float:
-    """The probability that masks of 16 bits can have."""
+    """The probability nearest to p that a mask of 16 bits can have."""
     return round(p * 65536) / 65536

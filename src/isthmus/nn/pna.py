@@ -12,7 +12,7 @@ from isthmus.graph.features import Features
 from isthmus.kernels import compiled
 from isthmus.nn.block import Block
 from isthmus.nn.edges import Edges, mapped
-from isthmus.nn.fused import scale
+from isthmus.nn.fused import fused_scale
 from isthmus.nn.layer import Layer, at_targets, product_at_targets
 from isthmus.nn.linear import Linear, tower_product
 from isthmus.nn.monoid import Aggregate, Message, Moments
@@ -26,9 +26,9 @@ class PNA(Layer):
     delta / log(d + 1), where d counts the edges at hand and delta is the mean of log(d + 1) over the graph.
     """
 
-    # Nothing is as wide as an edge that need not be: B h and the tables of the encodings are mapped before they are
-    # gathered; what is the same for all edges of v, A h_v + a + C f, is added to their aggregates; and a scaler is a
-    # number for each row, so V is applied to the aggregates before they are scaled.
+    # To keep [E, d] matrices few, B h and the tables of the encodings are mapped before they are gathered;
+    # A h_v + a + C f, which all edges of v share, is added to their aggregates; and because a scaler is one number for
+    # each row, V is applied to the aggregates before they are scaled.
 
     uses_edges = True
     uses_degrees = False
@@ -61,7 +61,7 @@ class PNA(Layer):
         delta.copy_(inward[..., None].clamp(min=1e-6))
 
     def message(self, h: Features, block: Block, edge: Edges | None) -> Message:
-        """B h_u + C D e_uv, all towers side by side."""
+        """The message of edge (u, v) without what all edges of v share: B h_u + C D e_uv, towers side by side."""
         rows = self.source(h, block.sources)
         if self.encode is None or self.mix is None:
             return Message(rows=rows)
@@ -69,7 +69,7 @@ class PNA(Layer):
         return Message(rows=rows, values=values, lookup=lookup)
 
     def common(self, h: Features, block: Block) -> Tensor:
-        """A h_v + a + C f."""
+        """A h_v + a + C f, which all messages of v share: [targets, towers * inputs]."""
         bias: Tensor | None = self.target.bias
         if self.encode is not None and self.mix is not None and bias is not None:
             assert self.encode.bias is not None
@@ -77,7 +77,7 @@ class PNA(Layer):
         return product_at_targets(h, self.target.weight, bias, block)
 
     def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
-        """V of the four aggregates, scaled and summed; then mix the towers."""
+        """The target rows: V of the four aggregates, scaled and summed, then W over all towers: [targets, outputs]."""
         assert near.count is not None
         each = tower_product(near.value.flatten(2), self.post, block.targets)
         scaled = self._scale(each, at_targets(self.own, h, block), near.count, block)
@@ -89,7 +89,7 @@ class PNA(Layer):
         delta = per_row(self.delta, block.targets).expand(len(count), 1)
         kernels = compiled(x.device, x.dtype)
         if kernels is not None:
-            return scale(x, own, count, delta.contiguous(), kernels)
+            return fused_scale(x, own, count, delta.contiguous(), kernels)
         plain, amplified, attenuated = x.chunk(3, 2)
         amplify, attenuate = (count + 1).log() / delta, delta / (count.clamp(min=1) + 1).log()
         return own + (plain + amplify * amplified + attenuate * attenuated).transpose(0, 1).flatten(1)

@@ -29,14 +29,14 @@ class SAGE(Layer):
         self.own = Linear(inputs, outputs, bias)
 
     def message(self, h: Features, block: Block, edge: Edges | None) -> Message:
-        """h_u, or W_near h_u."""
+        """The message of edge (u, v): h_u, or W_near h_u where the map comes before the mean."""
         return Message(rows=self.near(h, block.sources) if self._early(h) else dense(h))
 
     def update(self, h: Features, near: Aggregate, block: Block) -> Tensor:
-        """W_near aggregate + W_own h_v + b."""
+        """W_near aggregate + W_own h_v + b: [targets, outputs]."""
         mapped = near.value if self._early(h) else self.near(near.value, block.targets)
         return mapped + at_targets(self.own, h, block)
 
     def _early(self, h: Features) -> bool:
-        """Map before the mean where rows get narrower by it; a maximum does not commute with W."""
+        """Whether W_near comes before the aggregate: for means, which commute with it, where it makes rows narrower."""
         return self.monoid is MEAN and (isinstance(h, SparseRows) or self.inputs > self.outputs)

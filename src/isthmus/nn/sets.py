@@ -1,4 +1,4 @@
-"""Parameter sets: a parameter is [1, ...] where all silos share it, [S, ...] where each of S has its own."""
+"""Parameter sets: a parameter is [1, ...] where all silos share it, [S, ...] where each of S silos has its own."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from isthmus.nn.maps import linear_map
 
 
 class Stackable(nn.Module):
-    """A module whose own parameters and buffers carry the leading dimension of sets.
+    """A module whose own parameters and buffers have a leading dimension of parameter sets.
 
     Make parameters with ``self.fresh(name, *shape)``; use them through ``product`` and ``per_row``. With two ``sides``
-    they are kept as [sets, 2, ...] and read, as attributes, as [2 * sets, ...]: the sets of the first side, then those
-    of the second.
+    a parameter is stored as [sets, 2, ...], and reading the attribute yields [2 * sets, ...]: the sets of the first
+    side, then those of the second.
     """
 
     stackable = True
     sides = 1
 
     def __getattr__(self, name: str) -> Any:
-        """A parameter, buffer or part."""
+        """A parameter, buffer or submodule; tensors of two sides are returned as [2 * sets, ...]."""
         found = super().__getattr__(name)
         if self.sides == 1 or not isinstance(found, Tensor):
             return found
@@ -38,7 +38,7 @@ class Stackable(nn.Module):
         return nn.Parameter(self.start(name, (1, *shape), None).to(torch.get_default_dtype()))
 
     def start(self, name: str, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-        """Where a parameter starts: Glorot-uniform for matrices [1, ..., in, out], 0 for vectors [1, d]."""
+        """The starting value of a parameter: Glorot-uniform for matrices [1, ..., in, out], 0 for vectors [1, d]."""
         if len(shape) < 3:
             return torch.zeros(shape, dtype=torch.float64)
         bound = math.sqrt(6 / (shape[-2] + shape[-1]))
@@ -56,7 +56,7 @@ def reset(module: nn.Module, seed: int) -> None:
 
 
 def reset_apart(module: nn.Module, seed: int, silos: Sequence[int], shared: Callable[[str], bool]) -> None:
-    """Set what is not shared to starting values that also follow from the silo: one set for each of ``silos``."""
+    """Set parameters that are not ``shared`` to starting values of each silo's own: one set for each of ``silos``."""
     for prefix, part in module.named_modules():
         for name, parameter in part.named_parameters(recurse=False):
             if shared(f"{prefix}.{name}"):
@@ -66,7 +66,7 @@ def reset_apart(module: nn.Module, seed: int, silos: Sequence[int], shared: Call
 
 
 def _drawn(prefix: str, part: nn.Module, name: str, key: int) -> Tensor:
-    """The starting value [1, ...] of one set of a parameter; two sides start apart."""
+    """The starting value [1, ...] of one set of a parameter; the two sides of a set start at different values."""
     shape = (1, *getattr(part, name).shape[1:])
     return _start(_stackable(prefix, part), name, shape, torch.Generator().manual_seed(key))
 
@@ -89,7 +89,7 @@ def two_sided(module: nn.Module) -> None:
 
 
 def stack_sets(module: nn.Module, sets: int, silos: int) -> None:
-    """Give every parameter ``sets`` equal copies and every buffer (one for each silo) ``silos``, in place."""
+    """Repeat every parameter ``sets`` times and every buffer ``silos`` times along its first dimension, in place."""
     if sets not in (1, silos):
         raise IsthmusError(f"{sets} parameter sets for {silos} silos; use 1 (shared) or {silos} (one each).")
     for prefix, part in module.named_modules():
@@ -109,25 +109,25 @@ def stack_sets(module: nn.Module, sets: int, silos: int) -> None:
 
 
 def per_row(p: Tensor, rows: Rows) -> Tensor:
-    """A vector parameter [sets, d] for each row: [d] with one set (it broadcasts), else [n, d]."""
+    """A vector parameter [sets, d] for each row: [d] with one set, which broadcasts, else [n, d]."""
     if p.shape[0] == 1:
         return p[0]
     rows = rows.by_sets(p.shape[0])
     if rows.padding is not None and rows.padding.at is None:
         return p[:, None].expand(-1, rows.padding.most, -1).flatten(0, 1)
-    return linear_map(p, lambda x: _repeat(x, rows), lambda g: silo_sums(g, rows))
+    return linear_map(p, lambda x: _repeat(x, rows), lambda g: sums_by_silo(g, rows))
 
 
 def row_sums(x: Tensor, rows: Rows) -> Tensor:
     """The sum over each silo's rows: [n, d] to [silos, d]."""
-    return linear_map(x, lambda y: silo_sums(y, rows), lambda g: _repeat(g, rows))
+    return linear_map(x, lambda y: sums_by_silo(y, rows), lambda g: _repeat(g, rows))
 
 
 def _repeat(x: Tensor, rows: Rows) -> Tensor:
     return x.index_select(0, rows.silo)
 
 
-def silo_sums(x: Tensor, rows: Rows) -> Tensor:
+def sums_by_silo(x: Tensor, rows: Rows) -> Tensor:
     """The sum over each silo's rows, without a gradient: [n, d] to [silos, d]."""
     if x.is_cuda and len(rows.sizes) > 1 and rows.padding is not None:
         return rows.padding.pad(x).sum(1)

@@ -1,1 +1,1 @@
-"""Pages, tables and drawings of finished runs."""
+"""Reports of finished runs: pages, tables and drawings."""

@@ -1,4 +1,4 @@
-"""What an adversary can do with what crossed, in the report: the findings of an audit."""
+"""The report's section on what an adversary can infer from rows that crossed: the findings of an audit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TITLE = "<h2>What an adversary can do</h2>"
 
 
 def adversary(folder: RunFolder) -> str:
-    """The audit as a section of the report; nothing where there was none."""
+    """The section as markup; empty where the run was not audited."""
     audit = read_audit(folder)
     if audit is None:
         return ""
@@ -25,7 +25,7 @@ def adversary(folder: RunFolder) -> str:
 
 
 def _lead(audit: Audit, folder: RunFolder) -> str:
-    """Who attacks, with what, and how it ends."""
+    """The leading sentences: who attacks, what they know, and how large their error is."""
     seeds = members(folder)
     which = f" (of the first of {len(seeds)} seeds)" if len(seeds) > 1 else ""
     found = "" if audit.error is None else f" Their error is {attack_text(audit.error)} of a guess's."
@@ -38,7 +38,7 @@ def _lead(audit: Audit, folder: RunFolder) -> str:
 
 
 def _curve(audit: Audit) -> str:
-    """Error against noise, where there is more than one level of it."""
+    """The figure of the attack's error against noise; empty with a single level of noise."""
     levels = sorted({f.sigma for f in audit.findings})
     if len(levels) < 2:
         return ""

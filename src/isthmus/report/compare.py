@@ -1,4 +1,4 @@
-"""Runs side by side: what each scored, what it sent, and what it disclosed."""
+"""Several runs compared, as a table, a page and JSON: what each scored, sent and disclosed."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from isthmus.runs.summary import (
     curves,
     data_name,
     epsilons,
+    final_score,
     is_merged,
     members,
     primary,
     read_flows,
-    score,
     silo_names,
     steps_of,
 )
 from isthmus.runs.text import bytes_text, duration, epsilon_text, metric_label, score_text, spread_text
 
-Column = tuple[str, Callable[["Row"], str]]
+ShownColumn = tuple[str, Callable[["ComparedRun"], str]]  # title, and the text of a run's cell
 
 
 @dataclass(frozen=True)
-class Row:
-    """One run; bytes and seconds are those of one seed (the mean, where there are several).
+class ComparedRun:
+    """The figures of one run; with several seeds bytes and seconds are means over them.
 
-    A ``merged`` run held all data in one place, so that its ledger is no price: its bytes are None.
+    A ``merged`` run held all data in one place and sent nothing to other parties, so that its bytes are None.
     """
 
     name: str
@@ -57,12 +57,14 @@ class Row:
     bytes_per_step: float | None
     seconds: float | None
     epsilon: float
-    attack: float | str | None  # error of the audit's attack, a share of a guess's; words where no row left
+    attack: (
+        float | str | None
+    )  # the attack's error as a share of a guess's error; words where no row left; None: not audited
     path: str
 
 
-def comparison(folders: Sequence[RunFolder]) -> list[Row]:
-    """A row for each run, in the order given; runs of one method are told apart by their folder's name."""
+def comparison(folders: Sequence[RunFolder]) -> list[ComparedRun]:
+    """The figures of each run, in the order given; runs of one method are named by their folders too."""
     if not folders:
         raise IsthmusError("There is nothing to compare; give the folders of two or more finished runs.")
     used = [str(folder.metrics.get("method", "run")) for folder in folders]
@@ -71,10 +73,11 @@ def comparison(folders: Sequence[RunFolder]) -> list[Row]:
     return [_row(name, folder) for name, folder in zip(names, folders, strict=True)]
 
 
-def _row(name: str, folder: RunFolder) -> Row:
+def _row(name: str, folder: RunFolder) -> ComparedRun:
+    """The figures of the run in a folder."""
     metric, data, merged = primary(folder), folder.config.get("data", {}), is_merged(folder)
     total, seconds = sum(flow.bytes for flow in read_flows(folder)), folder.metrics.get("seconds")
-    return Row(
+    return ComparedRun(
         name=name,
         method=str(folder.metrics.get("method", "run")),
         data=data_name(folder),
@@ -82,8 +85,8 @@ def _row(name: str, folder: RunFolder) -> Row:
         silos=int(data.get("silos") or folder.metrics.get("silos") or 0),
         merged=merged,
         metric=metric,
-        test=score(folder, "test", metric),
-        deviation=score(folder, "test_std", metric),
+        test=final_score(folder, "test", metric),
+        deviation=final_score(folder, "test_std", metric),
         seeds=len(folder.metrics.get("seeds") or [0]),
         bytes=None if merged else round(total / len(members(folder))),
         bytes_per_step=None if merged else total / steps_of(folder),
@@ -94,8 +97,8 @@ def _row(name: str, folder: RunFolder) -> Row:
     )
 
 
-def cautions(rows: Sequence[Row]) -> list[str]:
-    """What keeps the rows from being compared like with like, as sentences."""
+def cautions(rows: Sequence[ComparedRun]) -> list[str]:
+    """Sentences about differences (data, split, silos, metric) that make the runs' scores incomparable."""
     said = []
     named = {"data": "data", "split": "splits", "silos": "numbers of silos", "metric": "metrics"}
     for key, what in named.items():
@@ -105,13 +108,13 @@ def cautions(rows: Sequence[Row]) -> list[str]:
     return said
 
 
-def _columns(rows: Sequence[Row]) -> list[Column]:
-    """What to show; data and metric have a place in each row only where they differ."""
+def _columns(rows: Sequence[ComparedRun]) -> list[ShownColumn]:
+    """The columns of the table; data and metric are columns only where runs differ in them."""
     one_metric, one_data = (len({getattr(row, key) for row in rows}) == 1 for key in ("metric", "data"))
     title = f"Test {metric_label(rows[0].metric)}" if one_metric else "Test"
-    data: list[Column] = [] if one_data else [("Data", lambda row: row.data)]
-    attack: list[Column] = [("Attack error", lambda row: attack_text(row.attack))]
-    metric: list[Column] = [] if one_metric else [("Metric", lambda row: metric_label(row.metric))]
+    data: list[ShownColumn] = [] if one_data else [("Data", lambda row: row.data)]
+    attack: list[ShownColumn] = [("Attack error", lambda row: attack_text(row.attack))]
+    metric: list[ShownColumn] = [] if one_metric else [("Metric", lambda row: metric_label(row.metric))]
     return [
         ("Run", lambda row: row.name),
         *data,
@@ -126,13 +129,14 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
     ]
 
 
-def _title(rows: Sequence[Row]) -> str:
+def _title(rows: Sequence[ComparedRun]) -> str:
+    """The heading: how many runs, on which data."""
     count = f"{len(rows)} runs" if len(rows) > 1 else "1 run"
     return f"{count} on {', '.join(dict.fromkeys(row.data for row in rows))}"
 
 
-def comparison_table(rows: Sequence[Row]) -> Table:
-    """The rows for the terminal."""
+def comparison_table(rows: Sequence[ComparedRun]) -> Table:
+    """The comparison as a table for the terminal."""
     out = Table(title=Text(_title(rows)), title_justify="left", caption=Text(" ".join(cautions(rows))))
     columns, words = _columns(rows), ("Run", "Data", "Metric")
     for title, _ in columns:
@@ -156,8 +160,8 @@ def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
     return out / "comparison.html"
 
 
-def _overview(rows: Sequence[Row]) -> str:
-    """What to beware of, and the table."""
+def _overview(rows: Sequence[ComparedRun]) -> str:
+    """The cautions and the table, as markup."""
     columns = _columns(rows)
     note = "Bytes count once for each receiving party. ε = ∞: something left unprotected."
     if any(row.seeds > 1 for row in rows):
@@ -171,8 +175,8 @@ def _overview(rows: Sequence[Row]) -> str:
     return box(cautions(rows)) + table([title for title, _ in columns], lines, note, left)
 
 
-def _figures(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
-    """Score against bytes, and validation curves."""
+def _figures(folders: Sequence[RunFolder], rows: Sequence[ComparedRun]) -> str:
+    """The figures as markup: score against bytes, validation curves, and scores against their price."""
     metric = rows[0].metric
     points = {row.name: (row.test, row.deviation, row.bytes_per_step) for row in rows}
     found = {row.name: curves(folder) for row, folder in zip(rows, folders, strict=True)}
@@ -185,8 +189,8 @@ def _figures(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
     return f"<h2>Score and price</h2>{cost}<h2>Training</h2>{training}{_prices(folders, rows)}"
 
 
-def _prices(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
-    """Validation scores against emulated seconds and bytes, of the runs that have counted their trips."""
+def _prices(folders: Sequence[RunFolder], rows: Sequence[ComparedRun]) -> str:
+    """The figure of validation scores against emulated seconds and bytes; empty if no run has counted its trips."""
     links = {row.name: link_of(folder.config) for row, folder in zip(rows, folders, strict=True)}
     found = {row.name: price(folder, links[row.name]) for row, folder in zip(rows, folders, strict=True)}
     runs = {name: (each.seconds, each.bytes, each.valid) for name, each in found.items() if each is not None}
@@ -203,10 +207,10 @@ def _prices(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
     return figure(compare_plots.price_curves(runs, rows[0].metric), caption + merged)
 
 
-def _silos(folders: Sequence[RunFolder], rows: Sequence[Row]) -> str:
-    """Test scores of each silo, run by run."""
+def _silos(folders: Sequence[RunFolder], rows: Sequence[ComparedRun]) -> str:
+    """The section with the test scores of each silo in each run; empty where no run has scores by silo."""
     tests = {
-        row.name: {silo: score(folder, "test", row.metric, silo) for silo in silo_names(folder)}
+        row.name: {silo: final_score(folder, "test", row.metric, silo) for silo in silo_names(folder)}
         for row, folder in zip(rows, folders, strict=True)
         if not row.merged
     }

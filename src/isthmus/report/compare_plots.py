@@ -1,18 +1,18 @@
-"""Figures of several runs side by side as inline SVG."""
+"""Figures that compare several runs, as inline SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from isthmus.report.drawing import SERIES, Canvas, Scores, Values, clip, drawing
+from isthmus.report.drawing import SERIES, Canvas, SiloScores, Values, clip, drawing
 from isthmus.runs.text import bytes_text, wait_text
 
 
 @drawing
 def score_against_bytes(runs: Mapping[str, tuple[float | None, float | None, float | None]], metric: str) -> Canvas:
-    """A point for each run: (test score, deviation, bytes per step).
+    """Test score against bytes per step, a point for each run; ``runs`` holds (score, deviation, bytes) by name.
 
-    A run that sends nothing stands at the left edge; one without bytes (merged data) is a line across.
+    A run that sends nothing stands at the left edge; a run whose bytes are None (merged data) is a horizontal line.
     """
     canvas = Canvas(2.9, names=len(runs))
     sent = [size for *_, size in runs.values() if size]
@@ -34,7 +34,7 @@ def score_against_bytes(runs: Mapping[str, tuple[float | None, float | None, flo
 
 @drawing
 def overlaid(curves: Mapping[str, tuple[Sequence[int], Values]], metric: str) -> Canvas:
-    """The validation curve of each run."""
+    """The validation curve of each run in one drawing; ``curves`` holds (epochs, scores) by name."""
     canvas = Canvas(2.9, names=len(curves))
     for number, (name, (epochs, values)) in enumerate(curves.items()):
         colour, _, dash = _style(number)
@@ -47,7 +47,10 @@ def overlaid(curves: Mapping[str, tuple[Sequence[int], Values]], metric: str) ->
 
 @drawing
 def price_curves(runs: Mapping[str, tuple[Sequence[float], Sequence[float] | None, Values]], metric: str) -> Canvas:
-    """Validation scores of each run against (emulated seconds, bytes or None); on log scales where runs are several."""
+    """Validation scores against emulated seconds and against bytes; ``runs`` holds (seconds, bytes, scores) by name.
+
+    With several runs both axes are logarithmic.
+    """
     canvas = Canvas(2.4, names=len(runs), panels=2)
     several = len(runs) > 1
     for place, (what, text) in enumerate((("emulated seconds", wait_text), ("bytes", bytes_text))):
@@ -65,8 +68,8 @@ def price_curves(runs: Mapping[str, tuple[Sequence[float], Sequence[float] | Non
 
 
 @drawing
-def silo_dots(runs: Mapping[str, Scores], metric: str) -> Canvas:
-    """Test scores silo by silo, one dot a run."""
+def silo_dots(runs: Mapping[str, SiloScores], metric: str) -> Canvas:
+    """Test scores by silo, with one dot for each run."""
     silos = list(dict.fromkeys(silo for scores in runs.values() for silo in scores))
     canvas = Canvas(0.7 + 0.27 * len(silos), names=len(runs))
     for number, (name, scores) in enumerate(runs.items()):
@@ -82,6 +85,6 @@ def silo_dots(runs: Mapping[str, Scores], metric: str) -> Canvas:
 
 
 def _style(number: int) -> tuple[str, str, str]:
-    """Colour, marker and dash of a run; when colours run out, the others change."""
+    """Colour, marker and dash of a run; when colours run out, marker and dash change."""
     lap, place = divmod(number, len(SERIES))
     return SERIES[place], "osD^"[lap % 4], ("-", "--", "-.", ":")[lap % 4]

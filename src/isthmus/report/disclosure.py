@@ -1,4 +1,4 @@
-"""The disclosure sheet: what each party saw during a run, in plain words, from the ledger alone."""
+"""The disclosure sheet: what each party saw during a run, in plain words, according to the ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.runs.text import bytes_text, list_names, party_order
 
 @dataclass(frozen=True)
 class Seen:
-    """One kind of message that a party received: what it means, how much of it, and how it was protected."""
+    """One kind of message that a party received: its meaning, its amounts, and how it was protected."""
 
     kind: str
     sender: str
@@ -30,7 +30,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A part of the sheet: a party (or what stayed at home), a leading sentence, and its items."""
+    """A paragraph of the sheet: about a party, or about what did not cross; a leading sentence and its items."""
 
     title: str
     lead: str
@@ -42,7 +42,7 @@ class Paragraph:
 
 
 def disclosure(folder: RunFolder) -> list[Paragraph]:
-    """What every party saw, and what did not cross, as the ledger and the name of the method tell it."""
+    """The paragraphs of the sheet: what every party saw, and what did not cross."""
     flows = read_flows(folder)
     if is_merged(folder):
         return [_one_party(flows)]
@@ -60,7 +60,7 @@ def disclosure(folder: RunFolder) -> list[Paragraph]:
 
 
 def _party(flows: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
-    """What one party saw, or several that saw the same kinds of messages in the same way."""
+    """The paragraph of one party, or of several that received the same kinds under the same protection."""
     of_group = [f for f in flows if f.receiver in receivers]
     keys = sorted({(rank(f.kind), f.kind, f.direction, f.event) for f in of_group})
     seen = []
@@ -77,13 +77,14 @@ def _party(flows: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
 
 
 def _title(receivers: Sequence[str]) -> str:
+    """The heading of a paragraph about one or several parties."""
     if list(receivers) == [SERVER_NAME]:
         return "The server saw"
     return f"{list_names(receivers)} saw" if len(receivers) == 1 else f"Each of {list_names(receivers)} saw"
 
 
 def _sender(lines: Sequence[Flow]) -> str:
-    """The sender; other silos are named only where one party received, since a group's differ."""
+    """The senders in words; silos are named only where a single party received, since those of a group differ."""
     if {f.direction for f in lines} == {"down"}:
         return "the server"
     if len({f.receiver for f in lines}) > 1:
@@ -92,7 +93,7 @@ def _sender(lines: Sequence[Flow]) -> str:
 
 
 def _amounts(lines: Sequence[Flow], receivers: Sequence[str]) -> str:
-    """Messages, rows and bytes: one party's, or the range over a group."""
+    """Numbers of messages, rows and bytes in words: of one party, or the range over several."""
 
     def span(name: str, text: Callable[[int], str], unit: str) -> str:
         each = sorted(sum(getattr(f, name) for f in lines if f.receiver == r) for r in receivers)
@@ -112,7 +113,7 @@ def protection(event: str) -> str:
 
 
 def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
-    """What crossed and what did not, as names; what reveals most comes first."""
+    """The names of the kinds that crossed, and of those that did not; the most revealing come first."""
     kinds = {flow.kind for flow in flows}
     order = sorted(WORDS, key=lambda kind: -rank(kind))
     crossed = [WORDS[kind].name for kind in order if kind in kinds]
@@ -123,7 +124,7 @@ def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
 
 
 def _absent(flows: Sequence[Flow]) -> Paragraph:
-    """Kinds without a line in the ledger, and what has no kind at all."""
+    """The paragraph on what did not cross: kinds without a line in the ledger, and records that are never sent."""
     names = in_short(flows)[1]
     kinds = {flow.kind for flow in flows}
     points = tuple(f"{name[0].upper()}{name[1:]}." for name in names)
@@ -137,7 +138,7 @@ def _absent(flows: Sequence[Flow]) -> Paragraph:
 
 
 def _one_party(flows: Sequence[Flow]) -> Paragraph:
-    """A merged run discloses everything to whoever holds it, so the ledger cannot speak for it."""
+    """The paragraph of a merged run, in which one party held all data, so that the ledger says nothing about it."""
     peers = sum(f.bytes for f in flows if f.direction == "peer")
     crossed = f"{bytes_text(peers)} crossed" if peers else "Nothing crossed"
     return Paragraph(

@@ -1,4 +1,4 @@
-"""What all figures of the reports share: style, axes, and inline SVG in the colours of the page, light or dark."""
+"""The style, axes and inline SVG that all figures of reports share, in the page's colours, light or dark."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _STYLE: dict[str, Any] = {
 }
 _POINTS = 400  # a curve of 600 pixels shows no more
 Values = Sequence[float | None]
-Scores = Mapping[str, float | None]
+SiloScores = Mapping[str, float | None]
 _P = ParamSpec("_P")
 
 
 def drawing(draw: Callable[_P, Canvas]) -> Callable[_P, str]:
-    """Draw in the report's style, which must hold until the last stroke, and return inline SVG."""
+    """A decorator: the function draws in the report's style and returns inline SVG instead of a canvas."""
 
     @wraps(draw)
     def styled(*args: _P.args, **kwargs: _P.kwargs) -> str:
@@ -57,9 +57,9 @@ def drawing(draw: Callable[_P, Canvas]) -> Callable[_P, str]:
 
 
 class Canvas:
-    """One figure of a fixed width, with room for a legend of ``names``; ``svg`` makes it part of a page.
+    """A figure of a fixed width, with room for a legend of ``names`` entries.
 
-    With several ``panels`` side by side, which share their vertical axis, ``axes`` is the one that is drawn on.
+    Several ``panels`` stand side by side and share their vertical axis; methods draw on the one in ``axes``.
     """
 
     def __init__(self, height: float, names: int = 0, panels: int = 1) -> None:
@@ -70,7 +70,7 @@ class Canvas:
         self.axes: Any = self.panels[0]
 
     def line(self, x: Sequence[float], y: Values, colour: str, width: float, **style: Any) -> None:
-        """A curve through the known values, thinned to what can be seen by means of neighbours."""
+        """Draw a curve through the known values; where there are too many to see, through means of neighbours."""
         known = [(a, b) for a, b in zip(x, y, strict=True) if b is not None and math.isfinite(b)]
         size = -(-len(known) // _POINTS) or 1
         bins = [known[at : at + size] for at in range(0, len(known), size)]
@@ -79,11 +79,11 @@ class Canvas:
         self.axes.plot(*points, color=colour, linewidth=width, **dot, **style)
 
     def note(self, x: float, y: float, text: str) -> None:
-        """A value at the end of its bar."""
+        """Write a value at the end of its bar."""
         self.axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", size=8)
 
     def rows(self, names: Sequence[str]) -> None:
-        """Name the rows, first on top."""
+        """Name the rows of a horizontal chart, the first on top."""
         self.axes.set_yticks(range(len(names)), map(clip, names))
         self.axes.set_ylim(len(names) - 0.5, -0.5)
         self.axes.grid(False, axis="y")
@@ -95,13 +95,13 @@ class Canvas:
         self.axes.xaxis.get_major_locator().set_params(integer=True)
 
     def amounts(self, what: str, text: Callable[[float], str]) -> None:
-        """Label a horizontal axis of bytes or seconds, written as ``text`` does."""
+        """Label a horizontal axis of bytes or seconds, whose numbers ``text`` writes."""
         self.axes.xaxis.set_major_formatter(lambda value, _: text(value))
         self.axes.locator_params(axis="x", nbins=5)
         self.axes.set_xlabel(what)
 
     def sizes(self, what: str, text: Callable[[float], str] = bytes_text) -> None:
-        """The same on a log scale."""
+        """Make the horizontal axis logarithmic and label it; ``text`` writes its numbers, by default as bytes."""
         self.axes.set_xscale("log")
         self.axes.margins(0.1, 0.15)
         low, high = self.axes.get_xlim()
@@ -112,7 +112,7 @@ class Canvas:
         self.axes.set_xlabel(what)
 
     def scores(self, axis: str, metric: str, split: str) -> None:
-        """Label an axis that shows scores."""
+        """Label an axis (``x`` or ``y``) that shows scores."""
         getattr(self.axes, f"set_{axis}label")(f"{split} {metric_label(metric)}")
         at = self.axes.xaxis if axis == "x" else self.axes.yaxis
         at.set_major_formatter(lambda value, _: score_text(metric, value, digits=0))
@@ -120,7 +120,7 @@ class Canvas:
             at.get_major_locator().set_params(integer=False, nbins=6, steps=[1, 2, 5, 10], min_n_ticks=2)
 
     def legend(self, order: Iterable[str] = ()) -> None:
-        """Names beside the drawing, where there are any, in the order given."""
+        """Draw a legend beside the figure, in the order given; none where nothing has a label."""
         found = self.axes.get_legend_handles_labels()
         handles = dict(zip(found[1], found[0], strict=True))
         names = [name for name in map(clip, order) if name in handles] or list(handles)
@@ -129,7 +129,7 @@ class Canvas:
             self.axes.legend([handles[name] for name in names], names, **where)
 
     def svg(self, name: str) -> str:
-        """The drawing without anything that points outside, with names of its own, in the page's colours."""
+        """The figure as inline SVG: no links to other files, ids that begin with ``name``, the page's colours."""
         from matplotlib.backends.backend_svg import FigureCanvasSVG
 
         out = io.BytesIO()
@@ -145,5 +145,5 @@ class Canvas:
 
 
 def clip(name: str) -> str:
-    """A name that fits beside a drawing."""
+    """A name, shortened to what fits beside a figure."""
     return name if len(name) <= 26 else f"{name[:25]}…"

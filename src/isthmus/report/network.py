@@ -1,4 +1,4 @@
-"""The report's time over a network: what each part of a run would wait for, and scores against their price."""
+"""The report's section on time over a network: waiting times of a run's parts, and scores against their price."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isthmus.core.errors import unknown
 from isthmus.core.kinds import Purpose
 from isthmus.report.compare_plots import price_curves
 from isthmus.report.drawing import Values
-from isthmus.report.page import Line, figure, table
+from isthmus.report.page import CellRow, figure, table
 from isthmus.runs.config import link_of
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.network_time import LinkConfig, Usage, link_times, phases, used
@@ -24,7 +24,7 @@ _NAMES = {"setup": "before training", "training": "training", "validation": "val
 
 @dataclass(frozen=True)
 class Price:
-    """Validation scores, and what each had cost: emulated seconds, and bytes (None where all data is in one place)."""
+    """Validation scores, and the emulated seconds and bytes until each; bytes are None for a merged run."""
 
     seconds: list[float]
     bytes: list[float] | None
@@ -32,7 +32,7 @@ class Price:
 
 
 def relinked(folder: RunFolder, sets: Sequence[str]) -> LinkConfig:
-    """The link of a run, with changes like ``link.mbps=100``."""
+    """The link of a run after changes such as ``link.mbps=100``."""
     asked = parse_set(sets)
     for key in asked:
         if key != "link":
@@ -41,12 +41,12 @@ def relinked(folder: RunFolder, sets: Sequence[str]) -> LinkConfig:
 
 
 def counted(folder: RunFolder) -> bool:
-    """Whether a run has counted its trips; those of older versions have not."""
+    """Whether a run has counted its one-way trips; runs of older versions have not."""
     return all((part.path / "legs.parquet").is_file() for part in members(folder))
 
 
 def price(folder: RunFolder, link: LinkConfig) -> Price | None:
-    """The price of each validation, mean over seeds; None where there was none, or nothing was counted."""
+    """The price of each validation, mean over seeds; None without validations, or where trips were not counted."""
     found = curves(folder)
     if not found.epochs or not counted(folder):
         return None
@@ -56,7 +56,7 @@ def price(folder: RunFolder, link: LinkConfig) -> Price | None:
 
 
 def _until(part: RunFolder, epochs: Sequence[int], link: LinkConfig) -> tuple[list[float], list[float]]:
-    """Emulated seconds and bytes from the start to the end of each epoch."""
+    """Emulated seconds, and bytes, from the start of a run to the end of each of some epochs."""
     usage = {} if is_merged(part) else used(phases(part.ledger, part.legs), "epoch", leave_out=Purpose.END)
     spent, crossed = [0.0], [0.0]
     for epoch, computing in enumerate([0.0, *part.metrics["seconds_by_epoch"]]):
@@ -67,7 +67,7 @@ def _until(part: RunFolder, epochs: Sequence[int], link: LinkConfig) -> tuple[li
 
 
 def over_network(folder: RunFolder, link: LinkConfig) -> str:
-    """Waiting times part by part, and the validation score against seconds and bytes."""
+    """The section as markup: waiting times of each part of the run, and the score against seconds and bytes."""
     if not counted(folder) or is_merged(folder):
         return ""
     parts = members(folder)
@@ -78,6 +78,7 @@ def over_network(folder: RunFolder, link: LinkConfig) -> str:
 
 
 def _waits(folder: RunFolder, link: LinkConfig, usage: dict[str, Usage], computing: float) -> str:
+    """The sentence and the table of waiting times; ``usage`` by purpose, ``computing`` in seconds."""
     times = link_times(link, usage, computing)
     parts, waits = times["parts"], ("transfer_seconds", "latency_seconds")
     rows = [_line(name, parts[key]["bytes"], parts[key]) for key, name in _NAMES.items()]
@@ -97,12 +98,14 @@ def _waits(folder: RunFolder, link: LinkConfig, usage: dict[str, Usage], computi
     return f"<p>{escape(lead)}</p>{table(['', 'Bytes', 'Round trips', 'Transfer', 'Latency'], rows, note, total=total)}"
 
 
-def _line(name: str, size: float, waits: dict[str, float]) -> Line:
+def _line(name: str, size: float, waits: dict[str, float]) -> CellRow:
+    """One row of the table of waiting times."""
     seconds = (wait_text(waits[key]) for key in ("transfer_seconds", "latency_seconds"))
     return [name, bytes_text(size), f"{waits['round_trips']:,.10g}", *seconds]
 
 
 def _curves(folder: RunFolder, link: LinkConfig) -> str:
+    """The figure of the validation score against seconds and bytes; empty where there is none."""
     found, metric = price(folder, link), primary(folder)
     if found is None:
         return ""

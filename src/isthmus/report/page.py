@@ -1,4 +1,4 @@
-"""A page and its parts as markup: tables, boxes, figures, tiles; the words given to them are escaped."""
+"""Pages and their parts as HTML: tables, boxes, figures, tiles. Text that is passed in is escaped here."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import NamedTuple
 
 
 class Cell(NamedTuple):
-    """Text of a table cell; ``hint`` shows on hover, ``tone`` is ``good`` or ``bad``."""
+    """A cell of an HTML table: its text; ``hint`` shows on hover, ``tone`` is ``good``, ``bad`` or empty."""
 
     text: str
     hint: str = ""
     tone: str = ""
 
 
-Line = Sequence[str | Cell]
+CellRow = Sequence[str | Cell]  # one row of an HTML table
 
 
 def page(title: str, body: str) -> str:
-    """A whole page around a body of markup."""
+    """A whole HTML page with the given body."""
     template = resources.files("isthmus.report").joinpath("report.html").read_text(encoding="utf-8")
     return Template(template).substitute(title=escape(title), body=body)
 
 
-def table(head: Sequence[str], rows: Sequence[Line], note: str = "", left: int = 1, total: Line = ()) -> str:
-    """A table; the first ``left`` columns are text, the others numbers; all text is escaped."""
+def table(head: Sequence[str], rows: Sequence[CellRow], note: str = "", left: int = 1, total: CellRow = ()) -> str:
+    """An HTML table; the first ``left`` columns hold text, the others numbers; ``total`` is a last row of sums."""
 
-    def line(cells: Line, tag: str, kind: str = "") -> str:
+    def line(cells: CellRow, tag: str, kind: str = "") -> str:
         out = []
         for place, cell in enumerate(cells):
             text, hint, tone = cell if isinstance(cell, Cell) else Cell(cell)
@@ -45,17 +45,17 @@ def table(head: Sequence[str], rows: Sequence[Line], note: str = "", left: int =
 
 
 def box(notes: Sequence[str]) -> str:
-    """Sentences that the reader must not miss; nothing where there are none."""
+    """A box of sentences that the reader must not miss; empty where there are none."""
     points = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f'<div class="box"><ul>{points}</ul></div>' if notes else ""
 
 
 def figure(svg: str, caption: str) -> str:
-    """A drawing with what it shows."""
+    """A drawing with its caption."""
     return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def tiles(facts: Sequence[tuple[str, str]]) -> str:
-    """Key figures: (value, what it is)."""
+    """Tiles of key figures: (value, what it is)."""
     each = (f"<b>{escape(value)}</b><span>{escape(what)}</span>" for value, what in facts)
     return '<div class="tiles">' + "".join(f'<div class="tile">{tile}</div>' for tile in each) + "</div>"

@@ -1,16 +1,16 @@
-"""Figures of one run as inline SVG: curves, silos, and bytes."""
+"""Figures of one run as inline SVG: curves, scores by silo, attacks, and bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from isthmus.report.drawing import INK, MUTED, SERIES, Canvas, Scores, Values, clip, drawing
+from isthmus.report.drawing import INK, MUTED, SERIES, Canvas, SiloScores, Values, clip, drawing
 from isthmus.runs.text import bytes_text, gain_text, party_order, score_text
 
 
 @drawing
 def loss_curve(steps: Sequence[int], loss: Values) -> Canvas:
-    """Training loss by step; on a log scale where it falls far."""
+    """Training loss by step; on a log scale where it falls to less than a twentieth."""
     canvas = Canvas(2.3)
     known = [v for v in loss if v is not None]
     if known and min(known) > 0 and max(known) > 20 * min(known):
@@ -26,7 +26,7 @@ def loss_curve(steps: Sequence[int], loss: Values) -> Canvas:
 def valid_curve(
     epochs: Sequence[int], overall: Values, silos: Mapping[str, Values], metric: str, best: int = 0
 ) -> Canvas:
-    """The validation score of the federation, of several silos as thin lines; ``best``: the epoch to mark."""
+    """The validation score of the federation by epoch, and of single silos as thin lines; ``best``: epoch to mark."""
     canvas = Canvas(2.8)
     named = len(silos) < len(SERIES)
     for number, (name, values) in enumerate(silos.items() if len(silos) > 1 else ()):
@@ -45,8 +45,8 @@ def valid_curve(
 
 
 @drawing
-def silo_bars(scores: Scores, alone: Scores | None, metric: str) -> Canvas:
-    """The test score of each silo; with a run of each silo alone also that score, and the gain."""
+def silo_bars(scores: SiloScores, alone: SiloScores | None, metric: str) -> Canvas:
+    """The test score of each silo; with scores of silos that trained ``alone``, these too, and the gain."""
     canvas = Canvas(0.85 + (0.36 if alone else 0.26) * len(scores))
     rows = [row - (0.1 if alone else 0.0) for row in range(len(scores))]
     canvas.axes.barh(rows, [s or 0.0 for s in scores.values()], 0.42, color=SERIES[0], label="this run")
@@ -66,7 +66,10 @@ def silo_bars(scores: Scores, alone: Scores | None, metric: str) -> Canvas:
 
 @drawing
 def attack_curve(levels: Sequence[float], layers: Mapping[str, Values], neighbours: float) -> Canvas:
-    """The error of the attack against noise, one line a layer, as a share of the guess's; where neighbours lie."""
+    """The attack's error as a share of a guess's error, against noise, with one line for each layer.
+
+    ``neighbours`` is the squared distance to near neighbours, as a share of the guess's error too.
+    """
     canvas = Canvas(2.8, names=len(layers))
     place = range(len(levels))
     for number, (name, shares) in enumerate(layers.items()):

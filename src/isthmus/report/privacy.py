@@ -1,4 +1,4 @@
-"""The loss of privacy, in the report: epsilon by kind, and node by node where rows left with noise."""
+"""The report's section on privacy loss: epsilon by kind of message, and by node where rows left with noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEANING = "Epsilon bounds how far a release can move the odds of any conclusion 
 
 
 def privacy(folder: RunFolder, flows: Sequence[Flow]) -> str:
-    """Epsilon by kind, worst of all silos and nodes; then the distribution over nodes."""
+    """The section as markup: the worst epsilon of each kind, and for noisy rows its distribution over nodes."""
     if is_merged(folder):
         return "<h2>Privacy loss</h2><p>One party held everything, so epsilon is infinite.</p>"
     rows = []
@@ -33,7 +33,7 @@ def privacy(folder: RunFolder, flows: Sequence[Flow]) -> str:
 
 
 def _nodes(kind: str, part: Mapping[str, Any]) -> str:
-    """For each silo: how many of its nodes left, how often, how far they are from their neighbours, and epsilon."""
+    """The table of one kind by silo: nodes whose rows left, how often, distances to neighbours, and epsilon."""
     shown = [q for q in PERCENTILES if q != 95]  # all are in metrics.json
     head = ["Silo", "Nodes", "Most releases", "ρ 90 %", *(f"ε {q:g} %" for q in shown), "ε, any two"]
     rows = []

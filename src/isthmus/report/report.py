@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained page with results, bytes, epsilon and the disclosure sheet."""
+"""The report of a run: one self-contained page with results, traffic, epsilon and the disclosure sheet."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from isthmus.runs.summary import (
     data_name,
     epsilons,
     fact,
+    final_score,
     finished,
     is_merged,
     members,
     primary,
     read_flows,
-    score,
     silo_names,
     steps_of,
 )
@@ -37,9 +37,10 @@ from isthmus.runs.text import bytes_text, count_text, duration, epsilon_text, ga
 
 
 def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkConfig | None = None) -> Path:
-    """Write ``report.html`` into the run folder; gains are over ``alone``, a run of each silo by itself.
+    """Write ``report.html`` into the run folder and return its path.
 
-    The time over a network is that of the run's link, or of another one.
+    Gains are shown over ``alone``, a run in which each silo trained by itself. The time over a network is emulated for
+    ``link`` (default: the link of the run's configuration).
     """
     why_not = _differs(folder, alone) if alone else ""
     base = None if why_not else alone
@@ -64,7 +65,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
 
 
 def _header(folder: RunFolder, name: str) -> str:
-    """What ran, in one sentence, and when and where."""
+    """The heading: what ran, in one sentence, how it was scored, and when and where it ran."""
     about = f" {name}: {methods.get(name).summary}." if name in methods.names() else ""
     when = finished(folder)
     device = fact(folder, "environment", {}).get("device") or folder.config.get("system", {}).get("device", "–")
@@ -76,7 +77,7 @@ def _header(folder: RunFolder, name: str) -> str:
 
 
 def _sentence(folder: RunFolder, name: str) -> str:
-    """Method, model, data, silos, epochs and seeds."""
+    """One sentence with method, model, data, silos, epochs and seeds."""
     config, data, model = folder.config, folder.config.get("data", {}), folder.config.get("model", {})
     shape = {"layers": "{} layers", "hidden": "{} wide"}
     shapes = ", ".join(text.format(model[key]) for key, text in shape.items() if key in model)
@@ -92,7 +93,7 @@ def _sentence(folder: RunFolder, name: str) -> str:
 
 
 def _notes(folder: RunFolder, why_not: str) -> str:
-    """What the reader must know before the numbers."""
+    """The box of what the reader must know before the numbers."""
     notes = [str(note) for note in fact(folder, "notes", [])]
     if is_merged(folder):
         notes.insert(0, "One party held all data: a simulation, as an upper bound for comparison.")
@@ -103,7 +104,7 @@ def _notes(folder: RunFolder, why_not: str) -> str:
 
 
 def _differs(folder: RunFolder, alone: RunFolder) -> str:
-    """Why a run of each silo alone cannot be compared with this one; empty when it can."""
+    """Why the run ``alone`` of silos by themselves cannot be compared with this one; empty where it can."""
     for key in ("name", "silos", "split", "seed"):
         here, there = (run.config.get("data", {}).get(key) for run in (folder, alone))
         if here != there:
@@ -116,15 +117,15 @@ def _differs(folder: RunFolder, alone: RunFolder) -> str:
 
 
 def _tiles(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow]) -> str:
-    """The key figures."""
+    """The tiles of key figures, and what crossed and did not cross in short."""
     metric, total = primary(folder), sum(flow.bytes for flow in flows)
-    best, seeds = score(folder, "test", metric), len(members(folder))
+    best, seeds = final_score(folder, "test", metric), len(members(folder))
     several = f" in {seeds} seeds" if seeds > 1 else ""
-    spread = score(folder, "test_std", metric)
+    spread = final_score(folder, "test_std", metric)
     deviation = "" if spread is None else f", ± {score_text(metric, spread)} over seeds"
     facts = [(score_text(metric, best), f"test {metric_label(metric)}{deviation}")]
     if alone:
-        facts.append((gain_text(metric, best, score(alone, "test", metric)), "points over each silo alone"))
+        facts.append((gain_text(metric, best, final_score(alone, "test", metric)), "points over each silo alone"))
     if is_merged(folder):
         facts.append(("all data", "in one place"))
     else:
@@ -143,12 +144,13 @@ def _tiles(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow]) ->
 
 
 def _in_short(flows: Sequence[Flow]) -> str:
+    """Two lines: the kinds that crossed, and those that did not."""
     crossed, not_crossed = (escape("; ".join(names) or "nothing") for names in in_short(flows))
     return f"<p><b>Crossed:</b> {crossed}.<br><b>Did not cross:</b> {not_crossed}.</p>"
 
 
 def _settings(folder: RunFolder) -> str:
-    """The environment, and the configuration that repeats the run."""
+    """The last sections: the machine that it ran on, and the configuration that repeats the run."""
     known = fact(folder, "environment", {})
     environment = [[str(key), str(value)] for key, value in known.items() if key != "finished"]  # in the header
     config = (folder.path / "config.toml").read_text(encoding="utf-8")

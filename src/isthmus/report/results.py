@@ -1,18 +1,18 @@
-"""The report's results: scores of the federation, silo by silo, and over time."""
+"""The report's sections on scores: of the federation, of each silo, and over time."""
 
 from __future__ import annotations
 
 from isthmus.report import plots
-from isthmus.report.page import Cell, Line, figure, table
+from isthmus.report.page import Cell, CellRow, figure, table
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.summary import curves, fact, members, primary, score, silo_names
+from isthmus.runs.summary import curves, fact, final_score, members, primary, silo_names
 from isthmus.runs.text import bytes_text, gain_text, metric_label, spread_text
 
 
 def results(folder: RunFolder, alone: RunFolder | None) -> str:
-    """Scores of the federation by metric, then of each silo."""
+    """The section of final scores: of the federation by metric, then of each silo."""
     head = ["Metric", "Validation", "Test", *(["Alone", "Gain"] if alone else [])]
-    rows: list[Line] = [
+    rows: list[CellRow] = [
         [metric_label(metric), *_scores(folder, alone, metric)]
         for metric in folder.metrics.get("test") or {}
         if metric != "silos"
@@ -28,14 +28,14 @@ def results(folder: RunFolder, alone: RunFolder | None) -> str:
 
 
 def _by_silo(folder: RunFolder, alone: RunFolder | None) -> str:
-    """Size and scores of each silo."""
+    """The table of each silo's sizes and scores, and their figure; empty where silos have no scores."""
     metric, silos, sizes = primary(folder), silo_names(folder), fact(folder, "silo_nodes", {})
     if not silos:
         return ""
     tables = any(sizes.get(silo, {}).get("table_bytes") for silo in silos)
     head = ["Silo", "Nodes", "Training", "Halo", *(["Tables"] if tables else []), "Validation", "Test"]
     head += ["Alone", "Gain"] if alone else []
-    rows: list[Line] = []
+    rows: list[CellRow] = []
     for silo in silos:
         held = (sizes.get(silo, {}).get(key) for key in ("nodes", "train", "halo"))
         counts = ["–" if count is None else f"{count:,}" for count in held]
@@ -44,8 +44,8 @@ def _by_silo(folder: RunFolder, alone: RunFolder | None) -> str:
     note = f"Scores are {metric_label(metric)}. Training: nodes or edges that the silo trains on. "
     note += "Halo: nodes of other silos at the far end of its edges."
     note += " Tables: memory for rows that are kept between steps." if tables else ""
-    tests = {silo: score(folder, "test", metric, silo) for silo in silos}
-    base = {silo: score(alone, "test", metric, silo) for silo in silos} if alone else None
+    tests = {silo: final_score(folder, "test", metric, silo) for silo in silos}
+    base = {silo: final_score(alone, "test", metric, silo) for silo in silos} if alone else None
     gain = ", and its gain over training alone in percentage points" if alone else ""
     drawn = figure(plots.silo_bars(tests, base, metric), f"Test {metric_label(metric)} of each silo{gain}.")
     return f"<h3>Silo by silo</h3>{table(head, rows, note)}{drawn if len(silos) > 1 else ''}"
@@ -54,24 +54,27 @@ def _by_silo(folder: RunFolder, alone: RunFolder | None) -> str:
 def _scores(
     folder: RunFolder, alone: RunFolder | None, metric: str, silo: str = "", kind: str = ""
 ) -> list[str | Cell]:
-    """Validation and test score; with a run of each silo alone also that one's, and the gain."""
+    """The cells of validation and test score; with ``alone`` also its test score, and the gain over it.
+
+    ``silo`` empty: of the federation. ``kind`` is a suffix such as ``_pooled``.
+    """
     valid, test = f"valid{kind}", f"test{kind}"
     own: list[str | Cell] = [_with_deviation(folder, split, metric, silo) for split in (valid, test)]
     if alone is None:
         return own
-    text = gain_text(metric, score(folder, test, metric, silo), score(alone, test, metric, silo))
+    text = gain_text(metric, final_score(folder, test, metric, silo), final_score(alone, test, metric, silo))
     tone = {"+": "good", "−": "bad"}.get(text[0], "") if text.strip("+−0.") else ""
     return [*own, _with_deviation(alone, test, metric, silo), Cell(text, tone=tone)]
 
 
 def _with_deviation(folder: RunFolder, split: str, metric: str, silo: str = "") -> str:
-    """A score, with its deviation where there are several seeds."""
-    value, spread = score(folder, split, metric, silo), score(folder, f"{split}_std", metric, silo)
+    """The text of a score, with its deviation where there are several seeds."""
+    value, spread = final_score(folder, split, metric, silo), final_score(folder, f"{split}_std", metric, silo)
     return spread_text(metric, value, spread)
 
 
 def training(folder: RunFolder) -> str:
-    """Loss and validation over time."""
+    """The section of learning curves: training loss by step and validation score by epoch."""
     found, metric = curves(folder), primary(folder)
     mean = f" Mean of {len(members(folder))} seeds." if len(members(folder)) > 1 else ""
     parts = ["<h2>Training</h2>"]

@@ -1,4 +1,4 @@
-"""What crossed, in the report: bytes by kind and party, and the disclosure sheet."""
+"""The report's sections on traffic: bytes by kind and by party, and the disclosure sheet as markup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.runs.text import bytes_text
 
 
 def traffic(folder: RunFolder, flows: Sequence[Flow]) -> str:
-    """Bytes by kind, per step, and from whom to whom; with several hosts also what the transport carried."""
+    """The section as markup: bytes by kind, per step, and from whom to whom; with several hosts also bytes moved."""
     if not flows:
         return "<h2>What crossed</h2><p>Nothing: the ledger is empty.</p>"
     steps, carried = steps_of(folder), carried_bytes(folder)
@@ -33,6 +33,7 @@ def traffic(folder: RunFolder, flows: Sequence[Flow]) -> str:
 
 
 def _traffic_note(folder: RunFolder) -> str:
+    """The note below the table of bytes: how they are counted."""
     seeds = len(members(folder))
     note = f"Bytes count once for each receiving party; per step: all bytes over {steps_of(folder):,} steps."
     note += f" Sums over {seeds} seeds." if seeds > 1 else ""
@@ -42,7 +43,7 @@ def _traffic_note(folder: RunFolder) -> str:
 
 
 def _amounts(kind: str, flows: Sequence[Flow], steps: int, carried: Mapping[str, int]) -> list[str | Cell]:
-    """One line of the table of bytes."""
+    """One row of the table of bytes: the sums over ``flows``; ``kind`` is ``all`` for the totals."""
     total, setup = sum(f.bytes for f in flows), sum(f.setup for f in flows)
     counts = [f"{sum(f.messages for f in flows):,}", f"{sum(f.rows for f in flows):,}"]
     moved = sum(carried.values()) if kind == "all" else carried.get(kind, 0)
@@ -55,7 +56,7 @@ def _size(size: int) -> Cell:
 
 
 def sheet(paragraphs: Sequence[Paragraph], seeds: int) -> str:
-    """The disclosure sheet."""
+    """The disclosure sheet as markup."""
     many = f" Amounts are sums over {seeds} seeds." if seeds > 1 else ""
     parts = [f"<h2>Disclosure sheet</h2><p>What each party saw, from the ledger alone.{many}</p>"]
     for part in paragraphs:
@@ -67,6 +68,7 @@ def sheet(paragraphs: Sequence[Paragraph], seeds: int) -> str:
 
 
 def _seen(seen: Seen) -> str:
+    """One kind of message that a party received, as markup."""
     amounts = f"From {seen.sender}: {seen.amounts}. {seen.protection}"
     text = f'<dd>{escape(seen.meaning)}</dd><dd class="small">{escape(amounts)}</dd>'
     return f'<div class="seen"><dt>{escape(seen.kind.capitalize())}</dt>{text}</div>'

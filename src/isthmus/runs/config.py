@@ -9,15 +9,16 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from inspect import signature
 from typing import Any
 
-from isthmus.methods import catalogue
+from isthmus.core.coerce import as_default, fill
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.plugins import load_plugins
+from isthmus.engine.settings import TrainConfig
 from isthmus.kernels import CHOICES as KERNELS
+from isthmus.methods import catalogue
 from isthmus.methods.compose import NAME, TABLES, compose, tables_of
 from isthmus.methods.method import Method
 from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
 from isthmus.runs.network_time import LinkConfig
-from isthmus.engine.settings import TrainConfig
-from isthmus.core.coerce import as_default, fill
 
 DTYPES = ("float32", "float64")
 # Training that goes with a model where nothing else is said; ego ids mark seeds of a batch, so there must be batches.
@@ -130,14 +131,15 @@ def flat(table: Mapping[str, Any], head: str = "") -> dict[str, Any]:
     return dotted
 
 
-def resolve(recipe: Mapping[str, Any]) -> RunConfig:
-    """Check every key and value of a recipe and fill in the rest."""
+def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfig:
+    """Check every key and value of a recipe and fill in the rest; ``method`` stands in for the catalogue's."""
+    load_plugins()
     allowed = {"method", "seed", "dtype", "data", "model", "train", "system", "link", "score", *TABLES}
     for key in recipe:
         if key not in allowed:
             raise unknown("key", key, allowed)
     tables = {key: _table(recipe, key) for key in ("data", "model", "train", "system")}
-    method = catalogue.get(str(recipe.get("method", "fedavg")))
+    method = catalogue.get(str(recipe.get("method", "fedavg"))) if method is None else method
     asked = {key: _part_table(recipe, key) for key in TABLES}
     method = compose(method, {**asked, "score": recipe.get("score", "")})
     data = _data(tables["data"])

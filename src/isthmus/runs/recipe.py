@@ -10,7 +10,7 @@ from typing import Any
 
 from isthmus.core.errors import IsthmusError, unknown
 
-PARTS = ("exchange", "schedule", "sync", "objective", "protect")  # keys that name a part of a method
+PART_KEYS = ("exchange", "schedule", "sync", "objective", "protect")  # keys that name a part of a method
 
 
 def recipe_names() -> list[str]:
@@ -50,13 +50,15 @@ def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
         key, sign, text = pair.partition("=")
         if not sign or not key:
             raise IsthmusError(f"--set takes key=value, like --set train.lr=0.01; got '{pair}'.")
-        merge_into(out, nest(_full(key), _value(text)))
+        merge_into(out, nest(full_key(key), _value(text)))
     return out
 
 
-def _full(key: str) -> str:
+def full_key(key: str) -> str:
     """``exchange`` is short for ``exchange.name``, and so for every part, also of a phase."""
-    return f"{key}.name" if key.rpartition(".")[2] in PARTS and (key in PARTS or key.startswith("phase.")) else key
+    return (
+        f"{key}.name" if key.rpartition(".")[2] in PART_KEYS and (key in PART_KEYS or key.startswith("phase.")) else key
+    )
 
 
 def nest(key: str, value: Any) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from isthmus.methods import catalogue as methods
 from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import SERVER_NAME, Kind
+from isthmus.methods import catalogue as methods
 from isthmus.protect.events import hides
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.text import party_order
-from isthmus.core.kinds import SERVER_NAME, Kind
 
 
 def is_merged(folder: RunFolder) -> bool:
@@ -52,7 +52,7 @@ def finished(folder: RunFolder) -> datetime | None:
     return max((datetime.fromisoformat(time).astimezone(UTC) for time in times if time), default=None)
 
 
-def score(folder: RunFolder, split: str, metric: str, silo: str = "") -> float | None:
+def final_score(folder: RunFolder, split: str, metric: str, silo: str = "") -> float | None:
     """A final score, of the federation or of a silo; split ``test_std`` gives its deviation over seeds."""
     scores = folder.metrics.get(split) or {}
     scores = (scores.get("silos") or {}).get(silo) or {} if silo else scores

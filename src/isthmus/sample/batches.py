@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from isthmus.core.tensors import stacked
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows, side_by_side
@@ -45,7 +44,7 @@ class Seeds:
         """What the seeds of each of my silos count together, each seed by its share."""
         if self.share is None:
             return self.counts()
-        return stacked([part.sum() for part in self.share.split(self.counts().tolist())], self.share.new_zeros(()))
+        return torch.stack([part.sum() for part in self.share.split(self.counts().tolist())])
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ class Joint:
         """The place of each seed in the shuffle of all silos' seeds."""
         hashes = draw(key, pool.keys).cpu()
         parts = hashes.split(torch.tensor(pool.ptr).diff().tolist())
-        answers = wire.consult(Kind.ORDER, dict(zip(wire.mine, parts, strict=True)), _ranks)
+        said = dict(zip(wire.mine, parts, strict=True)) if wire.mine else {}
+        answers = wire.consult(Kind.ORDER, said, _ranks)
         return torch.cat([*(answers[silo] for silo in wire.mine), hashes[:0]]).to(pool.index.device)
 
     def seeds_of(self, pool: Pool, size: int, step: int) -> Tensor:

@@ -18,7 +18,7 @@ PAPERS = (layerwise, ce_fedgnn, ce_fedgnn_aml, ce_fedgnn_parts, ce_fedgnn_epsilo
 STUDIES: dict[str, Study] = {study.name: study for paper in PAPERS for study in paper.STUDIES}
 
 
-def get(name: str) -> Study:
+def get_study(name: str) -> Study:
     """The named study."""
     if name not in STUDIES:
         raise unknown("study", name, STUDIES)

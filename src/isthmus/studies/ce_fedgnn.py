@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from isthmus.runs.recipe import merge_into
-from isthmus.studies.study import Row, Study, Tuning, Value, score
-from isthmus.studies.tables import read_table, values
+from isthmus.studies.study import Study, StudyRow, Tuning, Value, score_column
+from isthmus.studies.tables import line_values, read_table
 
 PAPER = "Guo et al. 2026"
 F1 = "macro F1"
-COLUMNS = (score("accuracy", "accuracy"), score(F1, "macro_f1"))
+COLUMNS = (score_column("accuracy", "accuracy"), score_column(F1, "macro_f1"))
 MEASURE = "macro F1, plain mean over silos, %"
 SILOS = 16
 ROUNDS: dict[str, Any] = {"local_steps": 32, "weights": "silos"}
@@ -29,12 +29,12 @@ TUNING = Tuning({"train.lr": (0.003, 0.01)}, changes={"train": {"steps": 640}})
 # As many seeds as all silos draw together.
 JOINT: dict[str, Any] = {"train": {"batch": 64 * SILOS}}
 ROWS = (
-    Row("SC", {"method": "local"}, tune=SCALED | DECAY),
-    Row("FedAvg", {"method": "fedavg", "sync": ROUNDS}, tune=SCALED | DECAY),
-    Row("FedGCN", {"method": "fedgcn", "sync": ROUNDS, "exchange": {"hops": 1}}, tune=SCALED | DECAY),
-    Row("FedGNN-ST", {"method": "fedgnn-st", "sync": ROUNDS}, tune=SCALED | DECAY),
-    Row("CE-FedGNN", {"method": "ce-fedgnn", "sync": ROUNDS}, tune={"exchange.gamma": (0.5, 0.9)} | DECAY),
-    Row("Centralised", {"method": "centralised", **JOINT}, tune=SCALED | DECAY),
+    StudyRow("SC", {"method": "local"}, tune=SCALED | DECAY),
+    StudyRow("FedAvg", {"method": "fedavg", "sync": ROUNDS}, tune=SCALED | DECAY),
+    StudyRow("FedGCN", {"method": "fedgcn", "sync": ROUNDS, "exchange": {"hops": 1}}, tune=SCALED | DECAY),
+    StudyRow("FedGNN-ST", {"method": "fedgnn-st", "sync": ROUNDS}, tune=SCALED | DECAY),
+    StudyRow("CE-FedGNN", {"method": "ce-fedgnn", "sync": ROUNDS}, tune={"exchange.gamma": (0.5, 0.9)} | DECAY),
+    StudyRow("Centralised", {"method": "centralised", **JOINT}, tune=SCALED | DECAY),
 )
 # A silo of Cora or CiteSeer takes two steps an epoch, one of PubMed or CS a dozen.
 BASE: dict[str, Any] = {
@@ -84,21 +84,23 @@ def merged(*layers: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def recipe(graph: str) -> dict[str, Any]:
+def citation_recipe(graph: str) -> dict[str, Any]:
     """What all rows on a citation graph share."""
     data, _, changes = GRAPHS[graph]
     return merged(BASE, {"data": {"name": data}}, changes)
 
 
-def paper_values(graph: str) -> dict[str, dict[str, Value]]:
+def citation_values(graph: str) -> dict[str, dict[str, Value]]:
     """The paper's macro F1 in per cent, by method."""
     _, column, _ = GRAPHS[graph]
-    return {line["method"]: {F1: values(line, [column], 100.0)[column]} for line in read_table("ce_fedgnn_citation_f1")}
+    return {
+        line["method"]: {F1: line_values(line, [column], 100.0)[column]} for line in read_table("ce_fedgnn_citation_f1")
+    }
 
 
 def citation(graph: str) -> Study:
     """The methods on one graph."""
-    paper, title = paper_values(graph), GRAPHS[graph][1]
+    paper, title = citation_values(graph), GRAPHS[graph][1]
     return Study(
         name=f"ce-fedgnn-{graph}",
         title=f"Federated GNNs on {title}, 16 silos",
@@ -107,7 +109,7 @@ def citation(graph: str) -> Study:
         measure=MEASURE,
         columns=COLUMNS,
         rows=tuple(replace(row, paper=paper.get(row.label, {})) for row in ROWS),
-        base=recipe(graph),
+        base=citation_recipe(graph),
         silos=SILOS,
         seeds=5,
         close=2.0,

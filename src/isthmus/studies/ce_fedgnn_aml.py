@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from isthmus.studies.ce_fedgnn import PAPER, ROUNDS, merged
-from isthmus.studies.study import Row, Study, Tuning, Value, score
-from isthmus.studies.tables import read_table, values
+from isthmus.studies.study import Study, StudyRow, Tuning, Value, score_column
+from isthmus.studies.tables import line_values, read_table
 
 F1 = "F1 of laundering"
 HI_SMALL = "HI-Small"
-COLUMNS = (score("PR-AUC", "pr_auc"), score("macro F1", "macro_f1"), score(F1, "f1_minority"))
+COLUMNS = (score_column("PR-AUC", "pr_auc"), score_column("macro F1", "macro_f1"), score_column(F1, "f1_minority"))
 MEASURE = "F1 of the laundering class, plain mean over silos, %"
 SILOS = 4
 # Widths and weights of the rare class near the public Multi-GNN settings; edge updates, ports, ego ids as in the paper.
@@ -81,9 +81,11 @@ QUICK_NOTE = (
 )
 
 
-def paper_values() -> dict[str, dict[str, Value]]:
+def aml_values() -> dict[str, dict[str, Value]]:
     """The paper's F1 on HI-Small in per cent, by row."""
-    return {line["method"]: {F1: values(line, [HI_SMALL], 100.0)[HI_SMALL]} for line in read_table("ce_fedgnn_aml_f1")}
+    return {
+        line["method"]: {F1: line_values(line, [HI_SMALL], 100.0)[HI_SMALL]} for line in read_table("ce_fedgnn_aml_f1")
+    }
 
 
 def with_small(study: Study) -> Study:
@@ -93,16 +95,16 @@ def with_small(study: Study) -> Study:
     return replace(study, quick=replace(study, base=base, rows=rows, seeds=1, notes=(QUICK_NOTE,), tuning=None))
 
 
-def _small(row: Row) -> dict[str, Any]:
+def _small(row: StudyRow) -> dict[str, Any]:
     """A joint batch stays as large as those of all silos together."""
     return {"train": {"batch": 256 * SILOS}} if "batch" in row.overrides.get("train", {}) else {}
 
 
 def transactions() -> Study:
     """The methods with two models."""
-    paper = paper_values()
+    paper = aml_values()
     rows = [
-        Row(label.format(model), merged(changes, overrides), paper.get(label.format(model), {}))
+        StudyRow(label.format(model), merged(changes, overrides), paper.get(label.format(model), {}))
         for model, changes in MODELS.items()
         for label, overrides in METHODS.items()
     ]

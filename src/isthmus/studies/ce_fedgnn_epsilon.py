@@ -9,8 +9,8 @@ from typing import Any
 from isthmus.protect.accounting.metric_dp import ORDERS, epsilon
 from isthmus.runs.config import RunConfig
 from isthmus.studies.ce_fedgnn import PAPER
-from isthmus.studies.study import Row, Study, Value, score
-from isthmus.studies.tables import Line, read_table, values
+from isthmus.studies.study import Study, StudyRow, Value, score_column
+from isthmus.studies.tables import CsvLine, line_values, read_table
 
 SIGMAS = (0.3, 0.5, 0.7, 1.0, 2.0, 3.0, 5.0)
 DELTA = 1e-4
@@ -26,13 +26,13 @@ def cell_values(releases: int, rho: float, _: RunConfig) -> dict[str, Any]:
     return {"method": "epsilon", "test": found, "seconds": 0.0}
 
 
-def _row(line: Line) -> Row:
-    paper: dict[str, Value] = values(line, [_label(sigma) for sigma in SIGMAS])
+def _row(line: CsvLine) -> StudyRow:
+    paper: dict[str, Value] = line_values(line, [_label(sigma) for sigma in SIGMAS])
     compute = partial(cell_values, int(line["releases"]), float(line["rho"]))
-    return Row(f"{line['dataset']}, {line['percentile']} % of nodes", {"method": "local"}, paper, compute)
+    return StudyRow(f"{line['dataset']}, {line['percentile']} % of nodes", {"method": "local"}, paper, compute)
 
 
-def table() -> Study:
+def epsilon_study() -> Study:
     """A row for each percentile of rho, a column for each sigma."""
     return Study(
         name="ce-fedgnn-epsilon",
@@ -40,7 +40,7 @@ def table() -> Study:
         summary="epsilon of every sigma and percentile of rho, computed again (Tables 6 and 7)",
         source=f"{PAPER}, Tables 6 and 7",
         measure="epsilon at delta = 1e-4",
-        columns=tuple(score(_label(sigma), _label(sigma), scale=1.0) for sigma in SIGMAS),
+        columns=tuple(score_column(_label(sigma), _label(sigma), scale=1.0) for sigma in SIGMAS),
         rows=tuple(_row(line) for line in read_table("ce_fedgnn_metric_dp_epsilon")),
         base={},
         seeds=1,
@@ -52,5 +52,5 @@ def table() -> Study:
     )
 
 
-WHOLE = table()
+WHOLE = epsilon_study()
 STUDIES = (replace(WHOLE, quick=WHOLE),)  # it takes no time, so that the small form is the study itself

@@ -11,8 +11,8 @@ from typing import Any
 
 from isthmus.studies import ce_fedgnn, ce_fedgnn_aml
 from isthmus.studies.ce_fedgnn import PAPER, ROUNDS, merged, on_blocks
-from isthmus.studies.study import Column, Row, Study, Tuning, Value
-from isthmus.studies.tables import read_table, values
+from isthmus.studies.study import Study, StudyColumn, StudyRow, Tuning, Value
+from isthmus.studies.tables import line_values, read_table
 
 INTERVALS = (32, 64, 128, 256, 512, 1024)
 SIGMAS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0)
@@ -33,7 +33,7 @@ class Ground:
     end: str
     title: str
     base: Mapping[str, Any]
-    columns: tuple[Column, ...]
+    columns: tuple[StudyColumn, ...]
     measure: str
     silos: int
     fedavg: dict[str, Any]
@@ -41,7 +41,7 @@ class Ground:
     notes: tuple[str, ...]
     small: Callable[[Study], Study]
 
-    def study(self, name: str, title: str, source: str, rows: tuple[Row, ...], *notes: str) -> Study:
+    def study(self, name: str, title: str, source: str, rows: tuple[StudyRow, ...], *notes: str) -> Study:
         """A study of these rows here."""
         return self.small(
             Study(
@@ -64,7 +64,7 @@ class Ground:
 CORA = Ground(
     end="",
     title="Cora",
-    base=ce_fedgnn.recipe("cora"),
+    base=ce_fedgnn.citation_recipe("cora"),
     columns=ce_fedgnn.COLUMNS,
     measure=ce_fedgnn.MEASURE,
     silos=ce_fedgnn.SILOS,
@@ -93,27 +93,27 @@ def ablation(ground: Ground) -> Study:
     if ground is BANKS:
         column = ce_fedgnn_aml.HI_SMALL
         lines = read_table("ce_fedgnn_ablation_f1")
-        paper = {line["variant"]: {ce_fedgnn_aml.F1: values(line, [column], 100.0)[column]} for line in lines}
+        paper = {line["variant"]: {ce_fedgnn_aml.F1: line_values(line, [column], 100.0)[column]} for line in lines}
     variants = {"w/o global embedding": ground.fedavg, **VARIANTS}
-    rows = tuple(Row(label, overrides, paper.get(label, {})) for label, overrides in variants.items())
+    rows = tuple(StudyRow(label, overrides, paper.get(label, {})) for label, overrides in variants.items())
     study = ground.study("ablation", "what its parts are worth", "Table 5", rows)
     return replace(study, tuning=ground.tuning)
 
 
 def intervals(ground: Ground) -> Study:
     """CE-FedGNN with longer and longer rounds."""
-    rows = tuple(Row(f"K = {k}", merged(FULL, {"sync": {"local_steps": k}})) for k in INTERVALS)
+    rows = tuple(StudyRow(f"K = {k}", merged(FULL, {"sync": {"local_steps": k}})) for k in INTERVALS)
     note = "The paper shows this as a figure, after 30,000 steps: 30 rounds of 1,024 steps, where this is two."
     return ground.study(
-        "k", "score against steps between exchanges", "Figure 2", (*rows, Row("FedAvg", ground.fedavg)), note
+        "k", "score against steps between exchanges", "Figure 2", (*rows, StudyRow("FedAvg", ground.fedavg)), note
     )
 
 
 def noise(ground: Ground) -> Study:
     """CE-FedGNN with more and more noise on what it releases."""
-    rows = tuple(Row(f"sigma = {s:g}", merged(FULL, {"protect": {"sigma": s, "clip": CLIP}})) for s in SIGMAS)
+    rows = tuple(StudyRow(f"sigma = {s:g}", merged(FULL, {"protect": {"sigma": s, "clip": CLIP}})) for s in SIGMAS)
     note = "Noise on embeddings only; the paper adds a little (0.001) to models and gradients as well."
-    return ground.study("noise", "score against noise", "Figure 2", (*rows, Row("FedAvg", ground.fedavg)), note)
+    return ground.study("noise", "score against noise", "Figure 2", (*rows, StudyRow("FedAvg", ground.fedavg)), note)
 
 
 MAKERS = (ablation, intervals, noise)

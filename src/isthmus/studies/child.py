@@ -25,7 +25,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def main(path: str) -> int:
+def run_child(path: str) -> int:
     """Entry point of a child: 0 when the run has ended, 2 when the user must mend something."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -37,4 +37,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(run_child(sys.argv[1]))

@@ -17,8 +17,8 @@ from typing import Any
 from isthmus.data.patterns import STRUCTURAL, TASKS
 from isthmus.runs.recipe import merge_into
 from isthmus.studies.constant import constant_predictor
-from isthmus.studies.study import Column, Row, Study, Value, mean_of, score
-from isthmus.studies.tables import read_table, values
+from isthmus.studies.study import Study, StudyColumn, StudyRow, Value, mean_column, score_column
+from isthmus.studies.tables import line_values, read_table
 
 PAPER = "Ceydeli 2026"
 MACRO = "macro"
@@ -66,35 +66,35 @@ METHODS: dict[str, dict[str, Any]] = {
     "Sync-SGD + Fwd/Bwd-LE": {"method": "sync-sgd+fwd-bwd-le"},
 }
 OURS = (
-    Row("Sync-SGD + Fwd/Bwd-LE, joint batches", {"method": "sync-sgd+fwd-bwd-le", **TOGETHER}),
-    Row("Centralised, same heads", {"method": "centralised", **TOGETHER}),
+    StudyRow("Sync-SGD + Fwd/Bwd-LE, joint batches", {"method": "sync-sgd+fwd-bwd-le", **TOGETHER}),
+    StudyRow("Centralised, same heads", {"method": "centralised", **TOGETHER}),
 )
 
 
-def columns(tasks: Sequence[str]) -> tuple[Column, ...]:
+def task_columns(tasks: Sequence[str]) -> tuple[StudyColumn, ...]:
     """A column for each task, and their mean."""
-    each = [score(task, f"pr_auc/{task}") for task in tasks]
-    return (*each, mean_of(MACRO, each))
+    each = [score_column(task, f"pr_auc/{task}") for task in tasks]
+    return (*each, mean_column(MACRO, each))
 
 
-def recipe(data: Mapping[str, Any]) -> dict[str, Any]:
+def layerwise_recipe(data: Mapping[str, Any]) -> dict[str, Any]:
     """What the rows of a study share."""
     return {**TRAINING, "data": {**DATA, **data}}
 
 
 def ten_rows(split: str, title: str, table: str, number: str) -> Study:
     """The ten methods on one split, and two rows of ours."""
-    paper = {line["method"]: values(line, (*STRUCTURAL, MACRO)) for line in read_table(table)}
-    rows = tuple(Row(label, overrides, paper[label]) for label, overrides in METHODS.items())
+    paper = {line["method"]: line_values(line, (*STRUCTURAL, MACRO)) for line in read_table(table)}
+    rows = tuple(StudyRow(label, overrides, paper[label]) for label, overrides in METHODS.items())
     return Study(
         name=f"layerwise-{split}",
         title=f"Ten methods on pattern graphs, {title} split",
         summary=f"ten methods with and without layer-wise exchange, {title} split (Table {number})",
         source=f"{PAPER}, Table {number}",
         measure=MEASURE,
-        columns=columns(STRUCTURAL),
+        columns=task_columns(STRUCTURAL),
         rows=(*rows, *OURS),
-        base=recipe({**SPLITS[split], "silos": 15}),
+        base=layerwise_recipe({**SPLITS[split], "silos": 15}),
         silos=15,
         notes=(FEWER_SEEDS,),
     )
@@ -102,7 +102,7 @@ def ten_rows(split: str, title: str, table: str, number: str) -> Study:
 
 def reference() -> Study:
     """The upper and the lower reference point: no silos at all."""
-    paper = {line["method"]: values(line, (*STRUCTURAL, MACRO)) for line in read_table("layerwise_reference")}
+    paper = {line["method"]: line_values(line, (*STRUCTURAL, MACRO)) for line in read_table("layerwise_reference")}
     top, floor = "Centralized Multi-PNA", "Always-Positive"
     return Study(
         name="layerwise-reference",
@@ -110,12 +110,12 @@ def reference() -> Study:
         summary="centralised training, and the constant predictor (Table 7.1)",
         source=f"{PAPER}, Table 7.1",
         measure=MEASURE,
-        columns=columns(STRUCTURAL),
+        columns=task_columns(STRUCTURAL),
         rows=(
-            Row(top, {"method": "centralised", **TOGETHER}, paper[top]),
-            Row(floor, {"method": "centralised", **TOGETHER}, paper[floor], constant_predictor),
+            StudyRow(top, {"method": "centralised", **TOGETHER}, paper[top]),
+            StudyRow(floor, {"method": "centralised", **TOGETHER}, paper[floor], constant_predictor),
         ),
-        base=recipe({"silos": 1, "split": "random", "tasks": list(TASKS)}),
+        base=layerwise_recipe({"silos": 1, "split": "random", "tasks": list(TASKS)}),
         notes=(
             "Trained with eleven heads, as in the paper; the mean is over the seven structural tasks.",
             "25 epochs; the paper has 100.",
@@ -130,16 +130,16 @@ def cross_edges() -> Study:
         data = {**SPLITS[line["split"]], "silos": int(line["k"])}
         overrides = {"method": "local", "data": data, "exchange": {"halo": KEPT[line["cross_client_edges"]]}}
         label = f"{line['split']} k={line['k']} {line['cross_client_edges']}"
-        rows.append(Row(label, overrides, values(line, (*STRUCTURAL, MACRO))))
+        rows.append(StudyRow(label, overrides, line_values(line, (*STRUCTURAL, MACRO))))
     return Study(
         name="layerwise-cross-edges",
         title="Each silo alone, with and without its cross edges",
         summary="each silo alone, cross edges kept or dropped, 3 to 15 silos (Table A.1)",
         source=f"{PAPER}, Table A.1",
         measure=MEASURE,
-        columns=columns(STRUCTURAL),
+        columns=task_columns(STRUCTURAL),
         rows=tuple(rows),
-        base=recipe({}),
+        base=layerwise_recipe({}),
         notes=(FEWER_SEEDS,),
     )
 
@@ -162,11 +162,11 @@ def with_quick(study: Study, changes: Mapping[str, Any], labels: Sequence[str] =
         "Quick: small graphs, fewer silos, three layers, two tasks, few epochs. Look at the order of groups of rows, "
         "not at the values. The paper's mean is over the same two tasks."
     )
-    small = replace(study, base=base, rows=tuple(rows), columns=columns(FEW_TASKS), seeds=1, notes=(note,))
+    small = replace(study, base=base, rows=tuple(rows), columns=task_columns(FEW_TASKS), seeds=1, notes=(note,))
     return replace(study, quick=small)
 
 
-def _quick_row(row: Row) -> Row:
+def _quick_row(row: StudyRow) -> StudyRow:
     if not row.paper:
         return row
     each = {task: row.paper[task] for task in FEW_TASKS}

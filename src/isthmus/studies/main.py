@@ -10,34 +10,34 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import isthmus
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import write_atomic
+from isthmus.core.version import VERSION
 from isthmus.studies import catalogue, plots, tuning
 from isthmus.studies.engine import run_jobs, sole_owner
 from isthmus.studies.page import study_page
-from isthmus.studies.plan import FINISHED, Job, Plan, Wish, make_plan, plan_rows, settle
+from isthmus.studies.plan import FINISHED, Job, StudyPlan, StudyRequest, plan_rows, plan_study, settle
 from isthmus.studies.progress import show_for
 from isthmus.studies.results import Findings, as_csv, as_json, collect
 from isthmus.studies.tuning import Tuned, make_trials, waiting
 
 
-def reproduce(name: str, wish: Wish) -> tuple[Findings, Path, list[str]]:
+def run_study(name: str, request: StudyRequest) -> tuple[Findings, Path, list[str]]:
     """Run the rows of a study that are not finished; returns what was found, the folder, and the runs that failed."""
-    plan = make_plan(catalogue.get(name), wish)
-    tuned = make_trials(plan.study, wish, plan.out) if plan.study.tuning and wish.tune else None
-    facts = _facts(plan, wish)
+    plan = plan_study(catalogue.get_study(name), request)
+    tuned = make_trials(plan.study, request, plan.out) if plan.study.tuning and request.tune else None
+    facts = _facts(plan, request)
     errors: dict[str, str] = {}
     with sole_owner(plan.out) as lock:
         if tuned is not None:
-            settle(tuned.jobs, wish.overwrite)
-            for _ in _run(waiting(tuned, plan), wish, lock, errors):
-                write_files(tuning.files(tuned), plan.out)
-            plan = plan_rows(tuned.settle_on(plan.study), wish, plan.out)
+            settle(tuned.jobs, request.overwrite)
+            for _ in _run(waiting(tuned, plan), request, lock, errors):
+                write_files(tuning.tuning_files(tuned), plan.out)
+            plan = plan_rows(tuned.settle_on(plan.study), request, plan.out)
             errors |= tuned.undecided([job.row for job in plan.wanted])
-        plan.settle(wish.overwrite)
+        plan.settle(request.overwrite)
         missing = [job for job in plan.wanted if job.state != FINISHED and _ready(job, tuned)]
-        for job in _run(missing, wish, lock, errors):
+        for job in _run(missing, request, lock, errors):
             if all(each.state == FINISHED or each.label in errors for each in plan.of(job.row)):
                 write_findings(collect(plan, errors, facts, tuned), plan.out)
         findings = collect(plan, errors, facts, tuned)
@@ -50,11 +50,11 @@ def _ready(job: Job, tuned: Tuned | None) -> bool:
     return tuned is None or job.row.compute is not None or tuned.chosen(job.row) is not None
 
 
-def _run(jobs: Sequence[Job], wish: Wish, lock: int, errors: dict[str, str]) -> Iterator[Job]:
+def _run(jobs: Sequence[Job], request: StudyRequest, lock: int, errors: dict[str, str]) -> Iterator[Job]:
     """Run all, yield each as it ends, and write into ``errors`` what went wrong."""
-    show = show_for(jobs, wish.jobs)
+    show = show_for(jobs, request.jobs)
     try:
-        with closing(run_jobs(jobs, wish.jobs, lock, show)) as ended:
+        with closing(run_jobs(jobs, request.jobs, lock, show)) as ended:
             for job, error in ended:
                 errors |= {job.label: error} if error else {}
                 yield job
@@ -69,10 +69,10 @@ def write_findings(findings: Findings, out: Path) -> None:
     files = {
         "results.csv": as_csv(findings).encode(),
         "results.json": as_json(findings).encode(),
-        **plots.files(findings),
+        **plots.plot_files(findings),
         "report.html": study_page(findings).encode(),
     }
-    write_files(files | (tuning.files(findings.tuned) if findings.tuned else {}), out)
+    write_files(files | (tuning.tuning_files(findings.tuned) if findings.tuned else {}), out)
 
 
 def write_files(files: Mapping[str, bytes], out: Path) -> None:
@@ -81,25 +81,25 @@ def write_files(files: Mapping[str, bytes], out: Path) -> None:
         write_atomic(out / name, content)
 
 
-def _facts(plan: Plan, wish: Wish) -> dict[str, Any]:
+def _facts(plan: StudyPlan, request: StudyRequest) -> dict[str, Any]:
     """What was asked for, and which program answers."""
     first = plan.jobs[0].config
     return {
         "command": shlex.join(["isthmus", *sys.argv[1:]]),
-        "quick": wish.quick,
+        "quick": request.quick,
         "silos": None if plan.study.silos is None else first.data.silos,
         "seeds": plan.seeds,
         "epochs": None if first.train.steps else first.train.epochs,
         "steps": first.train.steps or None,
         "nodes": first.data.options.get("nodes"),
-        "isthmus": isthmus.__version__,
+        "isthmus": VERSION,
         "commit": _commit(),
     }
 
 
 def _commit() -> str | None:
     """The commit of this checkout; None where the package is installed without one."""
-    here = Path(isthmus.__file__).parent
+    here = Path(__file__).parents[1]  # the package
     command = ["git", "-C", str(here), "log", "-1", "--format=%h", "--", str(here)]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()

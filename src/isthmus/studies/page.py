@@ -7,7 +7,7 @@ from html import escape
 from isthmus.report import page
 from isthmus.runs.text import count_text, duration
 from isthmus.studies.plots import beside
-from isthmus.studies.results import Cell, Findings, Line
+from isthmus.studies.results import ComparedValue, Findings, RowResult
 from isthmus.studies.text import difference_text, mean_text, tone, tuning_lines, value_text
 from isthmus.studies.tuning import as_records, settings_text
 
@@ -18,7 +18,7 @@ def study_page(findings: Findings) -> str:
     lead = f"{study.source}, run again with {count_text(findings.facts['seeds'], 'seed')}."
     body = [
         f"<h1>{escape(study.title)}</h1><p class='lead'>{escape(lead)}</p>",
-        page.box(cautions(findings)),
+        page.box(study_cautions(findings)),
         _tiles(findings),
         _headline(findings),
         page.figure(
@@ -33,7 +33,7 @@ def study_page(findings: Findings) -> str:
     return page.page(study.title, "\n".join(body))
 
 
-def cautions(findings: Findings) -> list[str]:
+def study_cautions(findings: Findings) -> list[str]:
     """What the reader must know before the numbers."""
     said = list(findings.study.notes)
     for length in ("epoch", "step"):
@@ -65,7 +65,7 @@ def _headline(findings: Findings) -> str:
     """The table by the column that rows are judged by."""
     study = findings.study
     head = ["Row", "Paper", "Ours", "Difference", "Ours, pooled", "Seeds", "Time a run"]
-    rows: list[page.Line] = []
+    rows: list[page.CellRow] = []
     for line in findings.lines:
         cell = findings.headline(line)
         pooled = "–" if cell.pooled is None else f"{cell.pooled:.2f}"
@@ -78,23 +78,27 @@ def _headline(findings: Findings) -> str:
     return f"<h2>Paper and ours</h2>{page.table(head, rows, note)}"
 
 
-def _difference(cell: Cell) -> page.Cell:
+def _difference(cell: ComparedValue) -> page.Cell:
     return page.Cell(difference_text(cell.difference), tone=tone(cell.difference))
 
 
 def _columns(findings: Findings) -> str:
     """Ours for every column; the paper's value shows on hover, and the difference below the table of ours."""
     names = [column.label for column in findings.study.columns]
-    ours: list[page.Line] = [[line.row.label, *(_ours(line.cells[name]) for name in names)] for line in findings.lines]
+    ours: list[page.CellRow] = [
+        [line.row.label, *(_ours(line.cells[name]) for name in names)] for line in findings.lines
+    ]
     judged = [line for line in findings.lines if line.row.paper]
-    apart: list[page.Line] = [[line.row.label, *(_difference(line.cells[name]) for name in names)] for line in judged]
+    apart: list[page.CellRow] = [
+        [line.row.label, *(_difference(line.cells[name]) for name in names)] for line in judged
+    ]
     note = "Mean over seeds; (2/3): of two of three, where others have no value. The paper's value shows on hover."
     tables = page.table(["Ours", *names], ours, note)
     tables += page.table(["Ours − paper", *names], apart) if apart else ""
     return f"<h2>Column by column</h2>{tables}"
 
 
-def _ours(cell: Cell) -> page.Cell:
+def _ours(cell: ComparedValue) -> page.Cell:
     return page.Cell(mean_text(cell), hint=f"ours {value_text(cell.ours)}, paper {value_text(cell.paper)}")
 
 
@@ -108,8 +112,8 @@ def _tuning(findings: Findings) -> str:
         "Every row tried as many settings as any other, with seeds that no reported run has. The mean validation score "
         "chose; test scores of these runs were not read."
     )
-    rows: list[page.Line] = [list(line) for line in tuning_lines(tuned)]
-    tried: list[page.Line] = [
+    rows: list[page.CellRow] = [list(line) for line in tuning_lines(tuned)]
+    tried: list[page.CellRow] = [
         [
             one["row"],
             settings_text(one["settings"]),
@@ -136,5 +140,5 @@ def _repeat(findings: Findings) -> str:
     return f"<h2>Repeat it</h2>{command}{page.table(['', ''], rows, left=2)}{errors}"
 
 
-def _error(line: Line) -> str:
+def _error(line: RowResult) -> str:
     return f"<h3>{escape(line.row.label)} failed</h3><pre>{escape(line.error)}</pre>"

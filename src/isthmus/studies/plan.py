@@ -14,13 +14,13 @@ from isthmus.core.files import write_atomic
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import merge_into, parse_set
-from isthmus.studies.study import Row, Study
+from isthmus.studies.study import Study, StudyRow
 
 NEW, BEGUN, FINISHED = "new", "begun", "finished"
 
 
 @dataclass(frozen=True)
-class Wish:
+class StudyRequest:
     """What the user asked for; None and empty: as the study has it."""
 
     quick: bool = False
@@ -41,7 +41,7 @@ class Wish:
 class Job:
     """One run: a row with a seed, in a folder of its own."""
 
-    row: Row
+    row: StudyRow
     config: RunConfig
     path: Path
 
@@ -77,7 +77,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """All runs of a study in one folder; ``wanted`` are those that were asked for."""
 
     study: Study
@@ -86,7 +86,7 @@ class Plan:
     wanted: tuple[Job, ...]
     seeds: int
 
-    def of(self, row: Row) -> list[Job]:
+    def of(self, row: StudyRow) -> list[Job]:
         """The runs of a row."""
         return [job for job in self.jobs if job.row.slug == row.slug]
 
@@ -108,27 +108,27 @@ def settle(jobs: Sequence[Job], overwrite: bool) -> None:
             shutil.rmtree(job.path)
 
 
-def make_plan(study: Study, wish: Wish) -> Plan:
+def plan_study(study: Study, request: StudyRequest) -> StudyPlan:
     """Resolve every run of the study, so that whatever is wrong is found before anything runs."""
-    if wish.seeds is not None and wish.seeds < 1:
-        raise IsthmusError(f"--seeds is {wish.seeds}; it must be at least 1.")
-    if wish.jobs < 1:
-        raise IsthmusError(f"--jobs is {wish.jobs}; it must be at least 1.")
-    silos = wish.silos if wish.silos is not None else parse_set(wish.sets).get("data", {}).get("silos")
-    out = Path(wish.out or _default_out(study, silos, wish))
-    return plan_rows(variant(study, silos, wish.quick), wish, out)
+    if request.seeds is not None and request.seeds < 1:
+        raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
+    if request.jobs < 1:
+        raise IsthmusError(f"--jobs is {request.jobs}; it must be at least 1.")
+    silos = request.silos if request.silos is not None else parse_set(request.sets).get("data", {}).get("silos")
+    out = Path(request.out or _default_out(study, silos, request))
+    return plan_rows(variant(study, silos, request.quick), request, out)
 
 
-def plan_rows(study: Study, wish: Wish, out: Path) -> Plan:
+def plan_rows(study: Study, request: StudyRequest, out: Path) -> StudyPlan:
     """The runs of every row of a study that is what was asked for, in their folders."""
-    seeds = wish.seeds or study.seeds
+    seeds = request.seeds or study.seeds
     jobs = tuple(
         Job(row, config, out / row.slug / f"seed-{config.seed}")
         for row in study.rows
-        for config in configs(study, row, wish, seeds)
+        for config in configs(study, row, request, seeds)
     )
-    chosen = _choose(study, wish.rows)
-    return Plan(study, out, jobs, tuple(job for job in jobs if job.row in chosen), seeds)
+    chosen = _choose(study, request.rows)
+    return StudyPlan(study, out, jobs, tuple(job for job in jobs if job.row in chosen), seeds)
 
 
 def variant(study: Study, silos: int | None, quick: bool) -> Study:
@@ -140,27 +140,27 @@ def variant(study: Study, silos: int | None, quick: bool) -> Study:
     return study if silos is None else study.with_silos(silos)
 
 
-def _default_out(study: Study, silos: int | None, wish: Wish) -> str:
+def _default_out(study: Study, silos: int | None, request: StudyRequest) -> str:
     other = f"-k{silos}" if silos is not None and silos != study.silos else ""
-    untuned = "" if wish.tune or study.tuning is None else "-untuned"
-    return f"runs/reproduce/{study.name}{other}{untuned}{'-quick' if wish.quick else ''}"
+    untuned = "" if request.tune or study.tuning is None else "-untuned"
+    return f"runs/reproduce/{study.name}{other}{untuned}{'-quick' if request.quick else ''}"
 
 
-def configs(study: Study, row: Row, wish: Wish, seeds: int, first: int = 0) -> list[RunConfig]:
+def configs(study: Study, row: StudyRow, request: StudyRequest, seeds: int, first: int = 0) -> list[RunConfig]:
     """The row's configuration for each seed: the study's recipe, then the row, then options, then ``--set``."""
     recipe: dict[str, Any] = deepcopy(dict(study.base))
     asked: dict[str, Any] = {}
-    if wish.epochs is not None:
-        asked["train"] = {"epochs": wish.epochs, "steps": 0}
-    if wish.device is not None:
-        asked["system"] = {"device": wish.device}
-    for layer in (row.overrides, asked, parse_set(wish.sets)):
+    if request.epochs is not None:
+        asked["train"] = {"epochs": request.epochs, "steps": 0}
+    if request.device is not None:
+        asked["system"] = {"device": request.device}
+    for layer in (row.overrides, asked, parse_set(request.sets)):
         merge_into(recipe, deepcopy(dict(layer)))
     config = resolve(recipe)
     return [replace(config, seed=config.seed + first + number) for number in range(seeds)]
 
 
-def _choose(study: Study, names: Sequence[str]) -> tuple[Row, ...]:
+def _choose(study: Study, names: Sequence[str]) -> tuple[StudyRow, ...]:
     """The rows that were asked for, by label or by folder name; none asked for: all."""
     known = {row.slug: row for row in study.rows} | {row.label.lower(): row for row in study.rows}
     chosen = []

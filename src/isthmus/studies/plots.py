@@ -6,7 +6,7 @@ import io
 from typing import Any
 
 from isthmus.report.drawing import GRID, INK, MUTED, SERIES, Canvas, drawing
-from isthmus.studies.results import Cell, Findings
+from isthmus.studies.results import ComparedValue, Findings
 
 OURS, PAPER = SERIES[0], SERIES[1]
 _ACROSS = 4  # small panels in a line
@@ -21,7 +21,7 @@ def beside(findings: Findings) -> Canvas:
     return canvas
 
 
-def files(findings: Findings) -> dict[str, bytes]:
+def plot_files(findings: Findings) -> dict[str, bytes]:
     """The same drawing as ``plot.png`` and ``plot.svg``, on white."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -79,7 +79,7 @@ def _panel(axes: Any, findings: Findings, column: str, names: list[str], size: f
     axes.set_title(column, loc="right", size=8.5, color=INK)
 
 
-def _pair(axes: Any, cell: Cell, place: int, size: float, named: set[str]) -> None:
+def _pair(axes: Any, cell: ComparedValue, place: int, size: float, named: set[str]) -> None:
     """The two dots of a row; the first of each kind is ``named`` in the legend."""
     if cell.paper is not None and cell.ours is not None:
         axes.plot([cell.paper.mean, cell.ours.mean], [place, place], color=MUTED, linewidth=0.9)

@@ -12,15 +12,15 @@ from statistics import fmean, stdev
 from typing import Any
 
 from isthmus.runs.folder import RunFolder
-from isthmus.studies.plan import FINISHED, Job, Plan
-from isthmus.studies.study import Column, Metrics, Row, Study, Value
+from isthmus.studies.plan import FINISHED, Job, StudyPlan
+from isthmus.studies.study import Metrics, Study, StudyColumn, StudyRow, Value
 from isthmus.studies.tuning import Tuned, as_records
 
 FIELDS = ("row", "column", "paper", "paper_std", "ours", "ours_std", "difference", "seeds", "pooled")
 
 
 @dataclass(frozen=True)
-class Cell:
+class ComparedValue:
     """One number of the table: the paper's, ours as the mean over runs, and ours with all predictions pooled.
 
     ``runs`` are those of single runs; some may have none: a target not reached, a score that is not defined.
@@ -48,11 +48,11 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Line:
+class RowResult:
     """A row with what its finished runs found; ``error`` is what went wrong in the others."""
 
-    row: Row
-    cells: Mapping[str, Cell]
+    row: StudyRow
+    cells: Mapping[str, ComparedValue]
     seeds: tuple[int, ...]
     seconds: float | None
     error: str = ""
@@ -64,7 +64,7 @@ class Findings:
     """A study with its lines; ``facts`` say what ran, how and where, ``tuned`` what rows chose before."""
 
     study: Study
-    lines: tuple[Line, ...]
+    lines: tuple[RowResult, ...]
     facts: Mapping[str, Any]
     tuned: Tuned | None = None
 
@@ -73,7 +73,7 @@ class Findings:
         """Whether every row has all its seeds."""
         return all(len(line.seeds) == self.facts["seeds"] for line in self.lines)
 
-    def headline(self, line: Line) -> Cell:
+    def headline(self, line: RowResult) -> ComparedValue:
         """The number that a row is judged by."""
         return line.cells[self.study.headline.label]
 
@@ -90,7 +90,9 @@ class Findings:
         return pairs, swapped
 
 
-def collect(plan: Plan, errors: Mapping[str, str], facts: Mapping[str, Any], tuned: Tuned | None = None) -> Findings:
+def collect(
+    plan: StudyPlan, errors: Mapping[str, str], facts: Mapping[str, Any], tuned: Tuned | None = None
+) -> Findings:
     """Read every finished run of a plan; ``errors`` by label of the run."""
     lines = []
     for row in plan.study.rows:
@@ -103,16 +105,16 @@ def collect(plan: Plan, errors: Mapping[str, str], facts: Mapping[str, Any], tun
         cells = {column.label: _cell(row, column, found) for column in plan.study.columns}
         times = [float(metrics["seconds"]) for metrics in found if metrics.get("seconds") is not None]
         seeds = tuple(job.config.seed for job in done)
-        lines.append(Line(row, cells, seeds, fmean(times) if times else None, error, tuple(found)))
+        lines.append(RowResult(row, cells, seeds, fmean(times) if times else None, error, tuple(found)))
     return Findings(plan.study, tuple(lines), {**facts, **_where(plan.jobs)}, tuned)
 
 
-def _cell(row: Row, column: Column, found: Sequence[Metrics]) -> Cell:
+def _cell(row: StudyRow, column: StudyColumn, found: Sequence[Metrics]) -> ComparedValue:
     runs = tuple(column.read(metrics) for metrics in found)
     ours = [value for value in runs if value is not None]
     pooled = [value for metrics in found if (value := column.pooled(metrics)) is not None]
     mean = Value(fmean(ours), stdev(ours) if len(ours) > 1 else None) if ours else None
-    return Cell(row.paper.get(column.label), mean, fmean(pooled) if pooled else None, runs)
+    return ComparedValue(row.paper.get(column.label), mean, fmean(pooled) if pooled else None, runs)
 
 
 def _where(jobs: Sequence[Job]) -> dict[str, Any]:
@@ -133,7 +135,7 @@ def as_csv(findings: Findings) -> str:
     return out.getvalue()
 
 
-def _numbers(cell: Cell) -> dict[str, float | None]:
+def _numbers(cell: ComparedValue) -> dict[str, float | None]:
     """A cell as plain numbers, rounded where rounding cannot be seen."""
     numbers: dict[str, float | None] = {}
     for name, value in (("paper", cell.paper), ("ours", cell.ours)):

@@ -31,7 +31,7 @@ def _nothing(_: Metrics) -> None:
 
 
 @dataclass(frozen=True)
-class Column:
+class StudyColumn:
     """A column of the table: how its number is read from a finished run; ``pooled`` reads another score beside it."""
 
     label: str
@@ -39,7 +39,7 @@ class Column:
     pooled: Reader = _nothing
 
 
-def score(label: str, metric: str, scale: float = 100.0) -> Column:
+def score_column(label: str, metric: str, scale: float = 100.0) -> StudyColumn:
     """A test score, in per cent: the mean over silos, and beside it that of all silos' predictions together."""
 
     def reader(split: str) -> Reader:
@@ -49,10 +49,10 @@ def score(label: str, metric: str, scale: float = 100.0) -> Column:
 
         return read
 
-    return Column(label, reader("test"), reader("test_pooled"))
+    return StudyColumn(label, reader("test"), reader("test_pooled"))
 
 
-def mean_of(label: str, columns: Sequence[Column]) -> Column:
+def mean_column(label: str, columns: Sequence[StudyColumn]) -> StudyColumn:
     """The plain mean of other columns; nothing where one of them has nothing."""
 
     def reader(readers: Sequence[Reader]) -> Reader:
@@ -63,11 +63,11 @@ def mean_of(label: str, columns: Sequence[Column]) -> Column:
 
         return read
 
-    return Column(label, reader([c.read for c in columns]), reader([c.pooled for c in columns]))
+    return StudyColumn(label, reader([c.read for c in columns]), reader([c.pooled for c in columns]))
 
 
 @dataclass(frozen=True)
-class Row:
+class StudyRow:
     """A row of the table: its label in the paper, what it changes in the study's recipe, and the paper's values.
 
     A row of ours has no values. ``compute`` returns metrics where nothing needs to be trained. ``tune`` is what the row
@@ -119,8 +119,8 @@ class Study:
     summary: str
     source: str
     measure: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    columns: tuple[StudyColumn, ...]
+    rows: tuple[StudyRow, ...]
     base: Mapping[str, Any]
     silos: int | None = None
     seeds: int = 2
@@ -137,7 +137,7 @@ class Study:
         budgets = {row.label: len(self.candidates(row)) for row in self.rows if row.compute is None}
         assert len(set(budgets.values())) <= 1, f"{self.name}: rows try different numbers of settings, {budgets}"
 
-    def candidates(self, row: Row) -> list[dict[str, Any]]:
+    def candidates(self, row: StudyRow) -> list[dict[str, Any]]:
         """The settings that a row chooses from; none where the study is not tuned, or nothing is trained."""
         if self.tuning is None or row.compute is not None:
             return []
@@ -145,7 +145,7 @@ class Study:
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
     @property
-    def headline(self) -> Column:
+    def headline(self) -> StudyColumn:
         """The column that rows are judged by."""
         return self.columns[-1]
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from isthmus.runs.network_time import LinkConfig
 from isthmus.studies.ce_fedgnn import merged
-from isthmus.studies.study import Column, Metrics, Reader, Row, Study, Value
-from isthmus.studies.swift_plots import prices
+from isthmus.studies.study import Metrics, Reader, Study, StudyColumn, StudyRow, Value
+from isthmus.studies.swift_plots import network_seconds, prices
 from isthmus.studies.tables import read_table
 
 PAPER = "Swift-FedGNN (OpenReview QXwtkVI8Yr)"
@@ -31,7 +30,7 @@ METHODS = {
 
 
 @dataclass(frozen=True)
-class Graph:
+class SwiftGraph:
     """A graph of the study, how it is split, how long it is trained on, and the target, in per cent."""
 
     title: str
@@ -53,16 +52,16 @@ CITESEER = (
 )
 CITESEER += "and so of the traffic: compare ratios."
 GRAPHS = {
-    "citeseer": Graph("CiteSeer", {"name": "citeseer"}, 67.4, every=5, paper="citeseer", notes=(CITESEER,)),
-    "citeseer-gin": Graph(
+    "citeseer": SwiftGraph("CiteSeer", {"name": "citeseer"}, 67.4, every=5, paper="citeseer", notes=(CITESEER,)),
+    "citeseer-gin": SwiftGraph(
         "CiteSeer, with GIN", {"name": "citeseer"}, 64.2, every=5, model="gin", paper="citeseer", notes=(CITESEER,)
     ),
-    "citeseer-random": Graph("CiteSeer, random split", {"name": "citeseer", "split": "random"}, 69.6, every=5),
-    "cora": Graph("Cora", {"name": "cora"}, 78.2),
-    "pubmed": Graph("PubMed", {"name": "pubmed", "masks": "random"}, 88.8, evaluate_every=1),
-    "cs": Graph("Coauthor CS", {"name": "coauthor-cs"}, 93.9, evaluate_every=1),
-    "wordnet": Graph("WordNet", {"name": "wordnet"}, 71.9, evaluate_every=1),
-    "blocks": Graph(
+    "citeseer-random": SwiftGraph("CiteSeer, random split", {"name": "citeseer", "split": "random"}, 69.6, every=5),
+    "cora": SwiftGraph("Cora", {"name": "cora"}, 78.2),
+    "pubmed": SwiftGraph("PubMed", {"name": "pubmed", "masks": "random"}, 88.8, evaluate_every=1),
+    "cs": SwiftGraph("Coauthor CS", {"name": "coauthor-cs"}, 93.9, evaluate_every=1),
+    "wordnet": SwiftGraph("WordNet", {"name": "wordnet"}, 71.9, evaluate_every=1),
+    "blocks": SwiftGraph(
         "a block model of a million nodes",
         {"name": "blocks", "nodes": 1_000_000, "degree": 8.0, "train": 0.05},
         91.4,
@@ -101,15 +100,7 @@ def reached(metrics: Metrics, target: float) -> int | None:
     return next((i for i, score in enumerate(scores) if score is not None and 100 * score >= target), None)
 
 
-def emulated(metrics: Metrics) -> list[float]:
-    """Emulated seconds of training until each validation."""
-    link, curve = LinkConfig(metrics["link"]["mbps"], metrics["link"]["latency_ms"]), metrics["curve"]
-    computing = [sum(metrics["seconds_by_epoch"][:epoch]) for epoch in curve["epoch"]]
-    waits = zip(computing, curve["busiest"], curve["legs"], strict=True)
-    return [spent + link.transfer(busiest) + link.latency(legs) for spent, busiest, legs in waits]
-
-
-def columns(target: float) -> tuple[Column, ...]:
+def target_columns(target: float) -> tuple[StudyColumn, ...]:
     """What is read of a run; traffic and time to the target where it was reached."""
 
     def megabytes(name: str) -> Reader:
@@ -121,18 +112,18 @@ def columns(target: float) -> tuple[Column, ...]:
 
     def seconds(metrics: Metrics) -> float | None:
         at = reached(metrics, target)
-        return None if at is None else emulated(metrics)[at]
+        return None if at is None else network_seconds(metrics)[at]
 
     return (
-        Column(CROSSING, _crossing),
-        Column(TRAFFIC, megabytes("bytes")),
-        Column(EXCHANGED, megabytes("exchanged")),
-        Column(TIME, seconds),
-        Column(VALID, _valid),
+        StudyColumn(CROSSING, _crossing),
+        StudyColumn(TRAFFIC, megabytes("bytes")),
+        StudyColumn(EXCHANGED, megabytes("exchanged")),
+        StudyColumn(TIME, seconds),
+        StudyColumn(VALID, _valid),
     )
 
 
-def paper_values(column: str, model: str) -> dict[str, dict[str, Value]]:
+def swift_values(column: str, model: str) -> dict[str, dict[str, Value]]:
     """The paper's validation accuracy by method for one of its data sets; with GraphSAGE its traffic too."""
     score = {line["method"]: float(line[column]) for line in read_table(f"swift_validation_accuracy_{model}")}
     sent = read_table("swift_total_comm_gb_to_target") if model == "sage" else []
@@ -142,7 +133,7 @@ def paper_values(column: str, model: str) -> dict[str, dict[str, Value]]:
             for method, told in found.items()}  # fmt: skip
 
 
-def recipe(graph: Graph) -> dict[str, Any]:
+def swift_recipe(graph: SwiftGraph) -> dict[str, Any]:
     """What all rows share."""
     return {
         "data": {"split": "metis", "silos": graph.silos, **graph.data},
@@ -163,11 +154,13 @@ def schedules(every: int) -> dict[str, dict[str, Any]]:
     return {"swift-fedgnn": {"schedule": {"every": every}}, "llcg": {"schedule": {"every": every}}}
 
 
-def study(name: str, graph: Graph) -> Study:
+def swift_study(name: str, graph: SwiftGraph) -> Study:
     """Five methods on one graph."""
-    paper = paper_values(graph.paper, graph.model) if graph.paper else {}
+    paper = swift_values(graph.paper, graph.model) if graph.paper else {}
     rows = tuple(
-        Row(label, merged({"method": method}, SCORED, schedules(graph.every).get(method, {})), paper.get(label, {}))
+        StudyRow(
+            label, merged({"method": method}, SCORED, schedules(graph.every).get(method, {})), paper.get(label, {})
+        )
         for label, method in METHODS.items()
     )
     fixed = f"The target is {graph.target:g} %: FedGNN-G's with seed 0, minus one point."
@@ -177,9 +170,9 @@ def study(name: str, graph: Graph) -> Study:
         summary=f"Swift-FedGNN, FedGNN-G, LLCG, PNS and FedSage on {graph.title}: score against traffic and time",
         source=f"{PAPER}, Tables 1 to 4",
         measure=MEASURE,
-        columns=columns(graph.target),
+        columns=target_columns(graph.target),
         rows=rows,
-        base=recipe(graph),
+        base=swift_recipe(graph),
         silos=graph.silos,
         seeds=graph.seeds,
         close=0.5,
@@ -206,7 +199,7 @@ def quick(study: Study) -> Study:
     small = replace(
         study, title=title, base=base, rows=rows, silos=4, seeds=1, notes=(SMALL_NOTE, "The target is 60 %.")
     )
-    return replace(small, columns=columns(60.0))
+    return replace(small, columns=target_columns(60.0))
 
 
-STUDIES = tuple(study(name, graph) for name, graph in GRAPHS.items())
+STUDIES = tuple(swift_study(name, graph) for name, graph in GRAPHS.items())

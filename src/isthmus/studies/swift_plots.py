@@ -9,18 +9,18 @@ from typing import Any
 from isthmus.report import page
 from isthmus.report.compare_plots import price_curves
 from isthmus.report.drawing import INK, SERIES, Canvas, drawing
-from isthmus.studies.results import Findings, Line
+from isthmus.runs.network_time import LinkConfig
+from isthmus.studies.results import Findings, RowResult
+from isthmus.studies.study import Metrics
 
 
 def prices(findings: Findings) -> str:
     """The validation score of every row against emulated seconds and against bytes, mean over seeds."""
-    from isthmus.studies.swift import emulated
-
     curves = {}
     for line in findings.lines:
         runs = [run for run in line.runs if run["curve"]["epoch"]]
         if runs:
-            seconds = _mean([emulated(run) for run in runs])
+            seconds = _mean([network_seconds(run) for run in runs])
             sizes, scores = (_mean([run["curve"][name] for run in runs]) for name in ("bytes", "valid"))
             curves[line.row.label] = seconds, sizes, scores
     if not curves:
@@ -47,7 +47,7 @@ def surface(findings: Findings) -> str:
     return page.figure(_surface(findings), caption)
 
 
-def _where(line: Line) -> tuple[int, int]:
+def _where(line: RowResult) -> tuple[int, int]:
     schedule = line.row.overrides["schedule"]
     return schedule["every"], schedule["silos"]
 
@@ -82,3 +82,11 @@ def _log_axis(axes: Any, name: str, ticks: Sequence[float]) -> None:
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel(name, color=INK)
+
+
+def network_seconds(metrics: Metrics) -> list[float]:
+    """Seconds of training until each validation of a run, over the links that its metrics name."""
+    link, curve = LinkConfig(metrics["link"]["mbps"], metrics["link"]["latency_ms"]), metrics["curve"]
+    computing = [sum(metrics["seconds_by_epoch"][:epoch]) for epoch in curve["epoch"]]
+    waits = zip(computing, curve["busiest"], curve["legs"], strict=True)
+    return [spent + link.transfer(busiest) + link.latency(legs) for spent, busiest, legs in waits]

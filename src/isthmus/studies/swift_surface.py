@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from isthmus.studies.ce_fedgnn import merged
-from isthmus.studies.study import Column, Row, Study
+from isthmus.studies.study import Study, StudyColumn, StudyRow
 from isthmus.studies.swift import (
     CROSSING,
     GRAPHS,
@@ -18,7 +18,7 @@ from isthmus.studies.swift import (
     _crossing,
     _valid,
     quick,
-    recipe,
+    swift_recipe,
 )
 from isthmus.studies.swift_plots import surface
 
@@ -34,13 +34,13 @@ NOTES = (
 )
 
 
-def row(every: int, silos: int) -> Row:
+def surface_row(every: int, silos: int) -> StudyRow:
     """Every I-th step, K silos."""
     schedule: dict[str, Any] = {"schedule": {"every": every, "silos": silos}}
-    return Row(f"I = {every}, K = {silos}", merged({"method": "swift-fedgnn"}, SCORED, schedule))
+    return StudyRow(f"I = {every}, K = {silos}", merged({"method": "swift-fedgnn"}, SCORED, schedule))
 
 
-def made() -> Study:
+def surface_study() -> Study:
     """The surface on Cora."""
     whole = Study(
         name="swift-surface",
@@ -48,17 +48,17 @@ def made() -> Study:
         summary="Swift-FedGNN on Cora: score against steps between crossings (I) and silos that cross (K)",
         source=f"{PAPER}, Theorem 5.6",
         measure=MEASURE,
-        columns=(Column(CROSSING, _crossing), Column(VALID, _valid)),
-        rows=tuple(row(every, silos) for silos in SILOS for every in EVERY),
-        base=merged(recipe(GRAPHS["cora"]), ROUGH),
+        columns=(StudyColumn(CROSSING, _crossing), StudyColumn(VALID, _valid)),
+        rows=tuple(surface_row(every, silos) for silos in SILOS for every in EVERY),
+        base=merged(swift_recipe(GRAPHS["cora"]), ROUGH),
         silos=10,
         seeds=3,
         close=0.5,
         notes=NOTES,
         figure=surface,
     )
-    small = quick(replace(whole, rows=tuple(row(every, silos) for silos in (1, 2, 4) for every in (1, 5, 20))))
+    small = quick(replace(whole, rows=tuple(surface_row(every, silos) for silos in (1, 2, 4) for every in (1, 5, 20))))
     return replace(whole, quick=replace(small, columns=whole.columns, notes=(SMALL_NOTE,)))
 
 
-STUDIES = (made(),)
+STUDIES = (surface_study(),)

@@ -8,16 +8,16 @@ from importlib import resources
 
 from isthmus.studies.study import Value
 
-Line = dict[str, str]
+CsvLine = dict[str, str]
 
 
-def read_table(name: str) -> list[Line]:
+def read_table(name: str) -> list[CsvLine]:
     """The lines of ``tables/NAME.csv``."""
     text = resources.files("isthmus.studies").joinpath("tables", f"{name}.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
-def values(line: Line, columns: Sequence[str], scale: float = 1.0) -> dict[str, Value]:
+def line_values(line: CsvLine, columns: Sequence[str], scale: float = 1.0) -> dict[str, Value]:
     """The numbers of a line by column, times ``scale``; the deviation of ``C2`` stands in ``C2_std``."""
 
     def number(name: str) -> float | None:

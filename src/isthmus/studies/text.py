@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.runs.text import count_text
-from isthmus.studies.results import Cell, Findings
+from isthmus.studies.results import ComparedValue, Findings
 from isthmus.studies.study import Value
 from isthmus.studies.tuning import Tuned, settings_text
 
@@ -21,7 +21,7 @@ def value_text(value: Value | None) -> str:
     return f"{value.mean:.2f}" + (f" ± {value.std:.2f}" if value.std is not None else "")
 
 
-def mean_text(cell: Cell) -> str:
+def mean_text(cell: ComparedValue) -> str:
     """Our mean, and of how many runs where some have none: ``2,881 (2/3)``."""
     if cell.ours is None:
         return "–"
@@ -29,7 +29,7 @@ def mean_text(cell: Cell) -> str:
     return (f"{mean:,.0f}" if abs(mean) >= 1000 else f"{mean:.2f}") + _some(cell)
 
 
-def _some(cell: Cell) -> str:
+def _some(cell: ComparedValue) -> str:
     return f" ({cell.seeds}/{cell.seeds + cell.missing})" if cell.ours and cell.missing else ""
 
 

@@ -20,8 +20,8 @@ from isthmus.core.errors import IsthmusError
 from isthmus.runs.config import flat
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import merge_into, nest, parse_set
-from isthmus.studies.plan import FINISHED, Job, Plan, Wish, configs
-from isthmus.studies.study import Row, Settings, Study
+from isthmus.studies.plan import FINISHED, Job, StudyPlan, StudyRequest, configs
+from isthmus.studies.study import Settings, Study, StudyRow
 
 FOLDER = "tuning"
 FIRST_SEED = 1000  # far above the seeds of reported runs
@@ -31,7 +31,7 @@ FIRST_SEED = 1000  # far above the seeds of reported runs
 class Trial:
     """A setting that a row tries, and its runs."""
 
-    row: Row
+    row: StudyRow
     settings: Settings
     jobs: tuple[Job, ...]
 
@@ -62,11 +62,11 @@ class Tuned:
         """All runs of all trials."""
         return [job for trial in self.trials for job in trial.jobs]
 
-    def of(self, row: Row) -> list[Trial]:
+    def of(self, row: StudyRow) -> list[Trial]:
         """The trials of a row, in the order of its grid."""
         return [trial for trial in self.trials if trial.row.slug == row.slug]
 
-    def chosen(self, row: Row) -> Trial | None:
+    def chosen(self, row: StudyRow) -> Trial | None:
         """The trial with the best validation score, of equals the first; None until all have ended."""
         trials = self.of(row)
         scores = {number: score for number, trial in enumerate(trials) if (score := trial.score) is not None}
@@ -79,7 +79,7 @@ class Tuned:
         rows = tuple(_with(row, found.settings) if (found := self.chosen(row)) else row for row in study.rows)
         return replace(study, rows=rows)
 
-    def undecided(self, rows: Sequence[Row]) -> dict[str, str]:
+    def undecided(self, rows: Sequence[StudyRow]) -> dict[str, str]:
         """Why a row cannot run although all its trials have ended, by label."""
         return {
             f"{row.label}, tuning": "No trial has a validation score: all have diverged, or nothing is validated."
@@ -88,20 +88,20 @@ class Tuned:
         }
 
 
-def _with(row: Row, settings: Settings) -> Row:
+def _with(row: StudyRow, settings: Settings) -> StudyRow:
     overrides: dict[str, Any] = {}
     for layer in (row.overrides, *(nest(key, value) for key, value in settings.items())):
         merge_into(overrides, layer)
     return replace(row, overrides=overrides)
 
 
-def make_trials(study: Study, wish: Wish, out: Path) -> Tuned:
+def make_trials(study: Study, request: StudyRequest, out: Path) -> Tuned:
     """Every setting that every row tries; whatever is wrong with one is found before anything runs."""
     tuning = study.tuning
     assert tuning is not None
-    _refuse_fixed(study, wish)
+    _refuse_fixed(study, request)
     study = replace(study, base=merge_into(deepcopy(dict(study.base)), tuning.changes))
-    seeds = wish.tuning_seeds if wish.tuning_seeds is not None else tuning.seeds
+    seeds = request.tuning_seeds if request.tuning_seeds is not None else tuning.seeds
     if seeds < 1:
         raise IsthmusError(f"--tuning-seeds is {seeds}; it must be at least 1.")
     trials = []
@@ -109,21 +109,21 @@ def make_trials(study: Study, wish: Wish, out: Path) -> Tuned:
         for settings in study.candidates(row):
             tried = replace(_with(row, settings), label=f"{row.label}, {settings_text(settings)}")
             place = out / FOLDER / row.slug / settings_text(settings).replace(" ", "")
-            made = configs(study, tried, wish, seeds, FIRST_SEED)
+            made = configs(study, tried, request, seeds, FIRST_SEED)
             jobs = tuple(Job(tried, config, place / f"seed-{config.seed}") for config in made)
             trials.append(Trial(row, settings, jobs))
     return Tuned(tuple(trials), seeds)
 
 
-def _refuse_fixed(study: Study, wish: Wish) -> None:
+def _refuse_fixed(study: Study, request: StudyRequest) -> None:
     """What --set fixes cannot be tuned as well."""
-    fixed = set(flat(parse_set(wish.sets)))
+    fixed = set(flat(parse_set(request.sets)))
     for row in study.rows:
         for key in fixed & {key for settings in study.candidates(row) for key in settings}:
             raise IsthmusError(f"--set {key}, but '{study.name}' tunes it for {row.label}; add --no-tune to fix it.")
 
 
-def waiting(tuned: Tuned, plan: Plan) -> list[Job]:
+def waiting(tuned: Tuned, plan: StudyPlan) -> list[Job]:
     """The runs of trials that the wanted rows still lack."""
     wanted = {job.row.slug for job in plan.wanted}
     return [job for trial in tuned.trials if trial.row.slug in wanted for job in trial.jobs if job.state != FINISHED]
@@ -149,7 +149,7 @@ def as_records(tuned: Tuned) -> list[dict[str, Any]]:
     ]
 
 
-def files(tuned: Tuned) -> dict[str, bytes]:
+def tuning_files(tuned: Tuned) -> dict[str, bytes]:
     """``tuning.json`` and ``tuning.csv``."""
     records = as_records(tuned)
     out = io.StringIO()

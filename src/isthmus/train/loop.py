@@ -89,8 +89,7 @@ def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
     loss = wire.close(loss if penalty is None else loss + penalty)
     for model in learner.models.values():
         model.sets.zero_gradients()
-    if loss.requires_grad:  # but on a host without silos, where nothing may depend on a parameter
-        loss.backward()
+    loss.backward()
     for name, sync in stage.syncs.items():
         sync.gradients(active)
         model = learner.models[name]

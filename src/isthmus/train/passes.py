@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
@@ -78,7 +79,7 @@ class Passes:
 
         All hosts make the same passes, also those that have no seeds for one of them.
         """
-        here = cross[list(mine)]
+        here = cross[list(mine)] if mine else torch.zeros(1, dtype=torch.bool)  # nobody's part of the stack
         if bool(cross.all()):
             return [self.across[SPLIT_NAMES[TRAIN]].make(seeds, step)]
         if not bool(cross.any()):

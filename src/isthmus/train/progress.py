@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import Kind, Purpose
-from isthmus.core.tensors import stacked
 from isthmus.train.metrics import Scores
 from isthmus.wire.wire import Wire
 
@@ -44,7 +43,7 @@ class Progress:
     def note_losses(self, sums: Tensor, counts: Tensor) -> None:
         """Keep a step's losses of my silos until the epoch ends."""
         self._losses.append(torch.stack([sums.double(), counts.double()], 1))
-        if len(sums):
+        if bool(counts.sum() > 0):
             self.last_loss = float(sums.sum() / counts.sum().clamp(min=1))
 
     def end_epoch(self, wire: Wire, phase: str = "") -> list[dict[str, Any]]:
@@ -73,7 +72,7 @@ class Progress:
 
 def silo_sums(values: Tensor, ptr: tuple[int, ...]) -> Tensor:
     """The sum of values [n] over each silo's part of them: [my silos]."""
-    return stacked([values[a:b].sum() for a, b in zip(ptr, ptr[1:], strict=False)], values.new_zeros(()))
+    return torch.stack([values[a:b].sum() for a, b in zip(ptr, ptr[1:], strict=False)])
 
 
 def _finite_all(values: Tensor) -> list[float | None]:

@@ -63,8 +63,8 @@ class Scorer:
         return torch.cat(logits)[order], torch.cat(labels)[order], torch.cat(index)[order]
 
     def _drawn(self, split: int) -> Iterator[Seeds]:
-        site = self.site
-        return draw_batches(self.pool(split), site.wire, self.order, site.train.batch, site.seed, SPLIT_NAMES[split], 0)
+        site, pool = self.site, self.layout.pools[split]
+        return draw_batches(pool, site.wire, self.order, site.train.batch, site.seed, SPLIT_NAMES[split], 0)
 
 
 def open_scorer(how: str, site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
@@ -82,7 +82,7 @@ def _own(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
     """Each silo scores with its own edges; labelled edges that leave it cannot be scored, and are counted in a note."""
     if isinstance(exchange.spec, Nothing):
         return Scorer(site, passes.across, site.layout.order)
-    if site.schema.target == "edge":
+    if site.schema.target == "edge" or site.layout.view != "halo":
         before = site.layout
         layout = lay_out(site.federation, "drop", before.order, False, site.device, site.dtype)
         for split in (VALID, TEST):

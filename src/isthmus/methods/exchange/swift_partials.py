@@ -47,7 +47,7 @@ def reduce_for_others(asks: Sequence[AskedEdges], site: Site, fewest: int) -> Re
     order = order[torch.argsort(stack.silo_of(target[order]), stable=True)]
     target = target[order]
     held, near = (torch.cat(each)[order] for each in ([a.held for a in asks], [a.near for a in asks]))
-    whose = torch.tensor(stack.silos, device=target.device)[stack.silo_of(target)]
+    whose = torch.tensor(stack.silos, dtype=torch.int64, device=target.device)[stack.silo_of(target)]
     partials = pairs[first] // silos, far, stack.ends[0][edges]
     relay = open_relay(site.wire, partials, labels, (whose, target), fewest)
     return Reduction(sources, _block(edges, at, sources, far, stack, site), target, held, near, relay)

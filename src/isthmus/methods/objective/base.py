@@ -13,7 +13,6 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
-from isthmus.core.tensors import stacked
 from isthmus.engine.learner import Learner
 from isthmus.engine.site import Site
 from isthmus.federation.statistics import positive_weights
@@ -81,14 +80,9 @@ def _label_weights(site: Site) -> tuple[Tensor | None, Tensor]:
     parts = [y[a:b] for a, b in zip(pool.ptr, pool.ptr[1:], strict=False)]
     weight: Tensor | None = None
     if site.schema.task == "classes":
-        each = [torch.bincount(part.long(), minlength=width) for part in parts]
-        counts = stacked(each, torch.zeros(width, dtype=torch.int64)).double()
+        counts = torch.stack([torch.bincount(part.long(), minlength=width) for part in parts]).double()
     else:
-        each = [torch.stack([(part == 0).sum(0), (part == 1).sum(0)], 1) for part in parts]
-        counts = stacked(each, torch.zeros(width, 2, dtype=torch.int64)).double()
+        counts = torch.stack([torch.stack([(part == 0).sum(0), (part == 1).sum(0)], 1) for part in parts]).double()
         weight = positive_weights(site.wire, counts, site.agreed).to(site.device, site.dtype)
     total = site.wire.total(Kind.STATISTICS, counts)
-    if weight is not None and not len(weight):  # the server's copy of what all agreed on
-        weight = torch.where(total[:, 1] > 0, total[:, 0] / total[:, 1].clamp(min=1), 1.0)[None]
-        weight = weight.to(site.device, site.dtype)
     return weight, total.flip(-1).argmin(-1).neg() + total.shape[-1] - 1  # of equals, the later class

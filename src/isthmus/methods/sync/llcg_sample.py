@@ -88,7 +88,7 @@ class SampleSender:
         """
         ends, attr, ports = (None if part is None else part.cpu() for part in edges)
         assert ends is not None and ports is not None
-        count, parts = len(keys), max(len(self.site.stack.silos), 1)
+        count, parts = len(keys), len(self.site.stack.ptr) - 1
         incoming, outgoing = (Adjacency.build(ends[to], ends[1 - to], None, count) for to in (1, 0))
         return Stack(
             silos=self.site.stack.silos or (SERVER,),

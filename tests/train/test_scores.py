@@ -1,0 +1,124 @@
+"""How parameters are scored is a question of its own: along own edges, across the boundary, or on the merged graph."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from isthmus.core.errors import IsthmusError
+from isthmus.graph.graph import TEST
+from isthmus.graph.silo import split_graph
+from isthmus.methods import catalogue
+from isthmus.train.loop import Result
+from isthmus.wire.local import LocalWire
+from isthmus.wire.wire import Wire
+from tests.helpers.hosts import on_hosts, on_wire
+from tests.helpers.small import losses, numbers, run_method, run_parts, small_graph
+
+GRAPH, THREE = small_graph(30, 140), torch.arange(30) % 3
+METHODS = [name for name in catalogue.names() if name not in ("centralised", "pretrained-fedavg")]
+
+
+def scored(name: str, how: str, **options: Any) -> Result:
+    model = "gcn" if name == "fedgcn" else "mlp" if name == "local-mlp" else "sage"
+    return run_method(name, GRAPH, THREE, 3, model, {"score": how}, epochs=2, **options)
+
+
+def logits(result: Result) -> torch.Tensor:
+    return result.training.stage.scorer.logits(TEST)[0]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_scores_do_not_change_what_is_trained(name: str) -> None:
+    """Every method can be scored in every way; its losses stay what they are."""
+    as_trained = losses(scored(name, "trained"))
+    for how in ("own", "across", "global"):
+        assert losses(scored(name, how)) == as_trained, how
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if not catalogue.get(name).last.sync.personal])
+def test_across_the_boundary_is_on_the_merged_graph(name: str) -> None:
+    """Fresh rows by their owners give each silo the logits of the whole graph, where all hold one model."""
+    across, whole = logits(scored(name, "across")), logits(scored(name, "global"))
+    torch.testing.assert_close(across, whole, rtol=1e-10, atol=1e-12)
+    own = logits(scored(name, "own"))
+    assert float((own - whole).abs().max()) > 1e-3  # an approximation that shows
+
+
+def test_fedavg_scored_across_is_its_own_parameters_with_rows_from_beyond() -> None:
+    """Parameters are those of FedAvg scored on own edges, as long as no validation selects others."""
+    own, across = scored("fedavg", "own"), scored("fedavg", "across")
+    for name, tensor in own.last.items():
+        assert torch.equal(tensor, across.last[name]), name
+    assert "embeddings" not in own.bytes and across.bytes["embeddings"] > 0
+
+
+def test_what_scoring_sends_is_in_the_ledger_under_its_purpose() -> None:
+    table = scored("fedavg", "across").training.wire.ledger.table().to_pylist()
+    assert {line["purpose"] for line in table if line["kind"] == "embeddings"} == {"validation", "end"}
+
+
+def test_own_scores_of_an_exact_method_are_those_of_edges_inside() -> None:
+    """The rows of other silos are not read: spoiling them changes nothing."""
+    exact = scored("sync-sgd+fwd-bwd-le", "own")
+    assert {
+        line["purpose"] for line in exact.training.wire.ledger.table().to_pylist() if line["kind"] == "embeddings"
+    } == {"step"}
+
+
+def test_labelled_edges_that_leave_a_silo_are_counted_where_own_edges_are_scored() -> None:
+    graph = small_graph(30, 140, edge_task=True)
+    options = {"score": "own", "exchange": {"cross": "target"}}
+    result = run_method("ce-fedgnn", graph, THREE, 3, "pna", options, epochs=1)
+    crossing = (THREE[graph.edge_index[0]] != THREE[graph.edge_index[1]]) & (graph.edge_split == TEST)
+    every = int((graph.edge_split == TEST).sum())
+    [note] = [note for note in result.training.federation.notes if "test edges" in note]
+    assert f"{every - int(crossing.sum())} of {every} labelled test edges" in note
+
+
+def test_models_of_their_own_are_scored_on_the_merged_graph_one_by_one() -> None:
+    """Silo i's seeds by silo i's model: as if each were the only one."""
+    result = scored("local", "global")
+    silos = split_graph(GRAPH, THREE, 3)
+    each, y, index = result.training.stage.scorer.logits(TEST)
+    assert len(each) == sum(int((silo.split == TEST).sum()) for silo in silos)
+    live = result.training.learner.classifier.sets.everything()
+    for name in live:
+        live[name].copy_(live[name][1:2].clone())  # everybody gets silo 1's model
+    again, _, _ = result.training.stage.scorer.logits(TEST)
+    ptr = result.training.stage.scorer.pool(TEST).ptr
+    assert torch.equal(again[ptr[1] : ptr[2]], each[ptr[1] : ptr[2]])
+    assert not torch.equal(again[: ptr[1]], each[: ptr[1]])
+
+
+def across_on(wire: Wire) -> list[dict[str, Any]]:
+    return [scored(name, "across", wire=wire).test.as_dict() for name in ("fedavg", "ce-fedgnn", "local")]
+
+
+def refused_on(wire: Wire) -> str:
+    with pytest.raises(IsthmusError) as error:
+        scored("fedavg", "global", wire=wire)
+    return str(error.value)
+
+
+@pytest.mark.hosts
+def test_hosts_score_across_as_one_process_does() -> None:
+    expected = across_on(LocalWire(3))
+    for found in on_hosts(3, on_wire, 3, across_on):
+        for mine, theirs in zip(found, expected, strict=True):
+            assert mine == pytest.approx(theirs, rel=1e-11, nan_ok=True)
+
+
+@pytest.mark.hosts
+def test_the_merged_graph_is_a_simulation_alone() -> None:
+    for said in on_hosts(3, on_wire, 3, refused_on):
+        assert "use score=across" in said
+
+
+def test_sampled_scores_across_are_those_of_the_merged_graph() -> None:
+    """Samples are drawn together, by public ids, so that both see one sample."""
+    parts = split_graph(GRAPH, THREE, 3)
+    options = {"batch": 4, "fanout": (2,), "epochs": 1}
+    across, whole = (run_parts("fedavg", parts, options={"score": how}, **options) for how in ("across", "global"))
+    torch.testing.assert_close(logits(across), logits(whole), rtol=1e-10, atol=1e-12)
+    assert numbers(losses(across)).isfinite().all()
