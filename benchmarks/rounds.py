@@ -164,7 +164,7 @@ def _run(who: str, silos: list[Silo], rounds: int) -> list[tuple[float, float]]:
     local = LOCAL_EPOCHS if method == "fedavg" else 1
     model = {"layers": 2, "hidden": 64, "dropout": 0.5, "embed": False, "head": False}
     settings = {"model": model, "train": {"epochs": rounds * local}}
-    settings |= {"sync": {"local_epochs": local}} if method == "fedavg" else {}
+    settings |= {"sync.local_epochs": local} if method == "fedavg" else {}
     fit(silos, method, "gcn", SEED, settings=settings, watcher=Clock())
     return ends[local - 1 :: local]
 

@@ -39,9 +39,11 @@ class TestGated(LayerContract):
     layer = Gated
 
 
+register("gated", Gated)  # from the command line: isthmus run --plugin own_layer.py --model gated ...
+
+
 def main() -> Any:
     """Train it over four silos."""
-    register("gated", Gated)
     silos = isthmus.split(isthmus.load("blocks", nodes=1000), "random", 4)
     result = isthmus.fit(silos, "fedavg", "gated", settings={"train.epochs": 20})
     print(result.test.as_dict())

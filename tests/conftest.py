@@ -7,6 +7,12 @@ import torch
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test loads from outside the package is not loaded again by commands of another."""
+    monkeypatch.setenv("ISTHMUS_PLUGINS", "")
+
+
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs leave no report.html: drawing it takes longer than training on a small graph."""

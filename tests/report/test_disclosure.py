@@ -5,15 +5,15 @@ from typing import Any
 
 from isthmus.core.kinds import KINDS
 from isthmus.report.compare import comparison, write_comparison
-from isthmus.report.disclosure import disclosure, in_short
+from isthmus.report.disclosure import disclosure, in_short, protection, server_place
 from isthmus.report.report import write_report
 from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import epsilons, read_flows
-from tests.helpers.reports import THREE, ledger_of, make_run, read
+from tests.helpers.reports import ODD, THREE, ledger_of, make_run, read
 
 
 def test_every_kind_of_message_has_its_words() -> None:
-    assert list(WORDS) == list(KINDS), "a new kind needs words in run/words.py, in the ledger's order"
+    assert list(WORDS) == list(KINDS), "a new kind needs words in runs/plain_words.py, in the ledger's order"
     for words in WORDS.values():
         assert words.name and words.risk.endswith(".")
         assert all(words.meaning(direction).endswith(".") for direction in ("up", "down", "peer"))
@@ -71,6 +71,56 @@ def test_protected_messages_have_the_epsilon_of_the_accountant(tmp_path: Path) -
     assert epsilons(folder) == {"embeddings": 2.5, "metrics": float("inf")}  # what left bare has no bound
     rows = read(write_report(folder)).table("Kind", "Protection")
     assert [row[-1] for row in rows] == ["2.5", "∞"] and "gaussian" in rows[0][1]
+
+
+def test_a_number_format_protects_nothing(tmp_path: Path) -> None:
+    nothing = "a number format, which saves bytes and protects nothing."
+    told = {
+        "unprotected": "Unprotected: epsilon is infinite.",
+        "sent as bfloat16": f"Unprotected: epsilon is infinite. Sent as bfloat16, {nothing}",
+        "clipped at 5, no noise, sent as int8": f"Clipped at 5, no noise: epsilon is infinite. Sent as int8, {nothing}",
+        "Gaussian noise (clip 5, sigma 1)/node": "Protected by Gaussian noise (clip 5, sigma 1), which hides any one "
+        "node up to epsilon.",
+        "Gaussian noise (clip 5, sigma 1), sent as int8/node": "Protected by Gaussian noise (clip 5, sigma 1), which "
+        f"hides any one node up to epsilon. Sent as int8, {nothing}",
+    }
+    assert {event: protection(event) for event in told} == told
+    for event, words in told.items():
+        lines = ledger_of(list(THREE), ["embeddings"], event)
+        folder = make_run(tmp_path / str(len(event)), THREE, lines=lines, epsilon={"embeddings": 2.5})
+        assert epsilons(folder) == {"embeddings": 2.5 if "noise (" in event else float("inf")}
+        page = read(write_report(folder))
+        assert page.table("Kind", "Protection")[0][1] == words and f"kB each. {words}" in page.text
+
+
+def test_ledgers_that_reach_the_server_have_plain_words(tmp_path: Path) -> None:
+    letter = (3, 3, "end", "silo-0", "server", "ledger", "unprotected", 2, 40, 3200)
+    folder = make_run(tmp_path / "run", THREE, lines=[*ledger_of(list(THREE), ["embeddings"]), letter], hosts=2)
+    server = disclosure(folder)[0]
+    assert server.title == "The server saw" and [seen.kind for seen in server.seen] == ["ledger"]
+    assert "without their contents" in server.seen[0].meaning
+    crossed, _ = in_short(read_flows(folder))
+    assert crossed == ["embeddings of single nodes", "counts of messages, from the silos' ledgers"]
+
+
+def test_the_sheet_says_whose_process_the_server_ran_in(tmp_path: Path) -> None:
+    one, two = "owner also sees what the server sees", "their owners also see what the server sees"
+    told: dict[str, tuple[dict[str, Any], str]] = {
+        "beside": ({"hosts": 2, "server": {"host": 0, "beside": ["silo-0"]}}, f"process of silo-0, so that its {one}."),
+        "both": (
+            {"hosts": 2, "server": {"host": 0, "beside": ["silo-0", ODD]}},
+            f"of silo-0 and {ODD}, so that {two}.",
+        ),
+        "apart": ({"hosts": 3, "server": {"host": 2, "beside": []}}, ""),
+        "older": ({"hosts": 2}, ""),
+        "here": ({"hosts": 1, "server": {"host": 0, "beside": list(THREE)}}, "ran in one process: a simulation"),
+    }
+    for name, (changes, words) in told.items():
+        folder = make_run(tmp_path / name, THREE, **changes)
+        assert words in server_place(folder) and bool(server_place(folder)) == bool(words)
+        sheet = read(write_report(folder)).text.partition("Disclosure sheet")[2]
+        assert sheet.count("what the server sees") == ("what the server sees" in words)
+        assert sheet.count("one process") == (name == "here")
 
 
 def test_merged_runs_say_that_one_party_held_everything(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from isthmus.core.kinds import KINDS
+from isthmus.methods.method import SCORES
 from isthmus.report.compare import write_comparison
 from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder
@@ -58,6 +59,13 @@ def test_transport_is_shown_for_several_hosts(tmp_path: Path) -> None:
     two = read(write_report(make_run(tmp_path / "two", THREE, hosts=2, transport={"parameters": 5000})))
     assert "Carried" not in one.text and "one process" in one.text
     assert two.table("Kind", "Messages")[-1][-1] == "5 kB" and "one process" not in two.text
+
+
+@pytest.mark.parametrize("how", SCORES)
+def test_the_header_says_how_parameters_were_scored(tmp_path: Path, how: str) -> None:
+    page = read(write_report(make_run(tmp_path / "run", THREE, score=how)))
+    assert f"Parameters were scored {SCORES[how]} (score = {how})." in page.text
+    assert "Parameters were scored" not in read(write_report(make_run(tmp_path / "older", THREE))).text
 
 
 def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:

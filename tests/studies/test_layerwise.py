@@ -67,12 +67,12 @@ def test_ten_rows_follow_the_papers_protocol(name: str) -> None:
         assert (train.batches, train.average, train.pooled) == ("joint" if ours else "local", "silos", True)
         options = config.as_dict()
         if "fedavg" in config.method.name or config.method.name == "optimes":
-            rounds = {"local_epochs": 1, "local_steps": 0, "weights": "nodes"}
+            rounds = {"name": "fedavg", "local_epochs": 1, "local_steps": 0, "weights": "nodes"}
             assert options["sync"] == {**rounds, "private": ["encoder"]}
             names = [name for name, _ in GNN(config.model, Schema(1, STRUCTURAL, "tasks"), 32).named_parameters()]
             assert any(name.startswith("encoder.") for name in names)  # the port tables are there to stay at home
         if config.method.name in ("local", "fedavg", "sync-sgd"):
-            assert options["exchange"] == {"halo": "placeholder"}
+            assert options["exchange"] == {"name": "nothing", "halo": "placeholder"}
     split = jobs[0].config.data
     expected = ("louvain", 3.0, 0) if name.endswith("louvain") else ("metis", 0.0, 256)
     assert (split.split, split.resolution, split.communities) == expected
@@ -144,7 +144,7 @@ def test_tables_ship_with_the_package() -> None:
     """Every table is named in the package data, and holds numbers only."""
     folder = resources.files("isthmus.studies").joinpath("tables")
     project = Path(__file__).parents[2] / "pyproject.toml"
-    assert "reproduce/tables/*.csv" in project.read_text()
+    assert "studies/tables/*.csv" in project.read_text()
     for table in folder.iterdir():
         for line in csv.DictReader(table.read_text().splitlines()):
             assert all(float(v) >= 0 for k, v in line.items() if k in STRUCTURAL or k.endswith(("_std", "macro")))

@@ -9,6 +9,7 @@ from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
 from isthmus.graph.silo import split_graph
 from isthmus.methods.catalogue import get, names
+from isthmus.methods.compose import compose
 from isthmus.nn.model import MODELS
 from isthmus.train.loop import Result, train
 from isthmus.train.training import Training
@@ -22,7 +23,9 @@ def run_on(device: str, method: str, model: str, **training: object) -> Result:
     graph = blocks(nodes=400, degree=8)
     federation = open_federation(LocalWire(3), split_graph(graph, torch.arange(400) % 3, 3))
     settings = TrainConfig(**{"epochs": 3, **training})  # type: ignore[arg-type]
-    return train(Training(federation, get(method), MODELS[model], settings, 0, device, torch.float64))
+    short = {"phase": {"pretrain": {"epochs": 1}}} if method == "pretrained-fedavg" else {}
+    made = compose(get(method), short)
+    return train(Training(federation, made, MODELS[model], settings, 0, device, torch.float64))
 
 
 def test_draws_and_masks_are_equal_integers() -> None:

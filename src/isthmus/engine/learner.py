@@ -94,7 +94,7 @@ def build_learner(
         start = seed if name == CLASSIFIER else stream(seed, f"model/{name}") % 2**31
         reset(module, start)
         module.to(device, dtype)
-        sets = ParameterSets(module, 1 if shared else count, count, len(silos))
+        sets = ParameterSets(module, 1 if shared else count, count)
         if train.start == "own" and not shared and silos:
             reset_apart(module, start, silos, agree_on)
         optimiser = OPTIMISERS[train.optimiser](

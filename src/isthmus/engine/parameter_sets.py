@@ -17,11 +17,9 @@ class ParameterSets:
     a batch does not move.
     """
 
-    def __init__(self, model: nn.Module, sets: int, copies: int, silos: int | None = None) -> None:
-        """``sets`` of parameters and ``copies`` of buffers; ``silos`` of this host have one each (None: ``copies``)."""
-        stack_sets(model, sets, copies)
+    def __init__(self, model: nn.Module, sets: int, silos: int) -> None:
+        stack_sets(model, sets, silos)
         self.model, self.count = model, sets
-        self.silos = copies if silos is None else silos
         self.parameters = dict(model.named_parameters())
         self.views = {name: [nn.Parameter(p.data[i]) for i in range(sets)] for name, p in self.parameters.items()}
         self.running = {name: b for name, b in model.named_buffers() if name.startswith("norms.")}
@@ -51,9 +49,9 @@ class ParameterSets:
             parameter.grad = None
 
     def flat(self, names: Sequence[str]) -> Tensor:
-        """The named tensors of each silo of this host as rows: [silos, numbers]."""
+        """The named tensors of each set as rows: [sets, numbers]."""
         live = self.everything()
-        return torch.cat([live[name].reshape(len(live[name]), -1) for name in names], 1)[: self.silos]
+        return torch.cat([live[name].reshape(len(live[name]), -1) for name in names], 1)
 
     def load(self, names: Sequence[str], values: Tensor) -> None:
         """Write one row of numbers into every set."""

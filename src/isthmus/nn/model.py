@@ -95,7 +95,7 @@ MODELS: dict[str, ModelConfig] = {
 
 def register(name: str, layer: type[Layer]) -> None:
     """Make a user's own layer available as the model ``name``, like those that come with the package."""
-    if name in MODELS:
+    if name in MODELS and LAYERS.get(name, layer).__qualname__ != layer.__qualname__:
         raise IsthmusError(f"There is a model called '{name}' already; choose another name.")
     LAYERS[name] = layer
     MODELS[name] = ModelConfig(name=name)

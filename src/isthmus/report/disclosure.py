@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from isthmus.core.kinds import SERVER_NAME, Kind
-from isthmus.protect.events import hides
+from isthmus.protect.events import UNPROTECTED, hides
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.plain_words import RAW, WORDS, never
-from isthmus.runs.summary import Flow, is_merged, rank, read_flows
+from isthmus.runs.summary import Flow, fact, is_merged, rank, read_flows
 from isthmus.runs.text import bytes_text, list_names, party_order
+
+_FORMAT = re.compile(r"(?:^|, )sent as (\w+)")  # how a ledger describes a number format among other mechanisms
 
 
 @dataclass(frozen=True)
@@ -105,11 +108,29 @@ def _amounts(lines: Sequence[Flow], receivers: Sequence[str]) -> str:
 
 
 def protection(event: str) -> str:
-    """What was done to a payload before it left, in plain words."""
-    mechanism, unit = event.partition("/")[0], hides(event)
-    if not unit:
-        return f"{mechanism[0].upper()}{mechanism[1:]}: epsilon is infinite."
-    return f"Protected by {mechanism}, which hides any one {unit} up to epsilon."
+    """What was done to a payload before it left, in plain words; a number format is said to protect nothing."""
+    done, unit = event.partition("/")[0], hides(event)
+    formats = _FORMAT.findall(done)
+    mechanism = _FORMAT.sub("", done) or UNPROTECTED
+    if unit:
+        said = [f"Protected by {mechanism}, which hides any one {unit} up to epsilon."]
+    else:
+        said = [f"{mechanism[0].upper()}{mechanism[1:]}: epsilon is infinite."]
+    said += [f"Sent as {name}, a number format, which saves bytes and protects nothing." for name in formats]
+    return " ".join(said)
+
+
+def server_place(folder: RunFolder) -> str:
+    """One sentence on where the server ran, if silos ran in that process too; empty where none did."""
+    if is_merged(folder):
+        return ""
+    if int(fact(folder, "hosts", 1)) == 1:
+        return "All silos and the server ran in one process: a simulation, whose ledger counts what would cross."
+    beside = [str(silo) for silo in fact(folder, "server", {}).get("beside") or ()]
+    if not beside:
+        return ""
+    owners = "its owner also sees" if len(beside) == 1 else "their owners also see"
+    return f"The server ran in the process of {list_names(beside)}, so that {owners} what the server sees."
 
 
 def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:

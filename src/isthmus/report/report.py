@@ -9,8 +9,9 @@ from pathlib import Path
 from isthmus.audit.findings import attack_error, attack_text
 from isthmus.core.files import write_atomic
 from isthmus.methods import catalogue as methods
+from isthmus.methods.method import SCORES
 from isthmus.report.adversary import adversary
-from isthmus.report.disclosure import disclosure, in_short
+from isthmus.report.disclosure import disclosure, in_short, server_place
 from isthmus.report.network import over_network
 from isthmus.report.page import box, page, table, tiles
 from isthmus.report.privacy import privacy
@@ -56,7 +57,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
         over_network(folder, link or link_of(folder.config)),
         privacy(folder, flows),
         adversary(folder),
-        sheet(disclosure(folder), len(members(folder))),
+        sheet(disclosure(folder), len(members(folder)), server_place(folder)),
         _settings(folder),
     ]
     path = folder.path / "report.html"
@@ -72,7 +73,7 @@ def _header(folder: RunFolder, name: str) -> str:
     start = f"Finished {when:%Y-%m-%d %H:%M} UTC" if when else "Ran"
     where = f"{start} on {count_text(int(fact(folder, 'hosts', 1)), 'host')}, device {device}."
     title = f"<h1>{escape(f'{name} on {data_name(folder)}')}</h1>"
-    lead = escape(_sentence(folder, name) + about)
+    lead = escape(_sentence(folder, name) + about + _scored(folder))
     return f'{title}<p class="lead">{lead}</p><p class="small">{escape(where)}</p>'
 
 
@@ -90,6 +91,12 @@ def _sentence(folder: RunFolder, name: str) -> str:
         f"{data_name(folder)}, {parts} {how}, for {count_text(int(fact(folder, 'epochs', 0)), 'epoch')} "
         f"with {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}."
     )
+
+
+def _scored(folder: RunFolder) -> str:
+    """A sentence on how parameters were scored; empty for runs of older versions, which do not tell."""
+    how = str(fact(folder, "score", ""))
+    return f" Parameters were scored {SCORES[how]} (score = {how})." if how in SCORES else ""
 
 
 def _notes(folder: RunFolder, why_not: str) -> str:

@@ -136,6 +136,12 @@ WORDS: dict[Kind, Words] = {
         "reads them.",
         "This is the graph itself, as far as it was sampled.",
     ),
+    Kind.LEDGER: Words(
+        "counts of messages, from the silos' ledgers",
+        "Lines of a silo's ledger, sent at the end of a run on several hosts: who sent how many messages, rows and "
+        "bytes of which kind to whom, at which step and under which protection, without their contents.",
+        "They tell which silos have edges with each other, and about how many.",
+    ),
 }
 
 

@@ -152,8 +152,10 @@ def read_flows(folder: RunFolder) -> list[Flow]:
 
 
 def rank(kind: str) -> int:
-    """The place of a kind in the ledger's own order, which runs from names to records."""
-    return [k.value for k in Kind].index(kind)
+    """The place of a kind in the order from what reveals least (names) to what reveals most (records)."""
+    order = [each.value for each in Kind if each is not Kind.LEDGER]
+    order.insert(1, Kind.LEDGER.value)  # counts of messages reveal hardly more than names
+    return order.index(kind)
 
 
 def epsilons(folder: RunFolder) -> dict[str, float]:

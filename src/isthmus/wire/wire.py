@@ -81,7 +81,8 @@ class Wire(Door):
     def total(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum of ``x`` [mine, ...] over all silos, in silo order, through the server; differentiable.
 
-        With ``weights`` [mine] a weighted one: each silo protects its own ``x``, and weighs what came of it.
+        With ``weights`` [mine] a weighted one: each silo protects its own ``x``, and weighs what came of it. A host
+        without silos has a row that is nobody's, and adds nothing.
         """
         if x.requires_grad:
             y: Tensor
@@ -91,8 +92,9 @@ class Wire(Door):
         return self._totalled(kind, x, weights)
 
     def _totalled(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        x = x.detach() if self.mine else x.detach()[:0]
         origin = Origin.whole(torch.tensor(self.mine, dtype=torch.int64))
-        parcel = Parcel(kind, x.detach(), origin, Traffic.round_trip(self.mine))
+        parcel = Parcel(kind, x, origin, Traffic.round_trip(self.mine))
         self.ledger.leg(2)
 
         def carry(sealed: list[Tensor]) -> Tensor:

@@ -11,7 +11,15 @@ from torch import Tensor
 from isthmus.engine.forward import Beyond, layers
 from isthmus.engine.site import Site
 from isthmus.graph.features import Features
-from isthmus.methods.exchange.base import Exchange, LiveExchange, need_embedding, tell_holders, whole_graph
+from isthmus.graph.stack import Stack
+from isthmus.methods.exchange.base import (
+    Exchange,
+    LiveExchange,
+    Nothing,
+    need_embedding,
+    tell_holders,
+    whole_graph,
+)
 from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
@@ -26,6 +34,7 @@ class OptimES(Exchange):
     """
 
     name: ClassVar[str] = "optimes"
+    stepwise: ClassVar[bool] = True  # cached rows are read within steps, if a schedule does not say otherwise
 
     @property
     def view(self) -> str:
@@ -49,6 +58,10 @@ class LiveOptimES(LiveExchange):
         spec.check(site.model)
         self._batcher = site.batcher(site.stack, self.reads_halo)
         self.round_end()
+
+    def apart(self, stack: Stack) -> tuple[LiveExchange, Stack]:
+        """Far ends as the silo computes them from placeholders, at every layer."""
+        return Nothing("placeholder").open(self.site), stack
 
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
         """Halo rows from the cache; the first layer, and the first push, have none."""

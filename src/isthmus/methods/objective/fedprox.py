@@ -47,4 +47,4 @@ class LiveProximal(LiveObjective):
         parameters = learner.classifier.sets.parameters
         terms = [((p - self.state[name]) ** 2).reshape(len(p), -1).sum(1) for name, p in parameters.items()]
         each = torch.stack(terms).sum(0)
-        return self.spec.mu / 2 * each[: len(active)][active.to(each.device)].sum()
+        return self.spec.mu / 2 * each[active.to(each.device)].sum()

@@ -51,8 +51,7 @@ class LiveGradientAverage(LiveFedAvg):
             self.state["G"] = torch.zeros_like(fresh)
             self.state["begun"] = torch.zeros(len(fresh), dtype=torch.bool, device=fresh.device)
         old, begun = self.state["G"], self.state["begun"]
-        moves = torch.zeros_like(begun)
-        moves[: len(active)] = active.to(fresh.device)
+        moves = active.to(fresh.device)
         pace = (torch.where(begun, self.spec.beta, 1.0) * moves).to(fresh.dtype)[:, None]
         self.state["G"] = old + pace * (fresh - old)
         self.state["begun"] = begun | moves
@@ -63,6 +62,6 @@ class LiveGradientAverage(LiveFedAvg):
         super().round_end()
         sets, averages = self.model.sets, self.state["G"]
         shared = sets.columns([name for name in sets.parameters if self.spec.shares(name)])
-        mean = self.site.wire.total(Kind.GRADIENTS, averages[: sets.silos, shared], self.portions())
+        mean = self.site.wire.total(Kind.GRADIENTS, averages[:, shared], self.portions())
         averages[:, shared] = mean
         self.state["begun"].fill_(True)

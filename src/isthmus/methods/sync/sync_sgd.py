@@ -57,5 +57,5 @@ class LiveSyncSGD(LiveSync):
         if sets.count == 1 and not wire.protect.separates(Kind.GRADIENTS):  # this host's silos are summed already
             total = wire.total_of_hosts(Kind.GRADIENTS, flat[0])
         else:
-            total = wire.total(Kind.GRADIENTS, flat[: sets.silos])
+            total = wire.total(Kind.GRADIENTS, flat)
         sets.load_gradients(total)
