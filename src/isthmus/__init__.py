@@ -41,6 +41,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Graph", "IsthmusError", "Method", "Phase", "Predictions", "Result", "Schema", "Silo", "Watcher", "__version__", "fit",
-    "from_pyg", "load", "method", "predict", "register_part", "save", "split",
+    "Graph", "IsthmusError", "Method", "Phase", "Predictions", "Result", "Schema", "Silo", "Watcher", "__version__",
+    "fit", "from_pyg", "load", "method", "predict", "register_part", "save", "split",
 ]  # fmt: skip

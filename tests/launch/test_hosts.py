@@ -22,8 +22,8 @@ from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.packing import pack, unpack
 from isthmus.wire.wire import Wire
-from tests.helpers.command import metrics, succeed
 from tests.helpers.command import losses as run_losses
+from tests.helpers.command import metrics, succeed
 from tests.helpers.hosts import on_hosts, on_wire
 from tests.helpers.small import losses, numbers, run_method, small_graph
 

@@ -38,7 +38,7 @@ class Learned:
     optimiser: torch.optim.Optimizer
 
     def step(self, active: Sequence[bool]) -> None:
-        """Take an optimiser step with the gradients that are there; sets that are not ``active`` stay where they are."""
+        """Take an optimiser step with the gradients that are there; sets that are not ``active`` do not move."""
         self.sets.hand_out_gradients(active)
         self.optimiser.step()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from dataclasses import asdict
@@ -16,20 +15,17 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.core.files import write_atomic
 from isthmus.core.kinds import SERVER, Kind, Purpose
-from isthmus.core.parcel import Traffic
 from isthmus.core.tensors import stacked
 from isthmus.engine.learner import CLASSIFIER
 from isthmus.graph.graph import TRAIN
+from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.released import notes_on_noise, privacy_of, row_losses, write_releases
-from isthmus.protect.events import from_json, to_json
 from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.network_time import Usage, link_times, phases, price_of_scores, used
 from isthmus.train.loop import Result
 from isthmus.train.metrics import Scores, led_by, metric_names
 from isthmus.train.training import Training
-from isthmus.wire.ledger import COLUMNS
-from isthmus.wire.wire import Wire
 
 
 def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[str, Any] | None:
@@ -41,7 +37,7 @@ def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[s
     _write_models(training, folder)
     write_releases(training, result.last, folder.path)
     losses = row_losses(training)
-    transport = _collect_ledgers(wire)
+    transport = collect_ledgers(wire)
     if not wire.houses(SERVER):
         return None
     usage, curve = _write_ledger(training, folder)
@@ -203,41 +199,6 @@ def _write_models(training: Training, folder: RunFolder) -> None:
 def _one_set(live: dict[str, Tensor], place: int) -> bytes:
     """The tensors of one parameter set, as a safetensors file."""
     return save({name: t[min(place, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()})
-
-
-def _collect_ledgers(wire: Wire) -> dict[str, int]:
-    """Every silo's lines go to the server, by the one way out; returns the bytes that hosts' transports carried.
-
-    The letter that carries a ledger cannot list itself: the server adds a line for each that it receives.
-    """
-    ledger = wire.ledger
-    transport = dict(ledger.transport)
-    if wire.hosts == 1:
-        return transport
-    lines, events = ledger.lines(), json.dumps([[to_json(each) for each in ledger.events], transport])
-    text = torch.frombuffer(bytearray(events.encode()), dtype=torch.uint8)
-    mine = {silo: lines[_concerns(lines, silo)] for silo in wire.mine}
-    pages = wire.gather(Kind.LEDGER, mine)
-    words = wire.gather(Kind.LEDGER, dict.fromkeys(wire.mine, text))
-    if pages is None or words is None:
-        return transport
-    ledger.turn_page()
-    carried: dict[int, dict[str, int]] = {}  # by host
-    for silo in (silo for silo in pages if not wire.houses(silo)):
-        events_there, carried[wire.members.home(silo)] = json.loads(bytes(words[silo].tolist()))
-        ledger.adopt(pages[silo], [from_json(each) for each in events_there])
-        for letter in (pages[silo], words[silo]):
-            row = letter.shape[1:].numel() * letter.element_size()
-            ledger.record(Kind.LEDGER, (), Traffic.single(silo, SERVER, len(letter)), row)
-    for kind, size in (item for host in carried.values() for item in host.items()):
-        transport[kind] = transport.get(kind, 0) + size
-    return transport
-
-
-def _concerns(lines: Tensor, silo: int) -> Tensor:
-    """Which lines of a host's ledger are of messages that a silo sent, or got from the server: [lines] bool."""
-    sender, receiver = lines[:, COLUMNS.index("sender")], lines[:, COLUMNS.index("receiver")]
-    return (sender == silo) | ((sender == SERVER) & (receiver == silo))
 
 
 def _environment(config: RunConfig) -> dict[str, Any]:

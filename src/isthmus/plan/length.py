@@ -46,7 +46,7 @@ class Length:
         return {Purpose.SETUP: 1.0, **ratios, Purpose.END: 1.0}
 
     def rows_over(self, part: Length) -> dict[Purpose, float]:
-        """For each purpose, how much more is drawn around seeds than in a part of the run: at steps, by their number."""
+        """For each purpose, how much more a run draws around seeds than a part of it: at steps, by their number."""
         steps = {kind: seeds / part.seeds[kind] if part.seeds.get(kind) else 0.0 for kind, seeds in self.seeds.items()}
         return {**self.over(part), **steps}
 

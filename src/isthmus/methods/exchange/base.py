@@ -1,4 +1,4 @@
-"""What crosses the boundary during a forward pass, and when: the parent of every exchange, and the exchange of nothing."""
+"""What crosses the boundary during a forward pass, and when: the parent of every exchange, and one of nothing."""
 
 from __future__ import annotations
 

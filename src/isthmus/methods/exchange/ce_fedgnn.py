@@ -41,8 +41,8 @@ class MovingAverage(Exchange):
     number format in which averages are kept (``float32``, ``bfloat16``; empty: that of the run). ``cross``: from a
     labelled cross edge ``both`` silos learn, each by half and through its own end, or the owner of its ``target``. By
     half, the head gets its full gradient from the two of them, but the layers below only half of it; with ``correct``
-    the gradient of an own end of a cross edge counts twice. ``scored_with``: parameters are scored with halo rows that their
-    owners compute with them, a release of every boundary row (``fresh``), or with those of the last round
+    the gradient of an own end of a cross edge counts twice. ``scored_with``: parameters are scored with halo rows
+    that their owners compute with them, a release of every boundary row (``fresh``), or with those of the last round
     (``released``), which other parameters have made.
     """
 
@@ -161,9 +161,8 @@ class LiveMovingAverage(LiveExchange):
         count = self.site.model.layers + (self.site.schema.target == "edge")  # ends of edges meet after the last layer
         for layer in range(count):
             changed = self.state[f"changed-{layer}"]
-            offered = self.site.wire.offer(
-                self.site.boundary, changed[self.place[self.site.boundary.served]].nonzero().flatten()
-            )
+            places = changed[self.place[self.site.boundary.served]].nonzero().flatten()
+            offered = self.site.wire.offer(self.site.boundary, places)
             leaving, arriving = offered.lots(self.site.wire.silos)
             fresh = self._activated(layer, offered.served)
             rows = self.site.wire.move(Kind.EMBEDDINGS, fresh, leaving, arriving, layer)

@@ -1,0 +1,24 @@
+"""Lists come from a file, and say what the catalogues say."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from isthmus.cli.listing import asked, listed
+from tests.helpers.command import succeed
+
+
+@pytest.mark.parametrize("what", ["methods", "datasets"])
+def test_the_file_is_what_the_catalogues_say(what: str) -> None:
+    """Else: python -m isthmus.cli.listing."""
+    assert listed(what) == asked()[what]
+    assert json.loads(succeed(what, "--json").out) == asked()[what]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["methods"], ["datasets", "--json"]])
+def test_commands_that_compute_nothing_do_not_load_pytorch(arguments: list[str]) -> None:
+    code = "import sys; from isthmus.cli import app; app(sys.argv[1:], standalone_mode=False); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
