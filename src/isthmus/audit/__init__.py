@@ -1,1 +1,1 @@
-"""Attacks on what a run has released."""
+"""Audits: attacks on the rows that a finished run has released."""

@@ -1,14 +1,14 @@
-"""Attribute inference: from a released row back to the features of its node.
+"""Attribute inference: estimating the features of a node from a row that was released for it.
 
-CE-FedGNN's attack (its equation 32) looks for the features x' whose row, computed in context, lies nearest to the
-released one. Rows are wider or narrower than features, and noisy, so that nearest alone says little: the adversary also
-knows how features are distributed among its own nodes, with mean mu and covariance S, and how far rows lie from what it
-computes (noise). It takes
+CE-FedGNN's attack (its equation 32) looks for the features x' whose row, computed among the node's true neighbours, is
+nearest to the released one. Rows are wider or narrower than features, and noisy, so that distance alone decides little.
+The adversary therefore also uses the mean mu and the covariance S of the features of its own nodes, and the typical
+distance of rows from what it computes (noise). Its estimate is
 
     x' = argmin  ||row(x') - released||^2 + noise^2 (x' - mu)^T S^-1 (x' - mu),
 
-for a linear row the mean of what x can still be, so that no estimate has a lower expected error where features are
-normal. Without noise, and with rows at least as wide as features, it is the exact inverse.
+which for linear rows and normal features is the posterior mean of x, the estimate with the lowest expected error.
+Without noise, and with rows at least as wide as features, it is the exact inverse.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-RIDGE = 1e-3  # of the mean variance: no feature is quite as certain as the adversary's own nodes have it
-DOUBTS = (1.0, 0.3, 0.1, 0.0)  # noise that the search adds at first, in units of the rows
+RIDGE = 1e-3  # added to each variance, in units of the mean one: a feature may vary more than among the known nodes
+DOUBTS = (1.0, 0.3, 0.1, 0.0)  # noise that the search assumes in addition, stage by stage, in units of the rows
 _STEPS = 3
-_SHORTEST = 1e-3  # of a step
-_SETTLED = 1e-9  # of the objective, or of where it stands: less is not worth another step
+_SHORTEST = 1e-3  # share of a step below which the search ends
+_SETTLED = 1e-9  # relative change of the objective or of x below which the search ends
 RowFunction = Callable[
     [Tensor], Tensor
 ]  # features of the targets [t, f] -> their rows [t, w], each by its own features alone
@@ -31,39 +31,39 @@ RowFunction = Callable[
 
 @dataclass(frozen=True)
 class Prior:
-    """What the adversary knows of features before it sees a row."""
+    """The distribution of features that the adversary assumes before it sees a row."""
 
     mean: Tensor  # [f]
     root: Tensor  # [f, f], lower triangular; root root^T is the covariance
 
     @staticmethod
     def of(count: float, total: Tensor, squares: Tensor) -> Prior:
-        """From the number of nodes, the sum of their features [f] and that of x x^T [f, f]."""
+        """The prior of nodes, from their number, the sum of their features [f] and the sum of x x^T [f, f]."""
         mean = total / count
         covariance = squares / count - mean[:, None] * mean
         ridge = RIDGE * covariance.diagonal().mean().clamp(min=torch.finfo(mean.dtype).eps)
         return Prior(mean, torch.linalg.cholesky(covariance + ridge * torch.eye(len(mean), dtype=mean.dtype)))
 
     def mahalanobis(self, x: Tensor) -> Tensor:
-        """(x - mu)^T S^-1 (x - mu) of each row."""
+        """The squared Mahalanobis distance (x - mu)^T S^-1 (x - mu) of each row of x: [t]."""
         white: Tensor = torch.linalg.solve_triangular(self.root, (x - self.mean).T, upper=False)
         return white.square().sum(0)
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What the adversary of each target knows: a prior, and how far rows lie from what it computes."""
+    """What the adversary of each target knows: a prior, and the distance of rows from what it computes."""
 
     priors: Sequence[Prior]
     noise: Tensor  # [priors] standard deviation of each entry of a row
     whose: Tensor  # [t] the prior of each target
 
     def guess(self) -> Tensor:
-        """The best that can be said without a row: [t, f]."""
+        """The best estimate without a row, which is the prior mean: [t, f]."""
         return torch.stack([prior.mean for prior in self.priors])[self.whose]
 
     def draw(self, random: torch.Generator) -> Tensor:
-        """Features as they might be, for all the adversary knows: [t, f]."""
+        """Random features of the targets, drawn from their priors: [t, f]."""
         x = self.guess()
         normal = torch.randn(x.shape, generator=random, dtype=x.dtype)
         for number, prior in enumerate(self.priors):
@@ -72,7 +72,7 @@ class Knowledge:
         return x
 
     def objective(self, x: Tensor, gap: Tensor) -> Tensor:
-        """What the attack minimises, of each target; ``gap``: released less computed rows."""
+        """What the attack minimises, for each target: [t]; ``gap`` [t, w] is released minus computed rows."""
         spread = torch.zeros(len(x), dtype=x.dtype)
         for number, prior in enumerate(self.priors):
             mine = self.whose == number
@@ -80,7 +80,7 @@ class Knowledge:
         return gap.square().sum(1) + self.noise[self.whose].square() * spread
 
     def solve(self, jacobian: Tensor, gap: Tensor) -> Tensor:
-        """The minimiser for rows that are linear: ``gap`` [t, w] is released less the row of the prior mean."""
+        """The minimiser for linear rows: [t, f]; ``gap`` [t, w] is released rows minus those of the prior mean."""
         x = self.guess()
         for number, prior in enumerate(self.priors):
             mine = (self.whose == number).nonzero().flatten()
@@ -90,7 +90,10 @@ class Knowledge:
 
 
 def linear_estimate(prior: Prior, noise: float, jacobian: Tensor, gap: Tensor) -> Tensor:
-    """The estimate  mu + S J^T (J S J^T + noise^2 I)^-1 gap  for J [t, w, f], gap [t, w]; without noise its limit."""
+    """The estimate mu + S J^T (J S J^T + noise^2 I)^-1 gap: [t, f]; J is [t, w, f], gap [t, w].
+
+    Without noise it is the limit of this for noise -> 0.
+    """
     left, size, right = torch.linalg.svd(jacobian @ prior.root, full_matrices=False)
     least = size.amax(1, keepdim=True) * torch.finfo(size.dtype).eps * max(jacobian.shape[1:])
     gain = torch.where(size > least, size / (size.square() + noise**2), 0.0)
@@ -99,10 +102,10 @@ def linear_estimate(prior: Prior, noise: float, jacobian: Tensor, gap: Tensor) -
 
 
 def infer(rows: RowFunction, released: Tensor, known: Knowledge, starts: int = 1, seed: int = 0) -> Tensor:
-    """The features [t, f] behind released rows [t, w]: the best of what several ``starts`` lead to.
+    """The estimated features [t, f] behind released rows [t, w]: the best result of searches from several ``starts``.
 
-    Rows that are linear need one start. Others have hollows where a search gets stuck: units that are off give no
-    slope. The first start is the prior mean, the others are drawn from the prior.
+    Linear rows need one start. Others have local minima, because hidden units that are off have no slope. The first
+    start is the prior mean, the others are drawn from the prior.
     """
     random = torch.Generator().manual_seed(seed)
     found, value = _descend(rows, released, known, known.guess())
@@ -114,10 +117,10 @@ def infer(rows: RowFunction, released: Tensor, known: Knowledge, starts: int = 1
 
 
 def _descend(rows: RowFunction, released: Tensor, known: Knowledge, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Where Gauss-Newton steps lead from x, and the objective there.
+    """The features that Gauss-Newton steps from x lead to [t, f], and the objective there [t].
 
-    At first rows count as noisier than they are: whoever trusts a far-away slope to the full lands beyond anything
-    that the prior knows.
+    The first stages treat rows as noisier than they are: a slope far from the solution, trusted in full, would lead to
+    features that the prior makes very unlikely.
     """
     scale = float(released.square().mean().sqrt())
     at = _Place.of(rows, x)
@@ -129,7 +132,7 @@ def _descend(rows: RowFunction, released: Tensor, known: Knowledge, x: Tensor) -
 
 @dataclass(frozen=True)
 class _Place:
-    """Features, their rows, and the slope of the rows there."""
+    """A point of the search: features, their rows, and the derivative of rows by features."""
 
     x: Tensor
     row: Tensor
@@ -137,17 +140,18 @@ class _Place:
 
     @staticmethod
     def of(rows: RowFunction, x: Tensor) -> _Place:
+        """The point at features ``x``."""
         return _Place(x, *with_jacobian(rows, x))
 
     def unless(self, better: Tensor, other: _Place) -> _Place:
-        """Here, but for the targets where the other place is better."""
+        """The point itself, replaced by ``other`` for the targets marked in ``better``."""
         flat, deep = better[:, None], better[:, None, None]
         moved = torch.where(flat, other.x, self.x), torch.where(flat, other.row, self.row)
         return _Place(*moved, torch.where(deep, other.slope, self.slope))
 
 
 def _steps(rows: RowFunction, released: Tensor, known: Knowledge, at: _Place, most: int) -> _Place:
-    """Each step solves the linear problem around where it stands; one that does not help is shortened."""
+    """The point after at most ``most`` Gauss-Newton steps; a step that does not lower the objective is shortened."""
     pace = torch.ones(len(released), 1, dtype=released.dtype)
     for _ in range(most):
         gap = released - at.row

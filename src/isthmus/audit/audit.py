@@ -1,4 +1,4 @@
-"""What ``isthmus audit`` does: attack the rows that a run has released, and measure how much they give away."""
+"""The work of ``isthmus audit``: attack the rows that a run has released, and measure how much they give away."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ from isthmus.runs.summary import members, read_flows
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
 
-WHAT_IF = (0.1, 0.3, 1.0, 3.0)
+WHAT_IF = (0.1, 0.3, 1.0, 3.0)  # noise that is added afterwards where the run added none
 
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """How to audit: ``sigmas`` are levels of noise to add to the rows (None: some, if the run itself added none)."""
+    """The settings of an audit.
+
+    ``targets`` are attacked at each layer up to ``deepest``. ``sigmas`` are levels of noise to add to the released rows
+    (None: those of ``WHAT_IF``, if the run itself added no noise).
+    """
 
     targets: int = 64
     seed: int = 0
@@ -39,7 +43,7 @@ class AuditRequest:
     deepest: int | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be audited."""
+        """Raise a clear error for settings that make no sense."""
         for name, value, least in (("targets", self.targets, 1), ("seed", self.seed, 0), ("deepest", self.deepest, 0)):
             if value is not None and value < least:
                 raise IsthmusError(f"--{name} is {value}; it must be at least {least}.")
@@ -48,13 +52,13 @@ class AuditRequest:
                 raise IsthmusError(f"--sigma has {sigma:g}; noise is a finite number, 0 or more.")
 
     def levels(self, sigma: float) -> list[float]:
-        """Noise to add to rows that have left with ``sigma``; the first level adds none."""
+        """The levels of noise to add to rows that left with noise ``sigma``; the first level is 0."""
         asked = self.sigmas if self.sigmas is not None else () if sigma else WHAT_IF
         return [0.0, *sorted({level for level in asked if level})]
 
 
 def parse_sigmas(text: str | None) -> tuple[float, ...] | None:
-    """``0.1,0.3,1`` as numbers."""
+    """The numbers in a text such as ``0.1,0.3,1``; None for None."""
     if text is None:
         return None
     try:
@@ -63,13 +67,14 @@ def parse_sigmas(text: str | None) -> tuple[float, ...] | None:
         raise IsthmusError(f"--sigma is '{text}'; give numbers between commas, like --sigma 0.1,0.3,1.") from None
 
 
-FindingMade = Callable[[Finding], None]
+FindingMade = Callable[[Finding], None]  # called with every finding
 
 
 def audit_run(path: str, request: AuditRequest, watch: Callable[[int], tuple[TargetsDone, FindingMade]]) -> Audit:
-    """Audit a finished run (of several seeds the first), and leave ``audit.json`` in its folder.
+    """Audit a finished run (with several seeds, the first) and write ``audit.json`` into its folder.
 
-    ``watch`` is told how many attacks on a target there will be, and says whom to tell of each and of every finding.
+    ``watch`` is called with the number of attacks on single targets; it returns a function to call after some of them
+    are done, and one to call with every finding.
     """
     request.check()
     folder = members(RunFolder.open(path))[0]
@@ -92,7 +97,7 @@ def audit_run(path: str, request: AuditRequest, watch: Callable[[int], tuple[Tar
 
 
 def _treatment(training: Training) -> tuple[float, float]:
-    """Clip and sigma of the rows that this run released, from what its chain of protection does to them."""
+    """The clip and the noise of the rows that this run released, by the events of its chain of protection."""
     for event in training.wire.protect.events(Kind.EMBEDDINGS):
         if isinstance(event, GaussianNoise):
             return event.clip, event.sigma
@@ -102,7 +107,7 @@ def _treatment(training: Training) -> tuple[float, float]:
 
 
 def _check_nothing_left(folder: RunFolder) -> None:
-    """Refuse to say that there is nothing to attack where the ledger knows better."""
+    """Raise if the ledger shows that rows left, although none were kept or this attack cannot read them."""
     kinds = {flow.kind for flow in read_flows(folder) if flow.rows}
     if Kind.EMBEDDINGS in kinds:
         raise IsthmusError(f"'{folder.path}' has released rows but kept no releases.parquet of them; run it again.")
@@ -115,7 +120,10 @@ def _check_nothing_left(folder: RunFolder) -> None:
 
 
 def _opened(config: RunConfig) -> Training:
-    """The run as it began, all silos in this process, in float64: rounding must not look like protection."""
+    """The training of a run as it began, with all silos in this process.
+
+    It computes in float64, because rounding errors would look like protection.
+    """
     config = replace(config, dtype="float64", system=replace(config.system, device="cpu", hosts=1))
     if config.system.threads:
         torch.set_num_threads(config.system.threads)
@@ -130,7 +138,7 @@ def _opened(config: RunConfig) -> Training:
 
 
 def _located(training: Training, layer: int, page: Page, clip: float) -> Released:
-    """The rows of a page with the place of their nodes in the whole graph."""
+    """The released rows of one layer, with the row of each node in the merged graph."""
     place: dict[tuple[str, str], int] = {}
     for silo in training.federation.silos:
         name = training.wire.party(silo.number)
@@ -147,7 +155,10 @@ def _located(training: Training, layer: int, page: Page, clip: float) -> Release
 def _attack(
     adversary: Adversary, book: Book, left: Released, request: AuditRequest, sigma: float, tell: TargetsDone
 ) -> Iterator[Finding]:
-    """Every level of noise against the rows of one layer, with the parameters that fit them best."""
+    """The findings of attacks on the rows of one layer, one for each level of noise.
+
+    The adversary uses those of the kept parameters that fit the rows best.
+    """
     context = adversary.context
     chosen, misfits = _fitting(adversary, book, left)
     targets = left.sample(request.targets, len(context.owner), request.seed)
@@ -171,7 +182,7 @@ def _attack(
 
 
 def _fitting(adversary: Adversary, book: Book, left: Released) -> tuple[str, Tensor]:
-    """The parameters from which silos' own rows are computed best, and how far they then still lie apart."""
+    """The name of the kept parameters from which released rows are computed best, and the remaining misfits."""
     found: dict[str, Tensor] = {}
     for name in book.held:
         _load(adversary.context.training, book.held[name])
@@ -182,7 +193,7 @@ def _fitting(adversary: Adversary, book: Book, left: Released) -> tuple[str, Ten
 
 
 def _load(training: Training, held: list[dict[str, Tensor]]) -> None:
-    """Parameters of all hosts: each silo's own under each other, or the same on every host."""
+    """Load the kept parameters of all hosts into a training: joined, where each silo has its own, else the first."""
     sets = training.learner.classifier.sets
     live = sets.everything()
     for name in sets.names():
@@ -194,4 +205,5 @@ def _load(training: Training, held: list[dict[str, Tensor]]) -> None:
 
 
 def _error(x: Tensor, true: Tensor) -> float:
+    """The mean squared error of estimated features."""
     return float((x - true).square().mean())

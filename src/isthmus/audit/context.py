@@ -1,4 +1,4 @@
-"""The rows that an adversary computes for a node: the run's own model on the whole graph, without sampling."""
+"""The rows that an adversary computes for nodes: by the run's own model on the merged graph, without sampling."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _COPIES = 200_000  # rows that are computed at once
 
 
 class Context:
-    """All silos' nodes and edges as one graph, whose rows are computed with the parameters that a training holds.
+    """The merged graph of all silos, whose rows are computed with the current parameters of a training.
 
-    Rows of a silo lie together, so that each is computed by its owner's parameters where silos have their own.
+    The rows of a silo lie together, so that each is computed with its owner's parameters where silos have their own.
     """
 
     def __init__(self, training: Training) -> None:
@@ -43,13 +43,14 @@ class Context:
 
     @torch.no_grad()
     def rows(self, layer: int) -> Tensor:
-        """What enters layer ``layer`` (after the last: what leaves it), of every node: [n, w]."""
+        """The rows of all nodes that enter layer ``layer``, or after the last layer leave it: [n, w]."""
         return self._compute(self._batch(self.stack), layer)
 
     def around(self, targets: Tensor, layer: int) -> Callable[[Tensor], Tensor]:
-        """What enters a layer, of some nodes, as a function of their own features; all others' features are the true ones.
+        """The rows of some nodes that enter a layer, as a function of these nodes' own features.
 
-        Every target has a copy of its neighbourhood to itself, so that targets do not see each other change.
+        All other features are the true ones. Every target has a copy of its neighbourhood to itself, so that a change
+        of one target's features does not reach another target's row.
         """
         stack, place = neighbourhoods(self.stack, targets, layer, self.site.model.directed)
         batch = self._batch(stack)
@@ -57,7 +58,7 @@ class Context:
         return lambda x: self._compute(replace(batch, x=true.index_copy(0, place, x)), layer)[place]
 
     def together(self, targets: Tensor, layer: int) -> Iterator[Tensor]:
-        """Numbers of targets, as many at a time as memory holds copies of their neighbourhoods."""
+        """Places of targets in groups, each as large as memory allows copies of their neighbourhoods."""
         begin, size = 0, 0
         for number, target in enumerate(targets):
             rows = neighbourhoods(self.stack, target[None], layer, self.site.model.directed)[0].rows
@@ -68,12 +69,14 @@ class Context:
         yield torch.arange(begin, len(targets))
 
     def _batch(self, stack: Stack) -> Batch:
+        """One batch of all rows of a stack, without seeds."""
         none, silos, model = torch.zeros(0, dtype=torch.int64), len(stack.ptr) - 1, self.site.model
         target = self.site.schema.target
         batcher = Batcher(stack, model.layers, model.directed, target, model.ego, False, self.site.degrees)
         return batcher.whole(Seeds(none, none, (0,) * (silos + 1), 0, torch.zeros(silos)), 0)
 
     def _compute(self, batch: Batch, layer: int) -> Tensor:
+        """The rows of a batch that enter a layer, or after the last layer leave it."""
         if layer:
             return next(
                 islice(
@@ -88,9 +91,9 @@ class Context:
 
 
 def neighbourhoods(stack: Stack, targets: Tensor, hops: int, directed: bool) -> tuple[Stack, Tensor]:
-    """For each target a copy of all rows within so many hops, and of their edges; and where the targets then stand.
+    """A stack with a copy of each target's neighbourhood of so many hops, and the targets' rows in it.
 
-    Degrees, ports and owners stay those of the whole graph.
+    Degrees, ports and owners are those of the whole graph.
     """
     copies = len(targets)
     known = frontier = targets * copies + torch.arange(copies)  # row v in copy i is v * copies + i
@@ -114,7 +117,7 @@ def neighbourhoods(stack: Stack, targets: Tensor, hops: int, directed: bool) -> 
 
 
 def _expand(side: Adjacency, rows: Tensor, copies: int) -> tuple[Tensor, Tensor]:
-    """The edges of rows and the rows at their other ends, each within its copy."""
+    """The edges of rows and the rows at their other ends, each numbered within its copy."""
     row, number = rows // copies, rows % copies
     count = side.degree[row]
     number = number.repeat_interleave(count)

@@ -1,4 +1,4 @@
-"""What an audit found, as files, tables and words."""
+"""The findings of an audit as ``audit.json``, as tables and as text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Audit:
-    """Attribute inference against the rows that a run released; without findings, none has left."""
+    """The findings of attribute inference against the rows of a run; there are none where no row was released."""
 
     findings: tuple[Finding, ...] = ()
     clip: float = math.inf
@@ -44,29 +44,30 @@ class Audit:
 
     @property
     def error(self) -> float | None:
-        """The strongest attack on the rows as they left: its error as a share of the guess's."""
+        """The smallest error of an attack on the rows as they left, as a share of a guess's error; None if unknown."""
         known = [f.ratio for f in self.findings if not f.what_if and not math.isnan(f.ratio)]
         return min(known, default=None)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as ``audit.json`` has it."""
+        """The content of ``audit.json``."""
         findings = [asdict(finding) | {"ratio": _json(finding.ratio)} for finding in self.findings]
         about = {"sigma": self.sigma, "clip": _json(self.clip), "seed": self.seed}
         return {"attack": "attribute inference", "attack_error": self.error, **about, "findings": findings}
 
 
 def _json(value: float) -> float | str | None:
+    """A number as JSON can hold it: None for NaN, ``"inf"`` for infinity."""
     return None if math.isnan(value) else "inf" if value == math.inf else value
 
 
 def keep(folder: RunFolder, audit: Audit) -> Audit:
-    """Write ``audit.json``."""
+    """Write ``audit.json`` into a run folder; returns the audit."""
     folder.write_json("audit.json", audit.as_dict())
     return audit
 
 
 def read_audit(folder: RunFolder) -> Audit | None:
-    """The audit of a run, or of the first of its seeds; None where there was none."""
+    """The audit of a run, or of the first of its seeds; None where it was not audited."""
     path = members(folder)[0].path / "audit.json"
     if not path.is_file():
         return None
@@ -79,7 +80,7 @@ def read_audit(folder: RunFolder) -> Audit | None:
 
 
 def attack_error(folder: RunFolder) -> float | str | None:
-    """The attack error of a run for tables; None where it was not audited."""
+    """The attack's error as a share of a guess's; words where nothing was measured; None where not audited."""
     audit = read_audit(folder)
     if audit is None or audit.error is not None:
         return None if audit is None else audit.error
@@ -87,7 +88,7 @@ def attack_error(folder: RunFolder) -> float | str | None:
 
 
 def attack_text(value: float | str | None) -> str:
-    """An attack error for humans."""
+    """An attack error as text: a percentage, the words themselves, or a dash."""
     if value is None or isinstance(value, str):
         return value or "–"
     return "–" if math.isnan(value) else "< 0.1 %" if value < 0.001 else f"{100 * value:.1f} %"
@@ -121,7 +122,7 @@ def audit_table(audit: Audit) -> Table:
 
 @contextmanager
 def watched_audit() -> Iterator[Callable[[int], tuple[TargetsDone, Callable[[Finding], None]]]]:
-    """Show how far the attack is: a bar on a terminal, a line for each finding where the output is piped."""
+    """Yield the ``watch`` of an audit: a bar on a terminal, a line for each finding where stderr is piped."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda total: (lambda done: None, _line)
@@ -137,5 +138,6 @@ def watched_audit() -> Iterator[Callable[[int], tuple[TargetsDone, Callable[[Fin
 
 
 def _line(f: Finding) -> None:
+    """Print one finding on stderr."""
     where = f"layer {f.layer}, sigma {f.sigma:g}{' (what if)' if f.what_if else ''}"
     print(f"audit: {where}: {attack_text(f.ratio)} of the guess's error", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What a run has kept of its releases, read again: which rows left, as what, and the parameters that made them."""
+"""Reading what a run has kept of its releases: which rows left, their last values, and the parameters behind them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 
-# Those that validation selected, those that training ended with, and those that each silo has sent last, if any.
+# Parameters that validation selected, that training ended with, and that each silo sent last, if it sent any.
 PARAMETERS = ("selected", "last", "sent")
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Page:
-    """The rows of one layer that left: whose they are, how often each left, and as what it left last."""
+    """The rows of one layer that left: their nodes, how often each left, and its values when it left last."""
 
     nodes: list[tuple[str, str]]  # [r] silo and public id
     releases: Tensor  # [r]
@@ -31,14 +31,14 @@ class Page:
 
 @dataclass(frozen=True)
 class Book:
-    """Embeddings by layer, and for each of ``PARAMETERS`` what every host held."""
+    """The released rows of a run by layer, and the parameters of every host under each name in ``PARAMETERS``."""
 
     pages: dict[int, Page]
     held: dict[str, list[dict[str, Tensor]]]
 
 
 def read_book(folder: Path, hosts: int) -> Book | None:
-    """The book of a run on so many hosts; None where no embedding has left."""
+    """The released rows and kept parameters of a run on so many hosts; None where no embedding has left."""
     if not any(folder.glob("releases*.parquet")) and not any(folder.glob("released*.safetensors")):
         return None
     parts = [_of_host(folder, host) for host in range(hosts)]
@@ -52,6 +52,7 @@ def read_book(folder: Path, hosts: int) -> Book | None:
 
 
 def _of_host(folder: Path, host: int) -> tuple[dict[int, Page], dict[str, Tensor]]:
+    """The released rows of one host by layer, and all tensors that it kept."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -73,7 +74,7 @@ def _of_host(folder: Path, host: int) -> tuple[dict[int, Page], dict[str, Tensor
 
 
 def _read(path: Path, host: int, how: Callable[[Path], _T]) -> _T:
-    """A file of the book, or an error that says where to get it."""
+    """The content of a file that host ``host`` wrote; raises an error that says how to get it if it is missing."""
     if not path.is_file():
         where = f"copy it from the machine of host {host}" if host else "repeat the run"
         raise IsthmusError(f"'{path}' is missing; {where}.")
@@ -85,10 +86,11 @@ def _read(path: Path, host: int, how: Callable[[Path], _T]) -> _T:
 
 
 def _below(tensors: dict[str, Tensor], head: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``head``, under the rest of their names."""
     return {name.removeprefix(head): tensor for name, tensor in tensors.items() if name.startswith(head)}
 
 
 def _joined(pages: list[Page]) -> Page:
-    """The pages of all hosts under each other."""
+    """The released rows of one layer of all hosts, joined."""
     nodes = [node for page in pages for node in page.nodes]
     return Page(nodes, torch.cat([page.releases for page in pages]), torch.cat([page.rows for page in pages]))

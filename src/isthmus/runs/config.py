@@ -1,4 +1,4 @@
-"""A run as data: recipes, overrides, and the resolved configuration that repeats the run."""
+"""The configuration of a run: recipes are checked and completed to a ``RunConfig``, which repeats the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
 from isthmus.runs.network_time import LinkConfig
 
 DTYPES = ("float32", "float64")
-# Training that goes with a model where nothing else is said; ego ids mark seeds of a batch, so there must be batches.
+# Default training settings of some models; multi-pna has ego ids, which mark the seeds of a batch, so it needs batches.
 SUITED: dict[str, dict[str, Any]] = {"multi-pna": {"batch": 32, "fanout": [10], "lr": 1e-3, "weight_decay": 1e-4}}
 
 
@@ -42,9 +42,9 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class SystemConfig:
-    """What affects speed and place, never results.
+    """Settings of speed and place, which never affect results.
 
-    ``threads`` 0 leaves the number to PyTorch; ``kernels`` "plain" leaves out compiled ones.
+    ``threads`` 0 leaves the number of threads to PyTorch; ``kernels`` "plain" switches compiled kernels off.
     """
 
     device: str = "cpu"
@@ -54,7 +54,7 @@ class SystemConfig:
     kernels: str = "auto"
 
     def check(self) -> None:
-        """Refuse what no machine can do."""
+        """Raise a clear error for a value that is not allowed."""
         if self.device not in ("cpu", "cuda"):
             raise unknown("device", self.device, ("cpu", "cuda"))
         if self.hosts < 1:
@@ -69,7 +69,7 @@ class SystemConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything about a run."""
+    """The whole configuration of a run."""
 
     method: Method
     data: DataConfig
@@ -103,7 +103,7 @@ class RunConfig:
         return tomli_w.dumps(self.as_dict())
 
     def _essence(self) -> dict[str, Any]:
-        """All that affects results, by dotted key; a run may be continued for longer, or elsewhere."""
+        """All settings that affect results, by dotted key; a run may be continued for longer, or on another device."""
         recipe = self.as_dict()
         recipe["system"] = {"hosts": self.system.hosts}
         recipe.pop("link")
@@ -112,11 +112,11 @@ class RunConfig:
         return flat(recipe)
 
     def digest(self) -> str:
-        """A short hash of all that affects results; a checkpoint belongs to one digest."""
+        """A short hash of all settings that affect results; a checkpoint belongs to one digest."""
         return hashlib.blake2b(json.dumps(self._essence(), sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def difference(self, other: RunConfig) -> str:
-        """What affects results and is not the same there, in words."""
+        """The settings that affect results and differ in the configuration ``other``, in words; empty if none do."""
         here, there = self._essence(), other._essence()
         keys = [key for key in sorted({*here, *there}) if here.get(key) != there.get(key)]
         words = [f"{key} is {there.get(key)!r} there and {here.get(key)!r} here" for key in keys]
@@ -124,7 +124,7 @@ class RunConfig:
 
 
 def flat(table: Mapping[str, Any], head: str = "") -> dict[str, Any]:
-    """A nested table as one with dotted keys."""
+    """A nested table as a flat one with dotted keys, each beginning with ``head``."""
     dotted: dict[str, Any] = {}
     for key, value in table.items():
         dotted |= flat(value, f"{head}{key}.") if isinstance(value, Mapping) else {f"{head}{key}": value}
@@ -158,11 +158,12 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
 
 
 def link_of(recipe: Mapping[str, Any]) -> LinkConfig:
-    """The link that a recipe speaks of."""
+    """The link (bandwidth and latency) of a recipe, with defaults for what it leaves out."""
     return fill(LinkConfig(), _table(recipe, "link"), "link").check()
 
 
 def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A copy of the table under ``key``, empty where there is none; raises if it is no table."""
     value = recipe.get(key, {})
     if not isinstance(value, Mapping):
         raise IsthmusError(f"'{key}' is a table of values; set one of its keys, like {key}.… = …, not '{key}' itself.")
@@ -170,19 +171,21 @@ def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _part_table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The table of a part; a bare name stands for the part with its default options."""
+    """The table of a part of a method; a bare name becomes a table that holds only the name."""
     value = recipe.get(key, {})
     named = isinstance(value, str) or (key == "protect" and isinstance(value, list))
     return {NAME: value} if named and key != "phase" else _table(recipe, key)
 
 
 def _whole(name: str, value: Any) -> int:
+    """The value itself; raises if it is no whole number or negative."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise IsthmusError(f"{name} is {value!r}; it must be a whole number, 0 or more.")
     return value
 
 
 def _data(table: dict[str, Any]) -> DataConfig:
+    """The data settings of a recipe's ``[data]``."""
     own, options = split_options(table)
     data = fill(DataConfig(), own, "data")
     if data.silos < 1:
@@ -192,7 +195,10 @@ def _data(table: dict[str, Any]) -> DataConfig:
 
 
 def _loader_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """A data set's own options in the types of its loader, which refuses those that it does not know."""
+    """A data set's own options, converted to the types of its loader's arguments.
+
+    Unknown options stay as they are; the loader refuses them.
+    """
     from isthmus.data import DATASETS, load_folder
 
     takes = signature(DATASETS[name].load if name in DATASETS else load_folder).parameters
@@ -200,13 +206,13 @@ def _loader_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def split_options(table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys of :class:`DataConfig`, and those that are the data set's own."""
+    """The keys of a table that belong to :class:`DataConfig`, and those that are the data set's own."""
     known = {f.name for f in fields(DataConfig)} - {"options"}
     return {k: v for k, v in table.items() if k in known}, {k: v for k, v in table.items() if k not in known}
 
 
 def _model_name(table: Mapping[str, Any], method: Method, data: str) -> str:
-    """The method may prescribe the model, else the user names one, else the data set suggests one."""
+    """The name of the model: the one that the method prescribes, else the user's, else the data set's default."""
     from isthmus.data import DATASETS
 
     suggested = DATASETS[data].default_model if data in DATASETS else "sage"
@@ -219,7 +225,7 @@ def _model_name(table: Mapping[str, Any], method: Method, data: str) -> str:
 
 
 def _model(table: dict[str, Any], method: Method, data: str) -> ModelConfig:
-    """The named preset with overrides."""
+    """The settings of the named model with what ``[model]`` overrides."""
     preset = MODELS[_model_name(table, method, data)]
     options = _table(table, "options")
     table.pop("options", None)

@@ -1,4 +1,4 @@
-"""A run folder: what a run leaves behind, and how other commands read it."""
+"""Run folders: the files that a run leaves behind, and how other commands read them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class RunFolder:
-    """``config.toml``, ``metrics.jsonl``, ``metrics.json``, ``ledger.parquet``, ``model.safetensors``, ..."""
+    """The folder of a run: config.toml, metrics.jsonl, metrics.json, ledger.parquet, model.safetensors, ..."""
 
     path: Path
 
     @staticmethod
     def create(path: Path, resume: bool, overwrite: bool) -> RunFolder:
-        """Make the folder, or take an existing one when asked to; a run is never overwritten by accident."""
+        """Make the folder of a new run, or take an existing one to ``resume`` or ``overwrite``; else raise."""
         if path.exists() and not path.is_dir():
             raise IsthmusError(f"'{path}' is a file; choose another --out.")
         if path.exists() and any(path.iterdir()):
@@ -48,13 +48,13 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether something was trained here that would be missed."""
+        """Whether the folder holds checkpoints or final metrics."""
         signs = ("metrics.json", "checkpoint/epoch-*", "seed-*/metrics.json", "seed-*/checkpoint/epoch-*")
         return any(any(self.path.glob(sign)) for sign in signs)
 
     @staticmethod
     def open(path: str | Path) -> RunFolder:
-        """A finished run."""
+        """The folder of a finished run; raises if it is none."""
         folder = RunFolder(Path(path))
         for name in ("config.toml", "metrics.json"):
             if not (folder.path / name).is_file():
@@ -66,37 +66,38 @@ class RunFolder:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration."""
+        """The resolved configuration: the content of ``config.toml``."""
         return self._read("config.toml", lambda path: tomllib.loads(path.read_text()))
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """The final metrics."""
+        """The final metrics: the content of ``metrics.json``."""
         metrics: dict[str, Any] = self._read("metrics.json", lambda path: json.loads(path.read_text()))
         return metrics
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
-        """Every line of ``metrics.jsonl``."""
+        """The lines of ``metrics.jsonl``: losses by step and validation scores by epoch."""
         return self._read(
             "metrics.jsonl", lambda path: [json.loads(line) for line in path.read_text().splitlines() if line]
         )
 
     @cached_property
     def ledger(self) -> pa.Table:
-        """Who sent what to whom."""
+        """The ledger (``ledger.parquet``): who sent how much of what to whom, and when."""
         import pyarrow.parquet as pq
 
         return self._read("ledger.parquet", pq.read_table)
 
     @cached_property
     def legs(self) -> pa.Table:
-        """How many one-way trips followed each other at which step."""
+        """The table ``legs.parquet``: how many one-way trips followed each other, by step and purpose."""
         import pyarrow.parquet as pq
 
         return self._read("legs.parquet", pq.read_table)
 
     def _read(self, name: str, how: Callable[[Path], _T]) -> _T:
+        """The content of a file; raises a clear error if it is damaged or missing."""
         try:
             return how(self.path / name)
         except (ValueError, OSError) as error:  # what TOML, JSON, Arrow and the disk raise
@@ -106,16 +107,16 @@ class RunFolder:
             ) from error
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write a JSON file in one move, so that nobody ever sees half of it."""
+        """Write a JSON file in one move, so that a half-written file is never read."""
         write_atomic(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
 
 
 @contextmanager
 def claimed(path: Path, resume: bool, overwrite: bool) -> Iterator[RunFolder]:
-    """The folder of a run while it runs.
+    """Yield the folder of a run while it runs.
 
-    What it replaces is kept aside until the new run has something to show. A run that is refused before that (bad
-    data, a configuration that cannot work) leaves everything as it was.
+    A run that is overwritten is moved to a hidden folder until the new run has a checkpoint or metrics. If the new run
+    is refused before that (bad data, a configuration that cannot work), the old one is restored.
     """
     aside = path.absolute().with_name(f".{path.absolute().name}.replaced")
     _put_back(path, aside, overwrite)
@@ -137,7 +138,7 @@ def claimed(path: Path, resume: bool, overwrite: bool) -> Iterator[RunFolder]:
 
 
 def _put_back(path: Path, aside: Path, overwrite: bool) -> None:
-    """Restore what a run without results has replaced; forget it once the run has results."""
+    """Restore the hidden folder ``aside`` if the run at ``path`` has no results; delete it if it has."""
     if not aside.exists():
         return
     if RunFolder(path).begun:
@@ -148,14 +149,14 @@ def _put_back(path: Path, aside: Path, overwrite: bool) -> None:
 
 
 def _clear(path: Path, keep: bool) -> None:
-    """Remove what a refused run has made; ``keep`` an empty folder that was there before."""
+    """Remove the folder of a refused run; with ``keep`` leave it empty, because it existed before."""
     shutil.rmtree(path, ignore_errors=True)
     if keep:
         path.mkdir(exist_ok=True)
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Only a run folder (or a folder of runs) may be overwritten; never somebody's home."""
+    """Raise unless a folder is a run or holds only runs: ``--overwrite`` must not delete anything else."""
     pages = ("comparison.html", "comparison.json", "report.html")
     of_runs = all(_is_run(each) if each.is_dir() else each.name in pages for each in path.iterdir())
     if not _is_run(path) and not of_runs:
@@ -163,7 +164,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether a folder has a configuration of ours (others also call a file config.toml), or nothing yet."""
+    """Whether a folder is empty or has a ``config.toml`` of this package; other programs have such files too."""
     if not any(path.iterdir()):
         return True
     try:

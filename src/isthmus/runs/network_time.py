@@ -1,4 +1,4 @@
-"""The time of a run over a network: measured compute + bytes / bandwidth + latency x round trips."""
+"""The time that a run would take over a network: measured computing + bytes / bandwidth + latency x round trips."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.core.kinds import STEPS, Kind, Purpose
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What people read of the purposes of the ledger. Training ends before the last part, whose time is told apart.
+# The parts of a run that reports show, by the purposes of messages. The time of "end" is not part of training time.
 PARTS: dict[str, tuple[Purpose, ...]] = {
     "setup": (Purpose.SETUP,),
     "training": (Purpose.ORDER, *STEPS, Purpose.CORRECTION, Purpose.ROUND, Purpose.LOSSES),
@@ -24,16 +24,16 @@ _WHEN = ["epoch", "step", "purpose"]
 
 @dataclass(frozen=True)
 class LinkConfig:
-    """The link of every party: ``mbps`` megabits a second in each direction, ``latency_ms`` for a round trip.
+    """The network link that every party has: ``mbps`` megabits a second each way, ``latency_ms`` for a round trip.
 
-    It affects no result, only the time that a run is said to take over a network.
+    It affects no result, only the emulated time over a network.
     """
 
     mbps: float = 1000.0
     latency_ms: float = 1.0
 
     def check(self) -> LinkConfig:
-        """Refuse what no network is like."""
+        """Raise a clear error for a link that no network has; returns the link itself."""
         if self.mbps < 0.001:
             raise IsthmusError(f"link.mbps is {self.mbps:g}; it must be at least 0.001 megabits a second.")
         if self.latency_ms < 0:
@@ -41,11 +41,11 @@ class LinkConfig:
         return self
 
     def transfer(self, size: float) -> float:
-        """Seconds until so many bytes have passed."""
+        """Seconds to transfer ``size`` bytes."""
         return size * 8 / (self.mbps * 1e6)
 
     def latency(self, legs: float) -> float:
-        """Seconds that so many one-way trips wait."""
+        """Seconds of latency of so many one-way trips."""
         return legs / 2 * self.latency_ms / 1000
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class LinkConfig:
 
 @dataclass(frozen=True)
 class Usage:
-    """What crossed: ``bytes`` of all parties, those of the ``busiest`` one of each phase, and one-way trips."""
+    """How much crossed: ``bytes`` of all parties, bytes of the ``busiest`` party of each phase, and one-way trips."""
 
     bytes: float = 0
     busiest: float = 0
@@ -64,15 +64,15 @@ class Usage:
         return Usage(self.bytes + other.bytes, self.busiest + other.busiest, self.legs + other.legs)
 
     def times(self, factor: float, trips: float | None = None) -> Usage:
-        """So many times as much; trips may have a factor of their own."""
+        """The usage multiplied by ``factor``; one-way trips by ``trips``, if given."""
         return Usage(self.bytes * factor, self.busiest * factor, self.legs * (factor if trips is None else trips))
 
 
 def phases(ledger: pa.Table, legs: pa.Table) -> pa.Table:
-    """For each (epoch, step, purpose): all bytes, the most that one party sent or received, and legs.
+    """A table of phases, (epoch, step, purpose): all bytes, bytes of the busiest party, and one-way trips.
 
-    Every party has one link in each direction, and all transfer at once, so that a phase lasts as long as its busiest
-    party needs.
+    Every party has one link in each direction, and all parties transfer at once, so that a phase lasts as long as its
+    busiest party sends or receives.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -88,7 +88,7 @@ def phases(ledger: pa.Table, legs: pa.Table) -> pa.Table:
 
 
 def used(table: pa.Table, key: str, leave_out: str = "") -> dict[Any, Usage]:
-    """The phases summed by ``purpose`` or ``epoch``, without those of one purpose."""
+    """The usage of all phases by ``key`` (``purpose`` or ``epoch``), without the phases of purpose ``leave_out``."""
     import pyarrow.compute as pc
 
     names = ("bytes", "busiest", "legs")
@@ -100,8 +100,8 @@ def used(table: pa.Table, key: str, leave_out: str = "") -> dict[Any, Usage]:
 def price_of_scores(ledger: pa.Table, legs: pa.Table, scores: Mapping[int, float | None]) -> dict[str, list[Any]]:
     """The ``curve`` of ``metrics.json``: validation scores by epoch, and what training alone had cost until then.
 
-    Sums run from the start: all bytes, those that were no model's (``exchanged``), those of the busiest parties, and
-    one-way trips.
+    Costs are sums from the start: all bytes, bytes of messages other than parameters and gradients (``exchanged``),
+    bytes of the busiest parties, and one-way trips.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -123,7 +123,7 @@ def price_of_scores(ledger: pa.Table, legs: pa.Table, scores: Mapping[int, float
 
 
 def link_times(link: LinkConfig, usage: Mapping[str, Usage], computing: float) -> dict[str, Any]:
-    """The ``link`` table of ``metrics.json``: until training ends, part by part, and beside them the end."""
+    """The ``link`` table of ``metrics.json``: waiting times until training ends, and those of each part of the run."""
     parts = {name: sum((usage.get(p, Usage()) for p in purposes), Usage()) for name, purposes in PARTS.items()}
     told = {name: {"bytes": part.bytes, **_waits(link, part)} for name, part in parts.items()}
     waits = _waits(link, sum((part for name, part in parts.items() if name != "end"), Usage()))
@@ -139,6 +139,7 @@ def link_times(link: LinkConfig, usage: Mapping[str, Usage], computing: float) -
 
 
 def _waits(link: LinkConfig, usage: Usage) -> dict[str, float]:
+    """Seconds of transfer, seconds of latency, and round trips of some usage."""
     return {
         "transfer_seconds": link.transfer(usage.busiest),
         "latency_seconds": link.latency(usage.legs),

@@ -1,4 +1,4 @@
-"""Each kind of message in plain words: what it carries, and what can be learnt from it."""
+"""Every kind of message in plain words: what it carries, and what can be learnt from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from isthmus.core.kinds import Kind
 
 @dataclass(frozen=True)
 class Words:
-    """One kind of message in plain words; ``up``, ``down`` and ``peer`` say it for one direction only."""
+    """One kind of message in plain words: its name, what it carries, and the risk.
+
+    ``up``, ``down`` and ``peer`` replace ``what`` for messages in one direction.
+    """
 
     name: str
     what: str
@@ -20,7 +23,7 @@ class Words:
     peer: str = ""  # from a silo to a silo
 
     def meaning(self, direction: str, empty: bool = False) -> str:
-        """What the message carries, and what can be learnt from it."""
+        """Two sentences: what such a message in one direction carries, and what can be learnt from it."""
         return f"{getattr(self, direction) or self.what} {'Here it was empty.' if empty else self.risk}"
 
 
@@ -149,7 +152,7 @@ RAW = (Kind.FEATURES, Kind.LABELS, Kind.EDGES)  # records as they are; where non
 
 
 def never(kinds: Collection[str]) -> str:
-    """What nobody receives as it is, unless features or sums of them are among what crossed; empty if all is."""
+    """The records that nobody received, in words, given the kinds that crossed; empty where raw features crossed."""
     inside = "edge features and edges inside a silo"
     if Kind.FEATURES in kinds:
         return ""

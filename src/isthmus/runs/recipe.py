@@ -1,4 +1,4 @@
-"""Recipes and overrides, before anything is checked: nested dictionaries of keys and values."""
+"""Recipes and ``--set`` overrides as nested dictionaries; keys and values are not checked here."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PART_KEYS = ("exchange", "schedule", "sync", "objective", "protect")  # keys tha
 
 
 def recipe_names() -> list[str]:
-    """Recipes that ship with the package."""
+    """Names of the recipes that ship with the package."""
     return sorted(f.name[:-5] for f in resources.files("isthmus.runs.recipes").iterdir() if f.name.endswith(".toml"))
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """A shipped recipe by name, or a TOML file by path."""
+    """The content of a shipped recipe, given by name, or of a TOML file, given by path."""
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         if not path.is_file():
@@ -36,7 +36,7 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, or a clear error."""
+    """The text of a file; raises a clear error if it cannot be read."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -44,7 +44,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
-    """``["train.lr=0.1", "data.nodes=500"]`` as a nested dictionary."""
+    """Pairs such as ``["train.lr=0.1", "data.nodes=500"]`` as a nested dictionary."""
     out: dict[str, Any] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
@@ -55,14 +55,14 @@ def parse_set(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def full_key(key: str) -> str:
-    """``exchange`` is short for ``exchange.name``, and so for every part, also of a phase."""
+    """The full key of a short one: ``exchange`` is short for ``exchange.name``, and so is every part of a method."""
     return (
         f"{key}.name" if key.rpartition(".")[2] in PART_KEYS and (key in PART_KEYS or key.startswith("phase.")) else key
     )
 
 
 def nest(key: str, value: Any) -> dict[str, Any]:
-    """``train.lr`` and 0.1 as a nested dictionary."""
+    """A dotted key and its value as a nested dictionary: ``train.lr`` and 0.1 give ``{"train": {"lr": 0.1}}``."""
     for part in reversed(key.split(".")):
         value = {part: value}
     nested: dict[str, Any] = value
@@ -70,7 +70,7 @@ def nest(key: str, value: Any) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Numbers, booleans and lists as TOML writes them (also 10,5 for a list); anything else is text."""
+    """The value of a text: numbers, booleans and lists as in TOML (also 10,5 for a list), anything else as text."""
     for attempt in (text, f"[{text}]" if "," in text else text):
         try:
             return tomllib.loads(f"v = {attempt}")["v"]
@@ -80,7 +80,7 @@ def _value(text: str) -> Any:
 
 
 def merge_into(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Write ``extra`` over ``base``, table by table."""
+    """Write the values of ``extra`` into ``base``, table by table; returns ``base``."""
     for key, value in extra.items():
         if isinstance(value, Mapping):
             inner = base.setdefault(key, {})

@@ -1,4 +1,4 @@
-"""What a run folder tells: scores, curves, sizes, and the ledger summed by who sent what to whom."""
+"""Facts about a finished run, read from its folder: scores, curves, sizes, and sums over its ledger."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from isthmus.runs.text import party_order
 
 
 def is_merged(folder: RunFolder) -> bool:
-    """Whether the run's method puts all silos into one."""
+    """Whether the run's method merged all silos into one."""
     name = str(folder.config.get("method", folder.metrics.get("method", "")))
     return name in methods.names() and methods.get(name).merged
 
 
 def members(folder: RunFolder) -> list[RunFolder]:
-    """The runs behind a folder: one for each seed, or the folder itself."""
+    """The folders of the single runs in a folder: one for each seed, or the folder itself."""
     parts = [RunFolder(folder.path / f"seed-{seed}") for seed in folder.metrics.get("seeds", ())]
     return parts if parts and all((part.path / "metrics.json").is_file() for part in parts) else [folder]
 
 
 def fact(folder: RunFolder, key: str, default: Any) -> Any:
-    """A value of ``metrics.json``: the run's, its first seed's, or the default."""
+    """A value of ``metrics.json``: of the run, else of its first seed, else the default."""
     for source in (folder.metrics, members(folder)[0].metrics):
         if source.get(key) is not None:
             return source[key]
@@ -37,23 +37,23 @@ def fact(folder: RunFolder, key: str, default: Any) -> Any:
 
 
 def data_name(folder: RunFolder) -> str:
-    """The data set's name; of a folder of parts only the last part of its path."""
+    """The name of the run's data set; for a folder the last part of its path."""
     return Path(str(fact(folder, "data", folder.config.get("data", {}).get("name", "data")))).name
 
 
 def steps_of(folder: RunFolder) -> int:
-    """Steps of the run, over all its seeds; at least 1."""
+    """The number of steps of a run, summed over its seeds; at least 1."""
     return max(sum(int(part.metrics.get("steps") or 0) for part in members(folder)), 1)
 
 
 def finished(folder: RunFolder) -> datetime | None:
-    """When the run ended, or the last of its seeds, in UTC."""
+    """When the run, or the last of its seeds, ended, in UTC; None where it is not recorded."""
     times = [(part.metrics.get("environment") or {}).get("finished") for part in members(folder)]
     return max((datetime.fromisoformat(time).astimezone(UTC) for time in times if time), default=None)
 
 
 def final_score(folder: RunFolder, split: str, metric: str, silo: str = "") -> float | None:
-    """A final score, of the federation or of a silo; split ``test_std`` gives its deviation over seeds."""
+    """A final score of the federation, or of a silo; the split ``test_std`` gives the deviation over seeds."""
     scores = folder.metrics.get(split) or {}
     scores = (scores.get("silos") or {}).get(silo) or {} if silo else scores
     value = scores.get(metric)
@@ -61,20 +61,20 @@ def final_score(folder: RunFolder, split: str, metric: str, silo: str = "") -> f
 
 
 def silo_names(folder: RunFolder) -> list[str]:
-    """Every silo that the final scores or sizes name, in their order, which is also that of the curves."""
+    """Names of all silos in the final scores or sizes, in the order in which curves have them."""
     parts = [(folder.metrics.get(split) or {}).get("silos") or {} for split in ("valid", "test")]
     parts.append(fact(folder, "silo_nodes", {}))
     return list(dict.fromkeys(name for part in parts for name in part))
 
 
 def primary(folder: RunFolder) -> str:
-    """The metric that the run is judged by."""
+    """The name of the metric that the run is judged by."""
     return str(folder.metrics.get("metric") or next(iter(folder.metrics.get("test") or {"score": None})))
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What ``metrics.jsonl`` tells: means over seeds, at the steps and epochs that all seeds reached."""
+    """The learning curves of a run: means over seeds, at the steps and epochs that all seeds reached."""
 
     steps: list[int]
     loss: list[float | None]
@@ -102,17 +102,19 @@ def curves(folder: RunFolder) -> Curves:
 
 
 def _at(values: Sequence[float | None] | None, place: int) -> float | None:
+    """The value at a place; None where there is none."""
     return values[place] if values and place < len(values) else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of the known values; None where there is none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True)
 class Flow:
-    """All messages of one kind between two parties under one protection; ``setup``: bytes before training."""
+    """All messages of one kind from one party to another under one protection; ``setup`` are bytes before training."""
 
     sender: str
     receiver: str
@@ -131,7 +133,7 @@ class Flow:
 
 
 def read_flows(folder: RunFolder) -> list[Flow]:
-    """The ledger summed over time (and seeds), by sender, receiver, kind and protection."""
+    """The flows of a run: its ledger summed over time and seeds, by sender, receiver, kind and protection."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -159,14 +161,14 @@ def rank(kind: str) -> int:
 
 
 def epsilons(folder: RunFolder) -> dict[str, float]:
-    """The privacy loss of each kind in the ledger; infinite where a message left without a bound."""
+    """The epsilon of each kind in the ledger; infinite where a message of the kind left unprotected."""
     flows, known = read_flows(folder), fact(folder, "epsilon", {})
     spent = {f.kind: float("inf" if known.get(f.kind) is None else known[f.kind]) for f in flows}
     return spent | {f.kind: float("inf") for f in flows if not hides(f.event)}
 
 
 def carried_bytes(folder: RunFolder) -> dict[str, int]:
-    """Bytes of each kind that the transport moved between hosts, over all seeds."""
+    """Bytes of each kind that moved between hosts, summed over seeds."""
     total: dict[str, int] = {}
     for part in members(folder):
         for kind, size in (part.metrics.get("transport") or {}).items():

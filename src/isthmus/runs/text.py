@@ -1,4 +1,4 @@
-"""Numbers and names as people read them, the same in tables, figures and sentences."""
+"""Numbers and names as text for people, written alike in tables, figures and sentences."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def is_share(metric: str) -> bool:
 
 
 def score_text(metric: str, value: float | None, digits: int = 1) -> str:
-    """A score for humans: shares in per cent, anything else to four digits, nothing as a dash."""
+    """A score as text: shares in per cent, other scores with four digits, a dash where there is none."""
     if value is None or not math.isfinite(value):
         return "–"
     return f"{100 * value:.{digits}f} %" if is_share(metric) else f"{value:.4g}"
 
 
 def spread_text(metric: str, value: float | None, deviation: float | None) -> str:
-    """A score with its deviation over seeds, where there is one: ``79.4 ± 0.4 %``."""
+    """A score as text, with its deviation over seeds where there is one: ``79.4 ± 0.4 %``."""
     text = score_text(metric, value)
     return text if deviation is None else f"{text.removesuffix(' %')} ± {score_text(metric, deviation)}"
 
 
 def gain_text(metric: str, value: float | None, base: float | None) -> str:
-    """A difference with its sign; between shares in percentage points."""
+    """The difference of two scores as text with its sign; of shares in percentage points."""
     if value is None or base is None:
         return "–"
     text = f"{100 * (value - base):+.1f}" if is_share(metric) else f"{value - base:+.4g}"
@@ -37,7 +37,7 @@ def gain_text(metric: str, value: float | None, base: float | None) -> str:
 
 
 def metric_label(metric: str) -> str:
-    """``macro_pr_auc`` as ``macro PR-AUC``, ``pr_auc/C2`` as ``PR-AUC of C2``."""
+    """The name of a metric for people: ``macro_pr_auc`` is ``macro PR-AUC``, ``pr_auc/C2`` is ``PR-AUC of C2``."""
     name, _, task = metric.partition("/")
     for code, text in (("f1_minority", "F1 of the rare class"), ("f1", "F1"), ("pr_auc", "PR-AUC")):
         name = name.replace(code, text)
@@ -45,7 +45,7 @@ def metric_label(metric: str) -> str:
 
 
 def party_order(name: str) -> tuple[int, int, str]:
-    """The server first, then silos by number, then any other name."""
+    """The sort key of a party: the server first, then silos by number, then any other name."""
     stem, _, number = name.rpartition("-")
     if stem == "silo" and number.isdigit():
         return (1, int(number), "")
@@ -53,7 +53,7 @@ def party_order(name: str) -> tuple[int, int, str]:
 
 
 def list_names(names: Iterable[str]) -> str:
-    """``silo-0 to silo-4`` for neighbours, else the names one by one."""
+    """Names as text: ``silo-0 to silo-4`` for consecutive silos, else the names one by one."""
     names = list(names)
     numbers = [party_order(name)[1] for name in names if party_order(name)[0] == 1]
     if len(names) > 2 and len(numbers) == len(names) and numbers == list(range(numbers[0], numbers[-1] + 1)):
@@ -62,7 +62,7 @@ def list_names(names: Iterable[str]) -> str:
 
 
 def bytes_text(size: float) -> str:
-    """A size for humans, in powers of 1000: ``1.3 MB``."""
+    """A number of bytes as text, in powers of 1000: ``1.3 MB``."""
     units, place = ("B", "kB", "MB", "GB", "TB", "PB"), 0
     while size >= 999.5 and place < len(units) - 1:
         size, place = size / 1000, place + 1
@@ -71,7 +71,7 @@ def bytes_text(size: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds for humans."""
+    """Seconds as text: ``3.2 s``, ``12 min``, ``2 h 05 min``; a dash for None."""
     if seconds is None:
         return "–"
     if seconds < 60:
@@ -81,17 +81,17 @@ def duration(seconds: float | None) -> str:
 
 
 def wait_text(seconds: float) -> str:
-    """Seconds for humans where parts of a second or a minute count: ``12 ms``, ``77 s``."""
+    """Seconds as text where parts of a second or of a minute matter: ``12 ms``, ``77 s``."""
     if 60 <= seconds < 600:
         return f"{seconds:.0f} s"
     return duration(seconds) if seconds >= 1 or seconds == 0 else f"{1000 * seconds:.3g} ms"
 
 
 def epsilon_text(value: float) -> str:
-    """An epsilon for humans."""
+    """An epsilon as text."""
     return "∞" if value == float("inf") else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def count_text(number: int, noun: str) -> str:
-    """A number with its noun: ``1 silo``, ``1,200 silos``."""
+    """A number with its noun as text: ``1 silo``, ``1,200 silos``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,1 +1,1 @@
-"""Published tables, run again."""
+"""Studies: tables of papers, run again and compared with the published values."""

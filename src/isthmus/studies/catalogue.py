@@ -1,4 +1,4 @@
-"""Every study by name. A file of studies lists them in ``STUDIES``; add it here."""
+"""All studies by name. Each module of studies lists its own in ``STUDIES``; a new module is added here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STUDIES: dict[str, Study] = {study.name: study for paper in PAPERS for study in 
 
 
 def get_study(name: str) -> Study:
-    """The named study."""
+    """The study of that name; raises an error that lists all names if there is none."""
     if name not in STUDIES:
         raise unknown("study", name, STUDIES)
     return STUDIES[name]

@@ -1,4 +1,4 @@
-"""Guo et al. 2026, CE-FedGNN, on citation graphs: six methods on four graphs of 16 silos.
+"""Guo et al. 2026, CE-FedGNN, on citation graphs: six methods on four graphs, each split between 16 silos.
 
 The paper gives batch, fanout, steps, K and beta, and leaves open how graphs were split, which nodes train, the learning
 rate, the width, and what was tuned for anybody but CE-FedGNN. Here one protocol holds for all methods and graphs, and
@@ -85,7 +85,7 @@ def merged(*layers: dict[str, Any]) -> dict[str, Any]:
 
 
 def citation_recipe(graph: str) -> dict[str, Any]:
-    """What all rows on a citation graph share."""
+    """The recipe that all rows on one citation graph share."""
     data, _, changes = GRAPHS[graph]
     return merged(BASE, {"data": {"name": data}}, changes)
 
@@ -99,7 +99,7 @@ def citation_values(graph: str) -> dict[str, dict[str, Value]]:
 
 
 def citation(graph: str) -> Study:
-    """The methods on one graph."""
+    """The study of all methods on one graph."""
     paper, title = citation_values(graph), GRAPHS[graph][1]
     return Study(
         name=f"ce-fedgnn-{graph}",
@@ -118,7 +118,7 @@ def citation(graph: str) -> Study:
     )
 
 
-# On a small scale: a block graph that needs no files, with few training nodes.
+# The small form: a block graph, which needs no files, with few training nodes.
 QUICK: dict[str, Any] = {
     "data": {
         "name": "blocks",
@@ -140,7 +140,7 @@ QUICK_NOTE = (
 
 
 def on_blocks(study: Study, tuning: Tuning | None = None) -> Study:
-    """The study, and beside it the same rows on a small block graph."""
+    """The study with a small form of itself as ``quick``: its rows on a block graph."""
     rows = tuple(replace(row, paper={}, tune={}) for row in study.rows)
     title = f"{study.title} (quick: a block graph, 8 silos)"
     small = replace(study, title=title, base=QUICK, rows=rows, silos=8, seeds=1, notes=(QUICK_NOTE,), tuning=tuning)

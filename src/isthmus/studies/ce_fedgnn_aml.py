@@ -1,4 +1,4 @@
-"""Guo et al. 2026, CE-FedGNN, on transactions between banks: simulated ones, since the public files are large."""
+"""Guo et al. 2026, CE-FedGNN, on transactions between banks, which are simulated: the public files are large."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ HI_SMALL = "HI-Small"
 COLUMNS = (score_column("PR-AUC", "pr_auc"), score_column("macro F1", "macro_f1"), score_column(F1, "f1_minority"))
 MEASURE = "F1 of the laundering class, plain mean over silos, %"
 SILOS = 4
-# Widths and weights of the rare class near the public Multi-GNN settings; edge updates, ports, ego ids as in the paper.
+# Widths and weights of the rare class are near the public Multi-GNN settings. Edge updates, ports and ego ids are the
+# paper's.
 MULTI: dict[str, Any] = {
     "layers": 2,
     "dropout": 0.1,
@@ -51,10 +52,10 @@ BASE: dict[str, Any] = {
     },
 }
 JOINT: dict[str, Any] = {"train": {"batch": 1024 * SILOS}}
-# Three in four transactions run between silos: whoever exchanges no rows learns from them, and is scored on them, too.
+# Three in four transactions run between silos: methods that exchange no rows keep them, to learn from and be scored on.
 KEPT: dict[str, Any] = {"exchange": {"halo": "placeholder"}}
 TUNING = Tuning({"train.lr": (1e-3, 3e-3, 1e-2)}, changes={"train": {"steps": 1000}})
-# Labels as the paper's table has them, by model.
+# Labels as the paper's table has them; {} stands for the model.
 METHODS: dict[str, dict[str, Any]] = {
     "SC-{}": {"method": "local", **KEPT},
     "FedAvg-{}": {"method": "fedavg", "sync": ROUNDS, **KEPT},
@@ -89,19 +90,19 @@ def aml_values() -> dict[str, dict[str, Value]]:
 
 
 def with_small(study: Study) -> Study:
-    """The study, and beside it the same rows on few transactions."""
+    """The study with a small form of itself as ``quick``: its rows on few transactions."""
     rows = tuple(replace(row, overrides=merged(dict(row.overrides), _small(row)), paper={}) for row in study.rows)
     base = merged(dict(study.base), QUICK)
     return replace(study, quick=replace(study, base=base, rows=rows, seeds=1, notes=(QUICK_NOTE,), tuning=None))
 
 
 def _small(row: StudyRow) -> dict[str, Any]:
-    """A joint batch stays as large as those of all silos together."""
+    """Changes of the small form to a row with joint batches: as many seeds as the batches of all silos have."""
     return {"train": {"batch": 256 * SILOS}} if "batch" in row.overrides.get("train", {}) else {}
 
 
 def transactions() -> Study:
-    """The methods with two models."""
+    """The study of all methods with two models."""
     paper = aml_values()
     rows = [
         StudyRow(label.format(model), merged(changes, overrides), paper.get(label.format(model), {}))

@@ -1,4 +1,4 @@
-"""Guo et al. 2026, Tables 6 and 7: the privacy of released embeddings, computed again; nothing is trained."""
+"""Guo et al. 2026, Tables 6 and 7: epsilons of released embeddings, computed again; nothing is trained."""
 
 from __future__ import annotations
 
@@ -17,23 +17,28 @@ DELTA = 1e-4
 
 
 def _label(sigma: float) -> str:
+    """The name of the column of a noise level."""
     return f"sigma_{sigma:g}"
 
 
 def cell_values(releases: int, rho: float, _: RunConfig) -> dict[str, Any]:
-    """Epsilon of so many releases at distance rho, for each sigma; at the orders that the paper's accountant takes."""
+    """The metrics of a row: epsilon of ``releases`` releases at distance ``rho`` for each sigma.
+
+    The Renyi orders are those of the paper's accountant.
+    """
     found = {_label(sigma): float(epsilon(releases, sigma, rho, DELTA, ORDERS)) for sigma in SIGMAS}
     return {"method": "epsilon", "test": found, "seconds": 0.0}
 
 
 def _row(line: CsvLine) -> StudyRow:
+    """The row of one line of the paper's tables."""
     paper: dict[str, Value] = line_values(line, [_label(sigma) for sigma in SIGMAS])
     compute = partial(cell_values, int(line["releases"]), float(line["rho"]))
     return StudyRow(f"{line['dataset']}, {line['percentile']} % of nodes", {"method": "local"}, paper, compute)
 
 
 def epsilon_study() -> Study:
-    """A row for each percentile of rho, a column for each sigma."""
+    """The study with a row for each percentile of rho and a column for each sigma."""
     return Study(
         name="ce-fedgnn-epsilon",
         title="Metric differential privacy of released embeddings",

@@ -1,6 +1,6 @@
 """Guo et al. 2026: what CE-FedGNN's parts are worth, how long a round may be, and what noise costs.
 
-Each on Cora, which takes minutes, and on simulated transactions, as in the paper.
+Each study is made twice: on Cora, which takes minutes, and on simulated transactions; the paper has transactions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Ground:
-    """What these studies stand on: ``end`` of their names, data and training, and how the small form is made."""
+    """The data and training that three studies share.
+
+    ``end`` is the end of their names, ``fedavg`` the settings of their FedAvg row, and ``small`` adds the small form.
+    """
 
     end: str
     title: str
@@ -42,7 +45,7 @@ class Ground:
     small: Callable[[Study], Study]
 
     def study(self, name: str, title: str, source: str, rows: tuple[StudyRow, ...], *notes: str) -> Study:
-        """A study of these rows here."""
+        """The study of some rows on this data."""
         return self.small(
             Study(
                 name=f"ce-fedgnn-{name}{self.end}",
@@ -88,7 +91,7 @@ BANKS = Ground(
 
 
 def ablation(ground: Ground) -> Study:
-    """CE-FedGNN without one of its parts; each variant chooses its learning rate."""
+    """The study of CE-FedGNN without one of its parts; each variant chooses its learning rate."""
     paper: dict[str, dict[str, Value]] = {}
     if ground is BANKS:
         column = ce_fedgnn_aml.HI_SMALL
@@ -101,7 +104,7 @@ def ablation(ground: Ground) -> Study:
 
 
 def intervals(ground: Ground) -> Study:
-    """CE-FedGNN with longer and longer rounds."""
+    """The study of CE-FedGNN with longer and longer rounds."""
     rows = tuple(StudyRow(f"K = {k}", merged(FULL, {"sync": {"local_steps": k}})) for k in INTERVALS)
     note = "The paper shows this as a figure, after 30,000 steps: 30 rounds of 1,024 steps, where this is two."
     return ground.study(
@@ -110,7 +113,7 @@ def intervals(ground: Ground) -> Study:
 
 
 def noise(ground: Ground) -> Study:
-    """CE-FedGNN with more and more noise on what it releases."""
+    """The study of CE-FedGNN with more and more noise on the rows that it releases."""
     rows = tuple(StudyRow(f"sigma = {s:g}", merged(FULL, {"protect": {"sigma": s, "clip": CLIP}})) for s in SIGMAS)
     note = "Noise on embeddings only; the paper adds a little (0.001) to models and gradients as well."
     return ground.study("noise", "score against noise", "Figure 2", (*rows, StudyRow("FedAvg", ground.fedavg)), note)

@@ -1,4 +1,4 @@
-"""One run in one process: in this one, or as the program that ``--jobs`` starts for each run."""
+"""Training one run of a study: in this process, or as the program that ``--jobs`` starts for each run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from isthmus.runs.folder import RunFolder
 
 
 def go_on(folder: RunFolder, label: str = "") -> None:
-    """Run what the folder's ``config.toml`` says, from its last checkpoint where there is one."""
+    """Train the run of a folder's ``config.toml``, from its last checkpoint where there is one."""
     run_one(resolve(folder.config), folder, resume=True, label=label)
 
 
 def _end_with_parent() -> None:
-    """The parent holds the other end of standard input: when it is gone, somebody else may go on with this run."""
+    """End this process when its parent does: standard input, whose other end the parent holds, is then closed.
+
+    Another process may then go on with this run.
+    """
     while os.read(0, 1):
         pass
     os._exit(1)
 
 
 def run_child(path: str) -> int:
-    """Entry point of a child: 0 when the run has ended, 2 when the user must mend something."""
+    """Train the run in a folder; returns the exit code: 0 when it has ended, 2 for an error that the user can mend."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         go_on(RunFolder(Path(path)))

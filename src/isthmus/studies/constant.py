@@ -1,4 +1,4 @@
-"""The predictor that says the same of every node: the floor that a ranking score stands on."""
+"""The constant predictor, which gives every node the same score: the lowest reference point of a ranking score."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.train.metrics import metric_names, score_silos
 
 
 def constant_predictor(config: RunConfig) -> dict[str, Any]:
-    """Metrics of equal scores for all test nodes: each task's PR-AUC is the share of its rarer class."""
+    """The metrics of a predictor that scores all test nodes equally; a task's PR-AUC is its rarer class's share."""
     started = time.perf_counter()
     source = config.data
     graph = data.load(source.name, seed=source.seed, folder=source.folder or None, **source.options)

@@ -1,4 +1,4 @@
-"""Runs the jobs of a plan, one after the other in this process or several at once in processes of their own."""
+"""Runs the jobs of a study, one after the other in this process, or several at once in processes of their own."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from isthmus.studies.child import go_on
 from isthmus.studies.plan import Job
 from isthmus.studies.progress import Show
 
-Ended = Generator[tuple[Job, str]]  # each run as it ends, and what went wrong
+Ended = Generator[tuple[Job, str]]  # each job as it ends, and what went wrong (empty: nothing)
 _LOG = "child.log"
 _LAST = 6  # lines of a failed child's log that are shown
-_PATIENCE = 10.0  # seconds in which the children of a killed parent are gone
+_PATIENCE = 10.0  # seconds to wait for the lock; the children of a killed parent end sooner
 
 
 @contextmanager
 def sole_owner(out: Path) -> Iterator[int]:
-    """Hold a lock on the folder, so that two programs never train the same run; yields it for children to hold too."""
+    """Hold a lock on the folder, so that two programs never train one run; yields its handle, which children share."""
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -44,6 +44,7 @@ def sole_owner(out: Path) -> Iterator[int]:
 
 
 def _locked(handle: int) -> bool:
+    """Take the lock; returns whether that succeeded."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -52,7 +53,7 @@ def _locked(handle: int) -> bool:
 
 
 def run_jobs(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> Ended:
-    """Run all, and yield each as it ends, with what went wrong (empty: nothing). One that fails stops no other."""
+    """Run all jobs, and yield each as it ends with what went wrong. A job that fails stops no other."""
     computed = [job for job in jobs if job.row.compute is not None]
     trained = [job for job in jobs if job.row.compute is None]
     yield from _run_here(computed, show)
@@ -60,6 +61,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> Ended:
 
 
 def _run_here(jobs: Sequence[Job], show: Show) -> Ended:
+    """Run jobs one after the other in this process."""
     for job in jobs:
         show.started(job)
         error = ""
@@ -74,6 +76,7 @@ def _run_here(jobs: Sequence[Job], show: Show) -> Ended:
 
 
 def _run(job: Job) -> None:
+    """Train a job, or compute its metrics where its row needs no training."""
     folder = job.claim()
     if job.row.compute is None:
         go_on(folder, job.label)
@@ -83,12 +86,14 @@ def _run(job: Job) -> None:
 
 @dataclass
 class _Child:
+    """A process that trains one job, and its log."""
+
     job: Job
     process: subprocess.Popen[bytes]
     log: IO[bytes]
 
     def error(self) -> str:
-        """What went wrong, by the last lines of its log; empty where nothing did."""
+        """What went wrong in an ended process: the last lines of its log; empty where nothing did."""
         self.log.close()
         code = self.process.returncode
         if code == 0:
@@ -99,6 +104,7 @@ class _Child:
 
 
 def _run_children(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> Ended:
+    """Run jobs in processes of their own, ``workers`` at once; all are killed when this generator is closed."""
     waiting, running = list(jobs), list[_Child]()
     try:
         while waiting or running:
@@ -120,7 +126,7 @@ def _run_children(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> E
 
 
 def _start(job: Job, workers: int, lock: int) -> _Child:
-    """A process for one run; it ends with this one, and holds the lock until it has ended."""
+    """Start a process for one job; it ends when this process does, and holds the lock until then."""
     folder = job.claim()
     threads = job.config.system.threads or max(1, (os.cpu_count() or 1) // workers)
     command = [sys.executable, "-m", "isthmus.studies.child", str(folder.path)]

@@ -1,9 +1,9 @@
-"""Ceydeli 2026, layer-wise exchange: the reference points, ten methods on two splits, and what cross edges are worth.
+"""Ceydeli 2026, layer-wise exchange: reference points, ten methods on two splits, and what cross edges are worth.
 
-The protocol of the paper's own runs: every silo draws its own batches (``train.batches=local``), cross edges stay with
-a placeholder at the far end, port tables stay at home and start from each silo's own values, as models of silos that
-train alone do, every sampled row is computed at every layer, scores are plain means over silos. One thing differs, and
-every page says it: a silo draws 8 seeds a step, not 32, for a quarter of the epochs, which makes as many steps.
+The protocol is that of the paper's own runs: every silo draws its own batches (``train.batches=local``), cross edges
+are kept with a placeholder at the far end, port tables are private and start from each silo's own values, every sampled
+row is computed at every layer, and scores are plain means over silos. One thing differs, and every page says so: a silo
+draws 8 seeds a step, not 32, for a quarter of the epochs, which makes about as many steps.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ SPLITS: dict[str, dict[str, Any]] = {
     "louvain": {"split": "louvain", "resolution": 3.0},
     "metis": {"split": "metis", "communities": 256},
 }
-# A seed sees about a fifth of its silo's 546 nodes (Louvain): one of 32 seeds sees the ego ids of seven others, and
-# models learn training nodes by heart before they learn to tell ids apart.
+# The neighbourhood of a seed holds about a fifth of its silo's 546 nodes (Louvain). With 32 seeds it therefore holds
+# the ego ids of seven others, and models memorise training nodes before they learn to tell the ids apart.
 FEWER_SEEDS = (
     "Each silo draws 8 seeds a step for 25 epochs. The paper's 32 seeds and 100 epochs are about as many steps, but "
     "the ego ids of so many seeds crowd a silo. For its numbers: --epochs 100 --set train.batch=32."
@@ -72,18 +72,18 @@ OURS = (
 
 
 def task_columns(tasks: Sequence[str]) -> tuple[StudyColumn, ...]:
-    """A column for each task, and their mean."""
+    """A column for the PR-AUC of each task, and one for their mean."""
     each = [score_column(task, f"pr_auc/{task}") for task in tasks]
     return (*each, mean_column(MACRO, each))
 
 
 def layerwise_recipe(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What the rows of a study share."""
+    """The recipe that all rows of a study share."""
     return {**TRAINING, "data": {**DATA, **data}}
 
 
 def ten_rows(split: str, title: str, table: str, number: str) -> Study:
-    """The ten methods on one split, and two rows of ours."""
+    """The study of the paper's ten methods on one split, with two rows of ours."""
     paper = {line["method"]: line_values(line, (*STRUCTURAL, MACRO)) for line in read_table(table)}
     rows = tuple(StudyRow(label, overrides, paper[label]) for label, overrides in METHODS.items())
     return Study(
@@ -101,7 +101,7 @@ def ten_rows(split: str, title: str, table: str, number: str) -> Study:
 
 
 def reference() -> Study:
-    """The upper and the lower reference point: no silos at all."""
+    """The study of the upper and the lower reference point, centralised training and a constant, without silos."""
     paper = {line["method"]: line_values(line, (*STRUCTURAL, MACRO)) for line in read_table("layerwise_reference")}
     top, floor = "Centralized Multi-PNA", "Always-Positive"
     return Study(
@@ -124,7 +124,7 @@ def reference() -> Study:
 
 
 def cross_edges() -> Study:
-    """Each silo alone, with its cross edges kept (the far end a placeholder) or dropped."""
+    """The study of silos that train alone, with cross edges kept (a placeholder at the far end) or dropped."""
     rows = []
     for line in read_table("layerwise_local_cross_edges"):
         data = {**SPLITS[line["split"]], "silos": int(line["k"])}
@@ -144,8 +144,8 @@ def cross_edges() -> Study:
     )
 
 
-# On a small scale: three layers, the two tasks that three hops can solve, and steps enough for shared gradients to find
-# them. Joint batches are those of one party: they need as many seeds as several silos' small batches have together.
+# The small form: three layers, the two tasks that three hops can solve, and enough steps for shared gradients to learn
+# them. A joint batch needs as many seeds as the small batches of several silos have together.
 FEW_TASKS = ("C2", "C3")
 QUICK: dict[str, Any] = {
     "data": {"nodes": 4096, "tasks": list(FEW_TASKS)},
@@ -155,7 +155,7 @@ QUICK: dict[str, Any] = {
 
 
 def with_quick(study: Study, changes: Mapping[str, Any], labels: Sequence[str] = ()) -> Study:
-    """The study, and beside it the same on a small scale; the paper's mean is then that of the tasks that are left."""
+    """The study with a small form of itself as ``quick``, in which the paper's mean is over the remaining tasks."""
     base = merge_into(merge_into(deepcopy(dict(study.base)), deepcopy(QUICK)), changes)
     rows = [_quick_row(row) for row in study.rows if row.label in labels or not labels]
     note = (
@@ -167,6 +167,7 @@ def with_quick(study: Study, changes: Mapping[str, Any], labels: Sequence[str] =
 
 
 def _quick_row(row: StudyRow) -> StudyRow:
+    """A row of the small form: the paper's values of the remaining tasks, and their mean."""
     if not row.paper:
         return row
     each = {task: row.paper[task] for task in FEW_TASKS}

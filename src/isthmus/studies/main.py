@@ -1,4 +1,4 @@
-"""What ``isthmus reproduce`` does: plan, tune, run what is missing, and after every row write what is known by then."""
+"""The work of ``isthmus reproduce``: plan a study, tune, run what is missing, and write results after every row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from isthmus.studies.tuning import Tuned, make_trials, waiting
 
 
 def run_study(name: str, request: StudyRequest) -> tuple[Findings, Path, list[str]]:
-    """Run the rows of a study that are not finished; returns what was found, the folder, and the runs that failed."""
+    """Run the unfinished rows of the named study; returns the findings, the folder, and labels of failed runs."""
     plan = plan_study(catalogue.get_study(name), request)
     tuned = make_trials(plan.study, request, plan.out) if plan.study.tuning and request.tune else None
     facts = _facts(plan, request)
@@ -46,12 +46,12 @@ def run_study(name: str, request: StudyRequest) -> tuple[Findings, Path, list[st
 
 
 def _ready(job: Job, tuned: Tuned | None) -> bool:
-    """Whether a row has its settings; one whose trials failed has none."""
+    """Whether the settings of a job's row are chosen; they are not where all its trials failed."""
     return tuned is None or job.row.compute is not None or tuned.chosen(job.row) is not None
 
 
 def _run(jobs: Sequence[Job], request: StudyRequest, lock: int, errors: dict[str, str]) -> Iterator[Job]:
-    """Run all, yield each as it ends, and write into ``errors`` what went wrong."""
+    """Run all jobs, yield each as it ends, and add to ``errors`` what went wrong, by label."""
     show = show_for(jobs, request.jobs)
     try:
         with closing(run_jobs(jobs, request.jobs, lock, show)) as ended:
@@ -65,7 +65,7 @@ def _run(jobs: Sequence[Job], request: StudyRequest, lock: int, errors: dict[str
 
 
 def write_findings(findings: Findings, out: Path) -> None:
-    """``results.csv``, ``results.json``, ``plot.png``, ``plot.svg`` and ``report.html``; ``tuning.*`` where tuned."""
+    """Write results.csv, results.json, plot.png, plot.svg and report.html; tuning.csv and tuning.json where tuned."""
     files = {
         "results.csv": as_csv(findings).encode(),
         "results.json": as_json(findings).encode(),
@@ -76,13 +76,13 @@ def write_findings(findings: Findings, out: Path) -> None:
 
 
 def write_files(files: Mapping[str, bytes], out: Path) -> None:
-    """Write each in one move."""
+    """Write files by name into the folder ``out``, each in one move."""
     for name, content in files.items():
         write_atomic(out / name, content)
 
 
 def _facts(plan: StudyPlan, request: StudyRequest) -> dict[str, Any]:
-    """What was asked for, and which program answers."""
+    """What was asked for, and which version of the program ran, for ``results.json``."""
     first = plan.jobs[0].config
     return {
         "command": shlex.join(["isthmus", *sys.argv[1:]]),
@@ -98,7 +98,7 @@ def _facts(plan: StudyPlan, request: StudyRequest) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of this checkout; None where the package is installed without one."""
+    """The last git commit of the package's folder; None where it is installed without git."""
     here = Path(__file__).parents[1]  # the package
     command = ["git", "-C", str(here), "log", "-1", "--format=%h", "--", str(here)]
     try:
@@ -109,7 +109,7 @@ def _commit() -> str | None:
 
 
 def listing() -> list[Mapping[str, Any]]:
-    """Every study, as the command line lists them."""
+    """A description of every study, as the command line lists them."""
     return [
         {
             "name": study.name,

@@ -1,4 +1,4 @@
-"""The page of a study: the paper's table beside ours, in one self-contained file."""
+"""The page of a study: the paper's table beside ours, in one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.studies.tuning import as_records, settings_text
 
 
 def study_page(findings: Findings) -> str:
-    """The whole page."""
+    """The whole HTML page."""
     study = findings.study
     lead = f"{study.source}, run again with {count_text(findings.facts['seeds'], 'seed')}."
     body = [
@@ -34,7 +34,7 @@ def study_page(findings: Findings) -> str:
 
 
 def study_cautions(findings: Findings) -> list[str]:
-    """What the reader must know before the numbers."""
+    """Sentences that the reader must know before the numbers: notes, shorter training, missing and failed rows."""
     said = list(findings.study.notes)
     for length in ("epoch", "step"):
         usual, ours = findings.study.base.get("train", {}).get(f"{length}s"), findings.facts.get(f"{length}s")
@@ -48,7 +48,7 @@ def study_cautions(findings: Findings) -> list[str]:
 
 
 def _tiles(findings: Findings) -> str:
-    """How near the values are, and how far the order agrees."""
+    """The tiles of key figures: distances to the paper's values, and pairs of rows in its order."""
     cells = [findings.headline(line) for line in findings.lines]
     apart = [abs(cell.difference) for cell in cells if cell.difference is not None]
     pairs, swapped = findings.order()
@@ -62,7 +62,7 @@ def _tiles(findings: Findings) -> str:
 
 
 def _headline(findings: Findings) -> str:
-    """The table by the column that rows are judged by."""
+    """The section with the paper's value and ours for the headline column."""
     study = findings.study
     head = ["Row", "Paper", "Ours", "Difference", "Ours, pooled", "Seeds", "Time a run"]
     rows: list[page.CellRow] = []
@@ -79,11 +79,12 @@ def _headline(findings: Findings) -> str:
 
 
 def _difference(cell: ComparedValue) -> page.Cell:
+    """The table cell of ours minus the paper's value."""
     return page.Cell(difference_text(cell.difference), tone=tone(cell.difference))
 
 
 def _columns(findings: Findings) -> str:
-    """Ours for every column; the paper's value shows on hover, and the difference below the table of ours."""
+    """The section with a table of our values for every column, and below it one of differences to the paper."""
     names = [column.label for column in findings.study.columns]
     ours: list[page.CellRow] = [
         [line.row.label, *(_ours(line.cells[name]) for name in names)] for line in findings.lines
@@ -99,11 +100,12 @@ def _columns(findings: Findings) -> str:
 
 
 def _ours(cell: ComparedValue) -> page.Cell:
+    """The table cell of our value; the paper's shows on hover."""
     return page.Cell(mean_text(cell), hint=f"ours {value_text(cell.ours)}, paper {value_text(cell.paper)}")
 
 
 def _tuning(findings: Findings) -> str:
-    """What rows chose, and the validation score of all that they tried; empty where nothing was tuned."""
+    """The section on tuning: the setting that each row chose, and all that it tried; empty without tuning."""
     tuned = findings.tuned
     if tuned is None:
         return ""
@@ -129,7 +131,7 @@ def _tuning(findings: Findings) -> str:
 
 
 def _repeat(findings: Findings) -> str:
-    """Where it ran, and how to run it again."""
+    """The last section: the command that repeats the study, where it ran, and errors of failed rows."""
     facts = findings.facts
     named = {"torch": "PyTorch ", "python": "Python "}
     where = [" · ".join(f"{named.get(k, '')}{v}" for k, v in one.items() if v) for one in facts["hardware"]]
@@ -141,4 +143,5 @@ def _repeat(findings: Findings) -> str:
 
 
 def _error(line: RowResult) -> str:
+    """The error of a failed row, as markup."""
     return f"<h3>{escape(line.row.label)} failed</h3><pre>{escape(line.error)}</pre>"

@@ -1,4 +1,4 @@
-"""From what the user asked for to runs: one for each row and seed, each with its configuration and its folder."""
+"""The jobs of a study: one run for each row and seed, each with its configuration and its folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEW, BEGUN, FINISHED = "new", "begun", "finished"
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """What the user asked for; None and empty: as the study has it."""
+    """What the user asks of a study; None and empty mean as the study has it."""
 
     quick: bool = False
     silos: int | None = None
@@ -39,7 +39,7 @@ class StudyRequest:
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a row with a seed, in a folder of its own."""
+    """One run of a study: a row with a seed, in a folder of its own."""
 
     row: StudyRow
     config: RunConfig
@@ -47,18 +47,18 @@ class Job:
 
     @property
     def label(self) -> str:
-        """The run in words."""
+        """The run in words: its row and its seed."""
         return f"{self.row.label}, seed {self.config.seed}"
 
     @property
     def state(self) -> str:
-        """Whether the run has ended, has left something to go on from, or has yet to begin."""
+        """``finished``, ``begun`` (there is a checkpoint to go on from) or ``new``."""
         if (self.path / "metrics.json").is_file():
             return FINISHED
         return BEGUN if any(self.path.glob("checkpoint/epoch-*")) else NEW
 
     def conflict(self) -> str:
-        """How the run that lies in the folder differs from this one, in words; empty where it does not."""
+        """How the run that is already in the folder differs from this one, in words; empty where it does not."""
         if not (self.path / "config.toml").is_file():
             return ""
         try:
@@ -70,7 +70,7 @@ class Job:
         return self.config.difference(there)
 
     def claim(self) -> RunFolder:
-        """The folder, with its configuration written down."""
+        """Make the folder, write ``config.toml`` into it, and return it."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path / "config.toml", self.config.toml().encode())
         return RunFolder(self.path)
@@ -78,7 +78,7 @@ class Job:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """All runs of a study in one folder; ``wanted`` are those that were asked for."""
+    """All runs of a study below the folder ``out``; ``wanted`` are those of the rows that were asked for."""
 
     study: Study
     out: Path
@@ -87,16 +87,19 @@ class StudyPlan:
     seeds: int
 
     def of(self, row: StudyRow) -> list[Job]:
-        """The runs of a row."""
+        """The runs of a row, one for each seed."""
         return [job for job in self.jobs if job.row.slug == row.slug]
 
     def settle(self, overwrite: bool) -> None:
-        """Refuse (or remove, when told to) runs of another configuration: a table of both would mean nothing."""
+        """Refuse folders that hold runs of another configuration, or with ``overwrite`` remove these runs."""
         settle(self.jobs, overwrite)
 
 
 def settle(jobs: Sequence[Job], overwrite: bool) -> None:
-    """The same for some runs."""
+    """Refuse jobs whose folders hold runs of another configuration, or with ``overwrite`` remove these runs.
+
+    A table of runs with different configurations would mean nothing.
+    """
     for job in jobs:
         conflict = job.conflict()
         if conflict and not overwrite:
@@ -109,7 +112,7 @@ def settle(jobs: Sequence[Job], overwrite: bool) -> None:
 
 
 def plan_study(study: Study, request: StudyRequest) -> StudyPlan:
-    """Resolve every run of the study, so that whatever is wrong is found before anything runs."""
+    """The plan of a study; every configuration is resolved, so that errors are found before anything runs."""
     if request.seeds is not None and request.seeds < 1:
         raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
     if request.jobs < 1:
@@ -120,7 +123,7 @@ def plan_study(study: Study, request: StudyRequest) -> StudyPlan:
 
 
 def plan_rows(study: Study, request: StudyRequest, out: Path) -> StudyPlan:
-    """The runs of every row of a study that is what was asked for, in their folders."""
+    """The plan of a study that already has the scale and number of silos that were asked for."""
     seeds = request.seeds or study.seeds
     jobs = tuple(
         Job(row, config, out / row.slug / f"seed-{config.seed}")
@@ -132,7 +135,7 @@ def plan_rows(study: Study, request: StudyRequest, out: Path) -> StudyPlan:
 
 
 def variant(study: Study, silos: int | None, quick: bool) -> Study:
-    """The study on the scale and for the number of silos that were asked for."""
+    """The study in its small form, if ``quick``, and for another number of silos, if given."""
     if quick:
         if study.quick is None:
             raise IsthmusError(f"'{study.name}' has no --quick form; make it short with --epochs and --set.")
@@ -141,13 +144,17 @@ def variant(study: Study, silos: int | None, quick: bool) -> Study:
 
 
 def _default_out(study: Study, silos: int | None, request: StudyRequest) -> str:
+    """The folder of a study where the user names none."""
     other = f"-k{silos}" if silos is not None and silos != study.silos else ""
     untuned = "" if request.tune or study.tuning is None else "-untuned"
     return f"runs/reproduce/{study.name}{other}{untuned}{'-quick' if request.quick else ''}"
 
 
 def configs(study: Study, row: StudyRow, request: StudyRequest, seeds: int, first: int = 0) -> list[RunConfig]:
-    """The row's configuration for each seed: the study's recipe, then the row, then options, then ``--set``."""
+    """The configurations of a row, one for each seed from ``first`` on.
+
+    The study's recipe is overridden by the row, then by the user's options, then by ``--set``.
+    """
     recipe: dict[str, Any] = deepcopy(dict(study.base))
     asked: dict[str, Any] = {}
     if request.epochs is not None:
@@ -161,7 +168,7 @@ def configs(study: Study, row: StudyRow, request: StudyRequest, seeds: int, firs
 
 
 def _choose(study: Study, names: Sequence[str]) -> tuple[StudyRow, ...]:
-    """The rows that were asked for, by label or by folder name; none asked for: all."""
+    """The rows that were asked for, by label or by folder name; all rows where none was named."""
     known = {row.slug: row for row in study.rows} | {row.label.lower(): row for row in study.rows}
     chosen = []
     for part in [part for name in names for part in ([name] if name.lower() in known else name.split(","))]:

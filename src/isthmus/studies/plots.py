@@ -1,4 +1,4 @@
-"""Figures of a study: the paper's value beside ours, row by row, for the headline and for every other column."""
+"""Figures of a study: the paper's value beside ours for every row, one panel for each column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ACROSS = 4  # small panels in a line
 
 @drawing
 def beside(findings: Findings) -> Canvas:
-    """The headline and the small panels as one drawing for the page."""
+    """The drawing of all panels for the study's page."""
     canvas = Canvas(sum(_heights(findings)))
     canvas.figure.clear()
     _draw(canvas.figure, findings)
@@ -22,7 +22,7 @@ def beside(findings: Findings) -> Canvas:
 
 
 def plot_files(findings: Findings) -> dict[str, bytes]:
-    """The same drawing as ``plot.png`` and ``plot.svg``, on white."""
+    """The drawing of all panels on white, as the contents of ``plot.png`` and ``plot.svg``."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -40,17 +40,18 @@ def plot_files(findings: Findings) -> dict[str, bytes]:
 
 
 def _lines(findings: Findings) -> int:
+    """How many lines of small panels there are."""
     return -(-(len(findings.study.columns) - 1) // _ACROSS)
 
 
 def _heights(findings: Findings) -> list[float]:
-    """Of the headline's panel, and of all small ones, in inches."""
+    """The height of the headline's panel, and of all small panels together, in inches."""
     rows, lines = len(findings.lines), _lines(findings)
     return [0.7 + 0.24 * rows] + [lines * (0.4 + 0.11 * rows)] * (lines > 0)
 
 
 def _draw(figure: Any, findings: Findings) -> None:
-    """The headline over the whole width, the other columns in small panels below, rows in the same order."""
+    """Draw the headline column over the whole width, and the other columns in small panels below it."""
     *others, last = findings.study.columns
     names = [line.row.label for line in findings.lines]
     upper, *lower = figure.subfigures(2 if others else 1, 1, height_ratios=_heights(findings), squeeze=False)[:, 0]
@@ -63,7 +64,7 @@ def _draw(figure: Any, findings: Findings) -> None:
 
 
 def _panel(axes: Any, findings: Findings, column: str, names: list[str], size: float) -> None:
-    """One column: a dot for the paper, one for ours with its deviation, and a line between them."""
+    """Draw one column: for each row a dot for the paper, one for ours with its deviation, and a line between them."""
     named: set[str] = set()
     for place, line in enumerate(findings.lines):
         _pair(axes, line.cells[column], place, size, named)
@@ -80,7 +81,7 @@ def _panel(axes: Any, findings: Findings, column: str, names: list[str], size: f
 
 
 def _pair(axes: Any, cell: ComparedValue, place: int, size: float, named: set[str]) -> None:
-    """The two dots of a row; the first of each kind is ``named`` in the legend."""
+    """Draw the two dots of a row; the first dot of each kind gets a name in the legend."""
     if cell.paper is not None and cell.ours is not None:
         axes.plot([cell.paper.mean, cell.ours.mean], [place, place], color=MUTED, linewidth=0.9)
     look = {"markersize": size, "elinewidth": 0.9, "capsize": 0, "linestyle": "none"}

@@ -1,4 +1,4 @@
-"""How a study goes, for people: bars on a terminal, plain lines when piped."""
+"""The progress of a study: bars on a terminal, plain lines where stderr is piped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVERY = 1.0  # seconds between looks at the running jobs
 
 
 class Show:
-    """Lines on standard error for each run that starts and ends; the parent of the bars."""
+    """Prints a line on stderr for each run that starts or ends; the parent of ``Bars``."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done = total, 0
@@ -26,12 +26,12 @@ class Show:
         self.since: dict[Path, float] = {}
 
     def started(self, job: Job) -> None:
-        """A run begins, or goes on."""
+        """Tell that a run begins, or goes on from its checkpoint."""
         self.since[job.path] = time.monotonic()
         self.say(f"start  {job.label}" + (", from its checkpoint" if job.state == BEGUN else ""))
 
     def ended(self, job: Job, error: str) -> None:
-        """A run has ended, well or not."""
+        """Tell that a run has ended, and what went wrong, if anything."""
         self.done += 1
         took = duration(time.monotonic() - self.since[job.path])
         self.say(f"{'FAILED' if error else 'done  '} {job.label}, {took} ({self.done}/{self.total})")
@@ -39,18 +39,18 @@ class Show:
             self.say(f"       {line}")
 
     def look(self) -> None:
-        """A moment to look at the runs that are under way."""
+        """Called now and then while runs are under way; does nothing here."""
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self.console.print(text, markup=False)
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Called after the last run; does nothing here."""
 
 
 class Bars(Show):
-    """A bar for the study and one for each run under way."""
+    """Shows a bar for the study and one for each run under way."""
 
     def __init__(self, total: int) -> None:
         super().__init__(total)
@@ -62,13 +62,13 @@ class Bars(Show):
         self.progress.start()
 
     def started(self, job: Job) -> None:
-        """Add a bar."""
+        """Print a line and add a bar for the run."""
         super().started(job)
         task = self.progress.add_task(job.label, total=_length(job)[1], state="")
         self.tasks[job.path] = job, task
 
     def ended(self, job: Job, error: str) -> None:
-        """Take the bar away."""
+        """Print a line and remove the bar of the run."""
         super().ended(job, error)
         self.progress.remove_task(self.tasks.pop(job.path)[1])
         self.progress.update(self.whole, completed=self.done, state=f"{self.done}/{self.total}")
@@ -84,12 +84,12 @@ class Bars(Show):
             self.progress.update(task, completed=done, state=f"{unit} {done}/{total}")
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Remove all bars."""
         self.progress.stop()
 
 
 def _length(job: Job) -> tuple[str, int]:
-    """How long a run is, and in which unit."""
+    """The unit (``step`` or ``epoch``) and the length of a run in it."""
     train = job.config.train
     return ("step", train.steps) if train.steps else ("epoch", train.epochs)
 
@@ -106,6 +106,6 @@ def last_logged(log: Path, unit: str) -> int:
 
 
 def show_for(jobs: Sequence[Job], workers: int) -> Show:
-    """Bars where several runs share a terminal; a single run has its own."""
+    """The display of a study's progress: bars where several runs share a terminal, else lines."""
     several = workers > 1 and Console(stderr=True).is_terminal
     return Bars(len(jobs)) if several else Show(len(jobs))

@@ -1,4 +1,4 @@
-"""What a study has found so far: the paper's values, ours, and what lies between, as CSV and JSON."""
+"""The findings of a study so far: the paper's values, ours, and their differences, as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ FIELDS = ("row", "column", "paper", "paper_std", "ours", "ours_std", "difference
 
 @dataclass(frozen=True)
 class ComparedValue:
-    """One number of the table: the paper's, ours as the mean over runs, and ours with all predictions pooled.
+    """One place of the table: the paper's value, ours as the mean over runs, and ours with all predictions pooled.
 
-    ``runs`` are those of single runs; some may have none: a target not reached, a score that is not defined.
+    ``runs`` holds the number of each run; None where a run has none, because it did not reach a target or its score is
+    not defined.
     """
 
     paper: Value | None
@@ -33,35 +34,35 @@ class ComparedValue:
 
     @property
     def seeds(self) -> int:
-        """Runs that have such a number."""
+        """How many runs have a number."""
         return sum(value is not None for value in self.runs)
 
     @property
     def missing(self) -> int:
-        """Runs that have none."""
+        """How many runs have no number."""
         return len(self.runs) - self.seeds
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the paper's."""
+        """Our mean minus the paper's value; None where either is missing."""
         return None if self.paper is None or self.ours is None else self.ours.mean - self.paper.mean
 
 
 @dataclass(frozen=True)
 class RowResult:
-    """A row with what its finished runs found; ``error`` is what went wrong in the others."""
+    """A row of the study with the numbers of its finished runs; ``error`` is what went wrong in the others."""
 
     row: StudyRow
     cells: Mapping[str, ComparedValue]
     seeds: tuple[int, ...]
     seconds: float | None
     error: str = ""
-    runs: tuple[Metrics, ...] = ()  # what its finished runs left behind
+    runs: tuple[Metrics, ...] = ()  # metrics.json of each finished run
 
 
 @dataclass(frozen=True)
 class Findings:
-    """A study with its lines; ``facts`` say what ran, how and where, ``tuned`` what rows chose before."""
+    """A study with the results of its rows; ``facts`` say what ran and where, ``tuned`` what rows chose before."""
 
     study: Study
     lines: tuple[RowResult, ...]
@@ -74,11 +75,11 @@ class Findings:
         return all(len(line.seeds) == self.facts["seeds"] for line in self.lines)
 
     def headline(self, line: RowResult) -> ComparedValue:
-        """The number that a row is judged by."""
+        """The number of a row in the column that rows are judged by."""
         return line.cells[self.study.headline.label]
 
     def order(self) -> tuple[int, list[tuple[str, str]]]:
-        """How many pairs of rows are no ties in the paper, and which of them stand otherwise here (or are equal)."""
+        """The number of pairs of rows that are no ties in the paper, and those pairs that are not in its order here."""
         pairs, swapped = 0, []
         judged = [(line.row.label, cell.paper.mean, cell.ours.mean) for line in self.lines
                   if (cell := self.headline(line)).paper is not None and cell.ours is not None]  # fmt: skip
@@ -93,7 +94,7 @@ class Findings:
 def collect(
     plan: StudyPlan, errors: Mapping[str, str], facts: Mapping[str, Any], tuned: Tuned | None = None
 ) -> Findings:
-    """Read every finished run of a plan; ``errors`` by label of the run."""
+    """The findings of all finished runs of a plan; ``errors`` are what went wrong, by label of the run."""
     lines = []
     for row in plan.study.rows:
         jobs = plan.of(row)
@@ -110,6 +111,7 @@ def collect(
 
 
 def _cell(row: StudyRow, column: StudyColumn, found: Sequence[Metrics]) -> ComparedValue:
+    """The number of a row in a column, from the metrics of its finished runs."""
     runs = tuple(column.read(metrics) for metrics in found)
     ours = [value for value in runs if value is not None]
     pooled = [value for metrics in found if (value := column.pooled(metrics)) is not None]
@@ -118,14 +120,14 @@ def _cell(row: StudyRow, column: StudyColumn, found: Sequence[Metrics]) -> Compa
 
 
 def _where(jobs: Sequence[Job]) -> dict[str, Any]:
-    """The machines that the finished runs say they ran on."""
+    """The distinct machines that finished runs ran on, according to their metrics."""
     found = [RunFolder(job.path).metrics.get("environment") for job in jobs if job.state == FINISHED]
     said = [{key: each.get(key) for key in ("device", "machine", "torch", "python")} for each in found if each]
     return {"hardware": [one for number, one in enumerate(said) if one not in said[:number]]}
 
 
 def as_csv(findings: Findings) -> str:
-    """The long format: a line for each row and column."""
+    """The findings as CSV in long format: a line for each row and column."""
     out = io.StringIO()
     writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
     writer.writeheader()
@@ -136,7 +138,7 @@ def as_csv(findings: Findings) -> str:
 
 
 def _numbers(cell: ComparedValue) -> dict[str, float | None]:
-    """A cell as plain numbers, rounded where rounding cannot be seen."""
+    """The numbers of one place of the table by name, rounded to six digits after the point."""
     numbers: dict[str, float | None] = {}
     for name, value in (("paper", cell.paper), ("ours", cell.ours)):
         numbers |= {name: value.mean if value else None, f"{name}_std": value.std if value else None}
@@ -145,7 +147,7 @@ def _numbers(cell: ComparedValue) -> dict[str, float | None]:
 
 
 def as_json(findings: Findings) -> str:
-    """Everything that was found, and what it takes to find it again."""
+    """All findings as JSON, with the command that repeats them."""
     pairs, swapped = findings.order()
     rows = [
         {

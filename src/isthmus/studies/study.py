@@ -1,4 +1,4 @@
-"""What a study is: the rows of a paper's table, what they ran, what they measured. Data only; nothing runs here."""
+"""What a study is: the rows of a paper's table, their settings, and what is read of their runs. Data only."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ class Value:
 
 
 def _nothing(_: Metrics) -> None:
+    """A reader that finds no number."""
     return None
 
 
 @dataclass(frozen=True)
 class StudyColumn:
-    """A column of the table: how its number is read from a finished run; ``pooled`` reads another score beside it."""
+    """A column of a study's table.
+
+    ``read`` takes its number from the metrics of a finished run, ``pooled`` that of all silos' predictions together.
+    """
 
     label: str
     read: Reader
@@ -40,7 +44,7 @@ class StudyColumn:
 
 
 def score_column(label: str, metric: str, scale: float = 100.0) -> StudyColumn:
-    """A test score, in per cent: the mean over silos, and beside it that of all silos' predictions together."""
+    """The column of a test score, in per cent: the mean over silos, and pooled over all silos' predictions."""
 
     def reader(split: str) -> Reader:
         def read(metrics: Metrics) -> float | None:
@@ -53,7 +57,7 @@ def score_column(label: str, metric: str, scale: float = 100.0) -> StudyColumn:
 
 
 def mean_column(label: str, columns: Sequence[StudyColumn]) -> StudyColumn:
-    """The plain mean of other columns; nothing where one of them has nothing."""
+    """The column of the plain mean of other columns; None where one of them has no number."""
 
     def reader(readers: Sequence[Reader]) -> Reader:
         def read(metrics: Metrics) -> float | None:
@@ -68,10 +72,10 @@ def mean_column(label: str, columns: Sequence[StudyColumn]) -> StudyColumn:
 
 @dataclass(frozen=True)
 class StudyRow:
-    """A row of the table: its label in the paper, what it changes in the study's recipe, and the paper's values.
+    """A row of a study's table: its label in the paper, its changes to the study's recipe, and the paper's values.
 
-    A row of ours has no values. ``compute`` returns metrics where nothing needs to be trained. ``tune`` is what the row
-    may choose from where the study is tuned, beside what all rows may.
+    A row that the paper does not have has no values. ``compute`` returns metrics where nothing needs to be trained.
+    ``tune`` holds settings that this row may choose from, in addition to those that all rows may choose from.
     """
 
     label: str
@@ -87,16 +91,16 @@ class StudyRow:
 
     @property
     def crossing(self) -> int:
-        """The number of silos that its schedule names; 0 where it names none."""
+        """The number of silos that cross at a step, if the row's schedule sets one, else 0."""
         return int(self.overrides.get("schedule", {}).get("silos", 0))
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What every row chooses from by its validation score: all settings of ``grid``, times the row's own.
+    """The settings that every row chooses from by its validation score: those of ``grid``, times the row's own.
 
-    Every row has as many to choose from as any other, and tries each ``seeds`` times. ``changes`` hold for these trials
-    only: they may be shorter than the runs that are reported, as long as all of them are.
+    Every row has as many settings to choose from as any other, and tries each with ``seeds`` seeds. ``changes`` to the
+    recipe hold for these trials only, which may all be shorter than the reported runs.
     """
 
     grid: Grid
@@ -108,10 +112,10 @@ class Tuning:
 class Study:
     """A table to reproduce; the last column is the one that rows are judged by.
 
-    ``measure`` says what the numbers are. ``base`` is the recipe that all rows share. ``silos`` is the number that the
-    paper's values hold for; None where each row has its own. ``close``: rows nearer than this in the paper are ties.
-    ``tuning`` is the stage before, where rows choose settings. ``figure`` draws more of the findings for the page;
-    ``beside`` are columns that the terminal shows too. ``quick`` is the same study on a small scale.
+    ``measure`` says what the numbers are. ``base`` is the recipe that all rows share. ``silos`` is the number of silos
+    that the paper's values hold for; None where each row has its own. ``close``: rows of the paper whose values differ
+    by less count as ties. ``tuning`` is the stage in which rows choose settings, if any. ``figure`` draws one more
+    figure for the page; ``beside`` are columns that the terminal shows too. ``quick`` is a small form of the study.
     """
 
     name: str
@@ -150,7 +154,7 @@ class Study:
         return self.columns[-1]
 
     def with_silos(self, silos: int) -> Study:
-        """The same rows for another number of silos; the paper has no values then."""
+        """The study for another number of silos, for which the paper has no values."""
         if self.silos is None:
             raise IsthmusError(f"The rows of '{self.name}' have their own numbers of silos; leave out --silos.")
         base = {**self.base, "data": {**self.base["data"], "silos": silos}}

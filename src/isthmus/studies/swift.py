@@ -1,7 +1,7 @@
-"""Swift-FedGNN: validation scores of five methods against what they send, on graphs between 10 or 20 silos.
+"""Swift-FedGNN: validation scores of five methods against what they send, on graphs split between 10 or 20 silos.
 
-The paper's large graphs are not here, but CiteSeer is; the others stand in for them, up to a block model of a million
-nodes. Targets follow from one rule: what FedGNN-G reached with seed 0, minus one point.
+Of the paper's graphs only CiteSeer is used; others, up to a block model of a million nodes, stand in for the rest.
+Every target follows from one rule: the score that FedGNN-G reached with seed 0, minus one point.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ METHODS = {
 
 @dataclass(frozen=True)
 class SwiftGraph:
-    """A graph of the study, how it is split, how long it is trained on, and the target, in per cent."""
+    """The settings of a study on one graph: data, split, length of training, and the target score in per cent."""
 
     title: str
     data: Mapping[str, Any]
@@ -85,23 +85,25 @@ NOTES = (
 
 
 def _valid(metrics: Metrics) -> float | None:
+    """The best validation score of a run, in per cent."""
     value = (metrics.get("valid") or {}).get(metrics["metric"])
     return None if value is None else 100.0 * float(value)
 
 
 def _crossing(metrics: Metrics) -> float | None:
+    """Megabytes that crossed at a step with a crossing; None for FedSage, which never crosses."""
     size = metrics.get("bytes_per_crossing")
     return None if size is None or metrics["method"] == "fedsage" else float(size) / 1e6
 
 
 def reached(metrics: Metrics, target: float) -> int | None:
-    """The place in the curve of the first validation that reached the target, in per cent."""
+    """The place in the curve of the first validation that reached the target (in per cent); None if none did."""
     scores = metrics["curve"]["valid"]
     return next((i for i, score in enumerate(scores) if score is not None and 100 * score >= target), None)
 
 
 def target_columns(target: float) -> tuple[StudyColumn, ...]:
-    """What is read of a run; traffic and time to the target where it was reached."""
+    """The columns of a study: validation score, traffic at a crossing, and traffic and time to the target."""
 
     def megabytes(name: str) -> Reader:
         def read(metrics: Metrics) -> float | None:
@@ -124,7 +126,7 @@ def target_columns(target: float) -> tuple[StudyColumn, ...]:
 
 
 def swift_values(column: str, model: str) -> dict[str, dict[str, Value]]:
-    """The paper's validation accuracy by method for one of its data sets; with GraphSAGE its traffic too."""
+    """The paper's values by method and column, for one of its data sets; traffic only with GraphSAGE."""
     score = {line["method"]: float(line[column]) for line in read_table(f"swift_validation_accuracy_{model}")}
     sent = read_table("swift_total_comm_gb_to_target") if model == "sage" else []
     traffic = {line["method"]: 1e3 * float(line[column]) for line in sent}
@@ -134,7 +136,7 @@ def swift_values(column: str, model: str) -> dict[str, dict[str, Value]]:
 
 
 def swift_recipe(graph: SwiftGraph) -> dict[str, Any]:
-    """What all rows share."""
+    """The recipe that all rows of a study share."""
     return {
         "data": {"split": "metis", "silos": graph.silos, **graph.data},
         "model": {"name": graph.model, "layers": 2, "hidden": 256, "dropout": 0.5},
@@ -155,7 +157,7 @@ def schedules(every: int) -> dict[str, dict[str, Any]]:
 
 
 def swift_study(name: str, graph: SwiftGraph) -> Study:
-    """Five methods on one graph."""
+    """The study of five methods on one graph."""
     paper = swift_values(graph.paper, graph.model) if graph.paper else {}
     rows = tuple(
         StudyRow(
@@ -192,7 +194,7 @@ SMALL_NOTE = "Quick: a block graph of 1,200 nodes, 60 steps, one seed; there is 
 
 
 def quick(study: Study) -> Study:
-    """The same rows on a small block graph."""
+    """The small form of a study: its rows on a block graph of 1,200 nodes."""
     rows = tuple(replace(row, paper={}) for row in study.rows)
     base = merged({key: value for key, value in study.base.items() if key != "data"}, SMALL)
     title = f"{study.title} (quick: a block graph)"

@@ -1,4 +1,4 @@
-"""Figures of the studies of Swift-FedGNN: scores against their price, and against how often silos cross."""
+"""Figures of the Swift-FedGNN studies: scores against time and bytes, and against how often silos cross."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.studies.study import Metrics
 
 
 def prices(findings: Findings) -> str:
-    """The validation score of every row against emulated seconds and against bytes, mean over seeds."""
+    """The figure of every row's validation score against emulated seconds and bytes, mean over seeds."""
     curves = {}
     for line in findings.lines:
         runs = [run for run in line.runs if run["curve"]["epoch"]]
@@ -35,7 +35,7 @@ def _mean(curves: Sequence[Sequence[float | None]]) -> list[float]:
 
 
 def surface(findings: Findings) -> str:
-    """Scores by how often and how many silos cross; beside them the same against K / (I M)."""
+    """The figure of scores by how often (I) and how many (K) of M silos cross, and against K / (I M)."""
     points = [(line, *_where(line)) for line in findings.lines if findings.headline(line).ours is not None]
     if not points:
         return ""
@@ -48,12 +48,14 @@ def surface(findings: Findings) -> str:
 
 
 def _where(line: RowResult) -> tuple[int, int]:
+    """A row's steps between crossings (I), and silos that cross (K)."""
     schedule = line.row.overrides["schedule"]
     return schedule["every"], schedule["silos"]
 
 
 @drawing
 def _surface(findings: Findings) -> Canvas:
+    """The drawing of scores against I, one line for each K, and against K / (I M)."""
     silos = findings.facts["silos"]
     found: dict[int, list[tuple[int, float]]] = {}
     for line in findings.lines:
@@ -77,7 +79,7 @@ def _surface(findings: Findings) -> Canvas:
 
 
 def _log_axis(axes: Any, name: str, ticks: Sequence[float]) -> None:
-    """A horizontal axis on a log scale, with plain numbers."""
+    """Make a horizontal axis logarithmic, with plain numbers at ``ticks``."""
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()

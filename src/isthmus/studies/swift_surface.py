@@ -1,4 +1,4 @@
-"""What nobody has published: scores against both of Swift-FedGNN's numbers, beside the ratio of its theorem."""
+"""Scores against both of Swift-FedGNN's numbers (I and K), and against the ratio of its theorem; unpublished."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from isthmus.studies.swift_plots import surface
 
 EVERY = (1, 2, 5, 10, 20)
 SILOS = (1, 2, 5, 10)
-# Nodes are dealt out at random, so that nine of ten edges cross; METIS leaves so few that nothing depends on them.
+# Nodes are dealt out at random, so that nine of ten edges cross; METIS leaves too few cross edges to matter.
 ROUGH: dict[str, Any] = {"data": {"split": "random"}, "train": {"evaluate_every": 10, "checkpoint_every": 100}}
 NOTES = (
     "Theorem 5.6 of the paper bounds the error by K / (I M): the share of all (silo, step) pairs that cross. Rows with "
@@ -35,13 +35,13 @@ NOTES = (
 
 
 def surface_row(every: int, silos: int) -> StudyRow:
-    """Every I-th step, K silos."""
+    """The row in which ``silos`` (K) silos cross at every ``every``-th (I) step."""
     schedule: dict[str, Any] = {"schedule": {"every": every, "silos": silos}}
     return StudyRow(f"I = {every}, K = {silos}", merged({"method": "swift-fedgnn"}, SCORED, schedule))
 
 
 def surface_study() -> Study:
-    """The surface on Cora."""
+    """The study of scores by I and K on Cora."""
     whole = Study(
         name="swift-surface",
         title="How often, and how many: Swift-FedGNN on Cora",

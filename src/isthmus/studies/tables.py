@@ -1,4 +1,4 @@
-"""The papers' tables as they ship with the package: one CSV file each, facts only."""
+"""The papers' tables, which ship with the package as one CSV file each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import resources
 
 from isthmus.studies.study import Value
 
-CsvLine = dict[str, str]
+CsvLine = dict[str, str]  # text by column name
 
 
 def read_table(name: str) -> list[CsvLine]:
@@ -18,7 +18,7 @@ def read_table(name: str) -> list[CsvLine]:
 
 
 def line_values(line: CsvLine, columns: Sequence[str], scale: float = 1.0) -> dict[str, Value]:
-    """The numbers of a line by column, times ``scale``; the deviation of ``C2`` stands in ``C2_std``."""
+    """The numbers of a line by column, times ``scale``; the deviation of column ``C2`` is in column ``C2_std``."""
 
     def number(name: str) -> float | None:
         return round(scale * float(line[name]), 6) if line.get(name) else None

@@ -1,4 +1,4 @@
-"""A study's numbers as people read them, and its table for the terminal."""
+"""The numbers of a study as text, and its tables for the terminal."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from isthmus.studies.study import Value
 from isthmus.studies.tuning import Tuned, settings_text
 
 _COLOURS = {"bad": "red", "good": "green", "": ""}
-_FAR = 3.0  # points from the paper's value that a reader should see
+_FAR = 3.0  # points; a value farther from the paper's is coloured
 
 
 def value_text(value: Value | None) -> str:
-    """``92.24 ± 0.31``; a dash for nothing."""
+    """A value as ``92.24 ± 0.31``; a dash for None."""
     if value is None:
         return "–"
     return f"{value.mean:.2f}" + (f" ± {value.std:.2f}" if value.std is not None else "")
 
 
 def mean_text(cell: ComparedValue) -> str:
-    """Our mean, and of how many runs where some have none: ``2,881 (2/3)``."""
+    """Our mean, and the number of runs it is of where some have no number: ``2,881 (2/3)``."""
     if cell.ours is None:
         return "–"
     mean = cell.ours.mean
@@ -30,6 +30,7 @@ def mean_text(cell: ComparedValue) -> str:
 
 
 def _some(cell: ComparedValue) -> str:
+    """`` (2/3)`` where two of three runs have a number; empty where all have one."""
     return f" ({cell.seeds}/{cell.seeds + cell.missing})" if cell.ours and cell.missing else ""
 
 
@@ -44,13 +45,13 @@ def tone(value: float | None) -> str:
 
 
 def study_tables(findings: Findings) -> list[Table]:
-    """The study's table; where it has more columns to show, these; where rows were tuned, what they chose."""
+    """The study's table; then, if there are any, a table of further columns and one of what rows chose."""
     more = [_beside(findings)] if findings.study.beside else []
     return [study_table(findings), *more, *([tuning_table(findings.tuned)] if findings.tuned else [])]
 
 
 def _beside(findings: Findings) -> Table:
-    """Our means of other columns."""
+    """The table of our means in the columns that the study shows beside the headline."""
     table = Table(caption_justify="left")
     if any(_some(line.cells[name]) for line in findings.lines for name in findings.study.beside):
         table.caption = "(2/3): the mean of two of three seeds; the others have no value."
@@ -63,7 +64,7 @@ def _beside(findings: Findings) -> Table:
 
 
 def tuning_table(tuned: Tuned) -> Table:
-    """Row | chosen | its validation score | those of all settings tried."""
+    """The table of tuning: row | chosen setting | its validation score | range of all settings tried."""
     title = f"Chosen by validation score, {count_text(tuned.seeds, 'seed')} for each setting tried"
     table = Table(title=Text(title), title_justify="left")
     for name in ("row", "chosen", "valid", "of"):
@@ -74,7 +75,7 @@ def tuning_table(tuned: Tuned) -> Table:
 
 
 def tuning_lines(tuned: Tuned) -> list[list[str]]:
-    """For each row what it chose, that setting's validation score in per cent, and the range of all that it tried."""
+    """For each row: label, chosen setting, its validation score in per cent, and the range of all it tried."""
     lines = []
     for label in dict.fromkeys(trial.row.label for trial in tuned.trials):
         trials = [trial for trial in tuned.trials if trial.row.label == label]
@@ -89,7 +90,7 @@ def tuning_lines(tuned: Tuned) -> list[list[str]]:
 
 
 def study_table(findings: Findings) -> Table:
-    """Row | paper | ours | difference, for a terminal of 100 columns."""
+    """The study's table, row | paper | ours | difference, for a terminal of 100 columns."""
     study = findings.study
     table = Table(title=Text(study.title), caption=Text(_caption(findings)))
     table.title_justify = table.caption_justify = "left"
@@ -110,6 +111,7 @@ def study_table(findings: Findings) -> Table:
 
 
 def _caption(findings: Findings) -> str:
+    """The caption of the study's table: what is measured, the source, and how far the order agrees."""
     pairs, swapped = findings.order()
     order = f" {pairs - len(swapped)} of {pairs} pairs of rows stand in the paper's order." if pairs else ""
     return f"{findings.study.measure}. {findings.study.source}.{order}"

@@ -1,7 +1,7 @@
-"""The first stage of a tuned study: every row tries as many settings as any other, and validation chooses.
+"""The first stage of a tuned study: every row tries equally many settings, and the validation score chooses.
 
-Trials are ordinary runs with seeds of their own. Of what they leave behind only the validation score is read, the mean
-that also selected the epoch within the run.
+Trials are ordinary runs with seeds of their own. Only their validation scores are read: the mean by which the epoch
+within a run was selected too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FIRST_SEED = 1000  # far above the seeds of reported runs
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting that a row tries, and its runs."""
+    """A setting that a row tries, and the runs that try it."""
 
     row: StudyRow
     settings: Settings
@@ -37,12 +37,12 @@ class Trial:
 
     @property
     def finished(self) -> bool:
-        """Whether all its runs have ended."""
+        """Whether all runs of the trial have ended."""
         return all(job.state == FINISHED for job in self.jobs)
 
     @property
     def score(self) -> float | None:
-        """The mean validation score of its runs; None before they have ended, and where a run has no score."""
+        """The mean validation score of the trial's runs; None before all have ended, or where one has no score."""
         if not self.finished:
             return None
         found = [RunFolder(job.path).metrics for job in self.jobs]
@@ -52,7 +52,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """All trials of a study; ``seeds`` is how often each was run."""
+    """All trials of a study; each is run with ``seeds`` seeds."""
 
     trials: tuple[Trial, ...]
     seeds: int
@@ -67,7 +67,7 @@ class Tuned:
         return [trial for trial in self.trials if trial.row.slug == row.slug]
 
     def chosen(self, row: StudyRow) -> Trial | None:
-        """The trial with the best validation score, of equals the first; None until all have ended."""
+        """The trial of a row with the best validation score, the first of equals; None until all have ended."""
         trials = self.of(row)
         scores = {number: score for number, trial in enumerate(trials) if (score := trial.score) is not None}
         if not scores or not all(trial.finished for trial in trials):
@@ -75,12 +75,12 @@ class Tuned:
         return trials[max(scores, key=lambda number: scores[number])]
 
     def settle_on(self, study: Study) -> Study:
-        """The study with what was chosen for each row; a row that has not chosen yet stands as it is."""
+        """The study whose rows have the settings that they chose; rows that have not chosen yet do not change."""
         rows = tuple(_with(row, found.settings) if (found := self.chosen(row)) else row for row in study.rows)
         return replace(study, rows=rows)
 
     def undecided(self, rows: Sequence[StudyRow]) -> dict[str, str]:
-        """Why a row cannot run although all its trials have ended, by label."""
+        """Why rows cannot run although all their trials have ended, by label."""
         return {
             f"{row.label}, tuning": "No trial has a validation score: all have diverged, or nothing is validated."
             for row in rows
@@ -89,6 +89,7 @@ class Tuned:
 
 
 def _with(row: StudyRow, settings: Settings) -> StudyRow:
+    """The row with further settings among its overrides."""
     overrides: dict[str, Any] = {}
     for layer in (row.overrides, *(nest(key, value) for key, value in settings.items())):
         merge_into(overrides, layer)
@@ -96,7 +97,7 @@ def _with(row: StudyRow, settings: Settings) -> StudyRow:
 
 
 def make_trials(study: Study, request: StudyRequest, out: Path) -> Tuned:
-    """Every setting that every row tries; whatever is wrong with one is found before anything runs."""
+    """The trials of all rows; every configuration is resolved, so that errors are found before anything runs."""
     tuning = study.tuning
     assert tuning is not None
     _refuse_fixed(study, request)
@@ -116,7 +117,7 @@ def make_trials(study: Study, request: StudyRequest, out: Path) -> Tuned:
 
 
 def _refuse_fixed(study: Study, request: StudyRequest) -> None:
-    """What --set fixes cannot be tuned as well."""
+    """Raise if ``--set`` fixes a setting that the study tunes."""
     fixed = set(flat(parse_set(request.sets)))
     for row in study.rows:
         for key in fixed & {key for settings in study.candidates(row) for key in settings}:
@@ -124,18 +125,18 @@ def _refuse_fixed(study: Study, request: StudyRequest) -> None:
 
 
 def waiting(tuned: Tuned, plan: StudyPlan) -> list[Job]:
-    """The runs of trials that the wanted rows still lack."""
+    """The unfinished runs of the trials of all wanted rows."""
     wanted = {job.row.slug for job in plan.wanted}
     return [job for trial in tuned.trials if trial.row.slug in wanted for job in trial.jobs if job.state != FINISHED]
 
 
 def settings_text(settings: Settings) -> str:
-    """``train.lr=0.01, exchange.gamma=0.5``."""
+    """Settings as text: ``train.lr=0.01, exchange.gamma=0.5``."""
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
 def as_records(tuned: Tuned) -> list[dict[str, Any]]:
-    """What was tried, how it did on validation, and what was chosen."""
+    """Each trial as a dictionary: row, settings, seeds, validation score, and whether it was chosen."""
     chosen = {trial.row.slug: tuned.chosen(trial.row) for trial in tuned.trials}
     return [
         {
@@ -150,7 +151,7 @@ def as_records(tuned: Tuned) -> list[dict[str, Any]]:
 
 
 def tuning_files(tuned: Tuned) -> dict[str, bytes]:
-    """``tuning.json`` and ``tuning.csv``."""
+    """The contents of ``tuning.json`` and ``tuning.csv``, by name."""
     records = as_records(tuned)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -161,5 +162,6 @@ def tuning_files(tuned: Tuned) -> dict[str, bytes]:
 
 
 def _last(record: Mapping[str, Any]) -> tuple[str, str]:
+    """The last two columns of ``tuning.csv``: validation score, and ``yes`` for the chosen trial."""
     valid = "" if record["valid"] is None else f"{record['valid']:.6f}"
     return valid, "yes" if record["chosen"] else ""

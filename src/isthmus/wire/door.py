@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -80,9 +81,15 @@ class Door(ABC):
             sealed.append(done.rows)
         return carry(sealed)
 
-    def move(self, kind: Kind, rows: Tensor, leaving: Lot, arriving: Lot, layer: int = 0) -> Tensor:
-        """Send rows that are grouped by receiving host; those that arrive are grouped by sending host."""
-        parcel = Parcel(kind, rows, leaving.origin, leaving.traffic, layer)
+    def move(
+        self, kind: Kind, rows: Tensor, leaving: Lot, arriving: Lot, layer: int = 0, parts: Tensor | None = None
+    ) -> Tensor:
+        """Send rows that are grouped by receiving host; those that arrive are grouped by sending host.
+
+        ``parts``: the stack rows that these rows are sums of, each once for every sum that it is in (None: no sums).
+        """
+        origin = leaving.origin if parts is None else replace(leaving.origin, parts=parts)
+        parcel = Parcel(kind, rows, origin, leaving.traffic, layer)
         self.ledger.leg()
         got = self.leave([parcel], lambda sealed: self._swap(kind, sealed[0], leaving.splits, arriving.splits))
         return self.protect.open(kind, got, rows)

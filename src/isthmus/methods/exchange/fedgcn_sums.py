@@ -58,7 +58,7 @@ def collect_sums(wire: Wire, stack: Stack, boundary: Boundary) -> Sums:
     line[asked.halo] = torch.arange(len(asked.halo), device=far.device)
     parts = mine.added(place[source[~inside]], line[far], scale[source[~inside]], len(asked.halo))
     served, halo = asked.lots(wire.silos)
-    arrived = wire.move(Kind.AGGREGATES, parts.table(), halo, served)
+    arrived = wire.move(Kind.AGGREGATES, parts.table(), halo, served, parts=_members(source[~inside], far, stack.rows))
     here = torch.arange(len(stack.x), device=far.device)
     there = torch.arange(len(arrived), device=far.device) + len(stack.x)
     return mine.under(arrived).added(
@@ -75,9 +75,29 @@ def hand_out_sums(wire: Wire, stack: Stack, boundary: Boundary, sums: Sums) -> S
     source, target = stack.ends
     asked = wire.ask(boundary, source[~owned[source] & owned[target]].unique())
     served, halo = asked.lots(wire.silos)
-    arrived = wire.move(Kind.AGGREGATES, sums.at(place[asked.served]).table(), served, halo, layer=1)
+    inside = _own_parts(stack, asked.served.unique())
+    rows = sums.at(place[asked.served]).table()
+    arrived = wire.move(Kind.AGGREGATES, rows, served, halo, layer=1, parts=inside)
     nothing = arrived.new_zeros(1, arrived.shape[1])
     line = torch.full_like(place, len(stack.x) + len(arrived))
     line[owned] = place[owned]
     line[asked.halo] = torch.arange(len(arrived), device=line.device) + len(stack.x)
     return sums.under(torch.cat([arrived, nothing])).at(line)
+
+
+def _own_parts(stack: Stack, targets: Tensor) -> Tensor:
+    """The owned rows that the sums of some owned rows are made of: themselves, and their neighbours in their silo.
+
+    What others have added to a sum left their silos before, and is charged there.
+    """
+    chosen = torch.zeros_like(stack.owned)
+    chosen[targets] = True
+    source, target = stack.ends
+    inner = chosen[target] & stack.owned[source]
+    around = torch.cat([targets, source[inner]]), torch.cat([targets, target[inner]])
+    return _members(*around, stack.rows)
+
+
+def _members(source: Tensor, target: Tensor, rows: int) -> Tensor:
+    """The rows that are in the sums of targets, each once for every sum, whatever the number of parallel edges."""
+    return (target * rows + source).unique() % rows

@@ -1,0 +1,124 @@
+"""What every objective must satisfy: subclass ``ObjectiveContract`` in the tests of a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError
+from isthmus.graph.graph import Schema
+from isthmus.graph.silo import Silo
+from isthmus.methods.method import Method
+from isthmus.methods.objective.base import Objective
+from isthmus.methods.sync.fedavg import FedAvg
+from isthmus.sample.batches import Batch, Seeds
+from isthmus.testing.contract import PartContract
+from isthmus.testing.runs import method_of, small_silos
+from isthmus.train.training import Training
+
+
+class ObjectiveContract(PartContract):
+    """Properties of an objective: subclass it; ``part`` makes the spec."""
+
+    part: Callable[[], Objective]
+
+    def composed(self, part: Any, **others: Any) -> Method:
+        """Federated averaging in rounds of two epochs, towards the objective."""
+        return method_of(**{"objective": part, "sync": FedAvg(local_epochs=2), **others})
+
+    def runs(self) -> Iterator[Training]:
+        """A run that learns classes, and one that learns several yes/no tasks, where it is not refused."""
+        for silos in (small_silos(), _with_tasks()):
+            try:
+                yield self.fresh(silos, batches="local")
+            except IsthmusError as error:
+                assert silos[0].schema.task == "tasks", f"node classes are refused: {error}"
+
+    def test_every_seed_has_one_finite_loss(self) -> None:
+        """Also where logits are large."""
+        for training in self.runs():
+            batch = _batch(training)
+            for scale in (1.0, 100.0):
+                found = training.stage.objective.seed_losses(scale * _logits(batch, training), batch)
+                assert found.shape == (len(batch.y),), f"losses {list(found.shape)} of {len(batch.y)} seeds"
+                assert bool(torch.isfinite(found).all()), f"losses of seeds are {found.tolist()}"
+
+    def test_every_seed_learns(self) -> None:
+        """The gradient reaches the logits of every seed, and is finite."""
+        for training in self.runs():
+            batch = _batch(training)
+            logits = _logits(batch, training).requires_grad_()
+            training.stage.objective.seed_losses(logits, batch).sum().backward()
+            assert logits.grad is not None and bool(torch.isfinite(logits.grad).all()), "a gradient is not finite"
+            assert bool(logits.grad.any(1).all()), "no gradient reaches the logits of some seeds"
+
+    def test_a_loss_follows_from_the_logits(self) -> None:
+        """Asked twice it is the same: an objective draws nothing, and remembers nothing of a batch."""
+        for training in self.runs():
+            batch = _batch(training)
+            logits = _logits(batch, training)
+            first, again = (training.stage.objective.seed_losses(logits, batch) for _ in range(2))
+            assert torch.equal(first, again), "the same logits have another loss when asked again"
+
+    def test_no_seeds_are_no_loss(self) -> None:
+        """A host whose silos have no seed at a step has no losses to add, and no errors."""
+        for training in self.runs():
+            batch = _batch(training, nobody=True)
+            found = training.stage.objective.seed_losses(_logits(batch, training), batch)
+            assert found.shape == (0,) and float(found.sum()) == 0, f"losses of no seeds are {found}"
+
+    def test_a_penalty_is_a_number_or_none(self) -> None:
+        """A finite scalar, whether all silos are active in a step or none is."""
+        for training in self.runs():
+            for active in (torch.ones(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)):
+                term = self._penalty(training, active)
+                if term is not None:
+                    assert term.dim() == 0, f"a penalty is one number, and has the shape {list(term.shape)}"
+                    assert bool(torch.isfinite(term)), f"the penalty is {float(term)}"
+
+    def test_a_penalty_moves_active_silos_alone(self) -> None:
+        """Its gradient is zero for the parameters of a silo that has no seeds in a step."""
+        for training in self.runs():
+            term = self._penalty(training, torch.tensor([True, False, True]))
+            if term is None or not term.requires_grad:
+                continue
+            term.backward()
+            for name, p in training.learner.classifier.sets.parameters.items():
+                assert p.grad is None or not bool(p.grad[1].any()), f"the penalty moves {name} of a silo without seeds"
+
+    def _penalty(self, training: Training, active: Tensor) -> Tensor | None:
+        """The penalty of a step, some way from where the round began."""
+        learner, objective = training.learner, training.stage.objective
+        objective.round_begin(learner)
+        generator = torch.Generator().manual_seed(1)
+        for p in learner.classifier.sets.parameters.values():
+            p.data += torch.randn(p.shape, generator=generator, dtype=p.dtype)
+        return objective.penalty(learner, [_batch(training, nobody=not bool(active.any()))], active)
+
+
+def _batch(training: Training, nobody: bool = False) -> Batch:
+    """The first batch of a run, or one without seeds."""
+    seeds: Seeds = next(iter(training.stage.epoch_seeds(training.progress)))
+    seeds = seeds.of(torch.zeros(3, dtype=torch.bool)) if nobody else seeds
+    [work] = training.stage.works(seeds, 0)
+    return work.batch
+
+
+def _logits(batch: Batch, training: Training) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    shape = len(batch.y), len(training.stage.site.schema.labels)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _with_tasks() -> list[Silo]:
+    """Silos whose nodes have two yes/no labels, some of them unknown."""
+    made = []
+    for silo in small_silos():
+        schema = Schema(**{**vars(silo.schema), "task": "tasks", "labels": ("p", "q")})
+        y = torch.stack([silo.y.clamp(max=1), (silo.y + 1) % 3 - 1], 1)
+        made.append(replace(silo, schema=schema, y=y))
+    return made
