@@ -32,8 +32,7 @@ HERE = Path(__file__).resolve().parents[1]
 # configuration of a benchmark, in a process of its own; others go by the options of the command line.
 CASES: dict[str, dict[str, Job | tuple[str, ...]]] = {
     "rounds": {
-        who: {"data": "cora", "who": who}
-        for who in ("pyg", "centralised", "sync-sgd-10", "sync-sgd-100", "fedavg-10", "fedavg-100")
+        who: {"data": "cora", "who": who} for who in ("pyg", "centralised", "sync-sgd-10", "sync-sgd-100", "fedavg-10")
     },
     "layerwise": {"": ("--nodes", "1024", "--steps", "5")},
     "pna": {

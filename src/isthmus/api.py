@@ -117,7 +117,7 @@ def fit(
     """
     recipe: dict[str, Any] = {"seed": seed, "dtype": dtype, "model": {"name": model}}
     for key, value in (settings or {}).items():
-        merge_into(recipe, nest(full_key(key), value))
+        merge_into(recipe, nest(key if isinstance(value, Mapping) else full_key(key), value))
     base = catalogue.get(method) if isinstance(method, str) else method
     config = resolve(recipe, _with_parts(base, parts))
     config = replace(config, data=replace(config.data, silos=len(silos)))

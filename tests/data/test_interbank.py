@@ -123,7 +123,7 @@ def test_numbers_of_laundering_and_other_transfers_are_alike(traffic: SimulatedT
 
 
 def passed_on(attempt: np.ndarray, source: np.ndarray, target: np.ndarray, worth: np.ndarray) -> np.ndarray:
-    """Logarithms of what accounts pay over what they got, of those that do both once in an attempt."""
+    """log(paid / received) of the accounts that pay once and receive once in a laundering attempt."""
     found = []
     for number in np.unique(attempt):
         rows = np.flatnonzero((attempt == number) & (source != target))

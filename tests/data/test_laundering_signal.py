@@ -1,8 +1,8 @@
-"""What gives simulated laundering away: no single transfer, but what happens around it, at several banks.
+"""Simulated laundering shows in no single transfer, but in the transfers around it, at several banks.
 
-The bounds stand in docs/data.md. Models are gradient-boosted trees: on the attributes of transfers, and on counts
-around them (``tests/structure.py``), once from all transfers and once from those that a silo knows, which are those
-with an end at one of its banks. A silo scores the transfers that it receives.
+The bounds are explained in docs/data.md. Models are gradient-boosted trees: on the attributes of transfers, and on
+counts around them (``tests/helpers/structure.py``), once of all transfers and once of those that a silo knows, which
+have an end at one of its banks. A silo scores the transfers that it receives.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class World:
     label: np.ndarray
 
     def view(self, split: int, silo: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Counts of a split's transfers and their numbers, from what lies in the past and the silo (None: all) sees."""
+        """Counts around the transfers of a split, and the transfers' numbers.
+
+        Counts are of earlier transfers that the silo knows (None: of all earlier transfers).
+        """
         every = np.full(len(self.label), silo is None)
         sees, scores = every | (self.owner == silo).any(0), every | (self.owner[1] == silo)
         rows = np.flatnonzero(scores & (self.split == split))
@@ -52,13 +55,13 @@ class World:
         return [self.view(split, silo) for silo in range(SILOS)]
 
     def score(self, train: Views, test: Views) -> float:
-        """PR-AUC of one model from all training views on all test views."""
+        """The PR-AUC on all test views of one model trained on all training views."""
         x, rows = (np.concatenate(part) for part in zip(*train, strict=True))
         new, scored = (np.concatenate(part) for part in zip(*test, strict=True))
         return float(average_precision_score(self.label[scored], boosted(x, self.label[rows], new)))
 
     def score_alone(self, train: Views, test: Views) -> float:
-        """PR-AUC over all test views, each scored by a model from the same silo's training view."""
+        """The PR-AUC over all test views, each scored by a model of its own silo's training view."""
         pairs = zip(train, test, strict=True)
         predicted = [boosted(x, self.label[rows], new) for (x, rows), (new, _) in pairs]
         scored = np.concatenate([rows for _, rows in test])
@@ -85,7 +88,7 @@ def worlds() -> list[World]:
 
 
 def above_base(world: World, x: np.ndarray) -> float:
-    """PR-AUC on test transfers in base rates, from rows of ``x`` alone."""
+    """The PR-AUC of a model of the rows ``x`` on test transfers, divided by the share of laundering."""
     train, test = (world.split == part for part in (TRAIN, TEST))
     predicted = boosted(x[train], world.label[train], x[test])
     return float(average_precision_score(world.label[test], predicted) / world.label[test].mean())

@@ -1,4 +1,4 @@
-"""Parts on disk: what is written is read again, a host reads its own only, and training does not notice."""
+"""Parts on disk: they are read as they were written, a host reads its own only, and training gives equal results."""
 
 import shutil
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def words(graph: Graph) -> Graph:
 
 
 def mixed(graph: Graph) -> Graph:
-    """Text ids, where one silo happens to see nothing but digits."""
+    """A graph with text ids, of which one silo sees only such that consist of digits."""
     ids = np.array([str(i) if i % 3 == 0 else f"n{i}" for i in range(graph.n)])
     ends = graph.edge_index[:, THREE[graph.edge_index[0]] == THREE[graph.edge_index[1]]]
     schema = replace(graph.schema, edge_features=0, timed=False)
@@ -180,7 +180,7 @@ def test_centralised_on_parts_is_centralised_on_the_whole(dtype: str, tolerance:
 
 
 def test_parts_of_patterns_train_like_the_patterns(tmp_path: Path) -> None:
-    """Several yes/no labels, times, ports, both directions."""
+    """Pattern graphs have several yes/no labels, times, ports and both directions."""
     graph, train = ("--set", "data.nodes=40"), ("--set", "model.layers=2", "--set", "model.hidden=8")
     train += ("--set", "train.batch=16", "--set", "train.fanout=3", "--epochs", "2", "--method", "sync-sgd")
     train += ("--model", "multi-pna")

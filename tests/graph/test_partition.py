@@ -33,7 +33,7 @@ def graph_of(n: int, m: int, seed: int = 0, components: int = 1) -> Graph:
 
 
 def clusters(count: int, size: int) -> Graph:
-    """Cliques joined into a ring by one edge each: the communities are beyond doubt."""
+    """Cliques joined into a ring by one edge each, whose communities are obvious."""
     pairs = [(c * size + i, c * size + j) for c in range(count) for i in range(size) for j in range(i)]
     pairs += [(c * size, (c + 1) % count * size) for c in range(count)]
     edges = torch.tensor(pairs).T

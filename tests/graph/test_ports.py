@@ -10,7 +10,7 @@ edges = st.lists(st.tuples(st.integers(-3, 5), st.integers(-3, 5), st.integers(0
 
 
 def slow(rows: list[Edge], at: int, other: int) -> list[int]:
-    """The definition: distinct neighbours by (first time, key), numbered from 0."""
+    """Port numbers by their definition: distinct neighbours ordered by (first time, key), numbered from 0."""
     out = []
     for edge in rows:
         first: dict[int, int] = {}

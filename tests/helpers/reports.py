@@ -1,4 +1,4 @@
-"""Run folders made by hand, and a parser for the pages made of them."""
+"""Run folders made by hand, and a parser for the HTML pages of reports."""
 
 import json
 import re
@@ -15,13 +15,18 @@ from isthmus.wire.ledger import COLUMNS
 
 ODD = "<b>&bank"
 THREE = {"silo-0": 0.812, "silo-1": 0.75, "silo-2": None}
-Line = tuple[int, int, str, str, str, str, str, int, int, int]
+LedgerLine = tuple[int, int, str, str, str, str, str, int, int, int]
 Tests = Mapping[str, float | None]
 
 
-def ledger_of(silos: Sequence[str], kinds: Sequence[str], event: str = "unprotected", epochs: int = 3) -> list[Line]:
-    """Every silo sends each kind to the server and gets it back; embeddings and adjoints go to a peer."""
-    lines: list[Line] = []
+def ledger_of(
+    silos: Sequence[str], kinds: Sequence[str], event: str = "unprotected", epochs: int = 3
+) -> list[LedgerLine]:
+    """Ledger lines in which every silo sends each kind to the server and gets it back.
+
+    Embeddings and adjoints go to the next silo instead.
+    """
+    lines: list[LedgerLine] = []
     for epoch in range(epochs + 1):
         when = (epoch, epoch, "step" if epoch else "setup")
         for i, silo in enumerate(silos):
@@ -36,7 +41,11 @@ def ledger_of(silos: Sequence[str], kinds: Sequence[str], event: str = "unprotec
 
 
 def make_run(path: Path, tests: Tests, method: str = "fedavg", **changes: Any) -> RunFolder:
-    """A finished run whose silos scored ``tests``; other ``changes`` than the three go into its metrics."""
+    """The folder of a finished run whose silos have the test scores ``tests``.
+
+    Of ``changes``, ``lines`` are those of the ledger, ``history=False`` leaves the curves out, and all others replace
+    values of ``metrics.json``.
+    """
     numbered = [f"silo-{i}" for i in range(len(tests))]
     lines = changes.pop("lines", ledger_of(numbered, ["schema", "parameters"]))
     history = changes.pop("history", True)
@@ -59,7 +68,7 @@ def make_run(path: Path, tests: Tests, method: str = "fedavg", **changes: Any) -
 
 
 def metrics_of(tests: Tests, method: str) -> dict[str, Any]:
-    """The final metrics of such a run."""
+    """The final metrics of a run whose silos have the test scores ``tests``."""
     known = [value for value in tests.values() if value is not None]
     each = {silo: {"accuracy": value, "macro_f1": None} for silo, value in tests.items()}
     split = {"accuracy": sum(known) / len(known) if known else None, "macro_f1": None, "silos": each}
@@ -73,7 +82,7 @@ def metrics_of(tests: Tests, method: str) -> dict[str, Any]:
 
 
 def make_seeds(path: Path) -> RunFolder:
-    """Two seeds; the folder itself holds means, deviations, and copies of the first seed's files."""
+    """The folder of a run with two seeds, which holds deviations, and copies of the first seed's files."""
     spread = {"accuracy": 0.01, "silos": {s: {"accuracy": 0.02} for s in THREE}}
     folder = make_run(path, THREE, seeds=[0, 1], test_std=spread, valid_std=spread)
     make_run(path / "seed-0", THREE)
@@ -82,7 +91,7 @@ def make_seeds(path: Path) -> RunFolder:
 
 
 class Page(HTMLParser):
-    """Reads a page: tables as rows of text, everything balanced, nothing that points elsewhere."""
+    """A parsed page: its text, tables as rows of text, links and hover texts; raises where a tag is not closed."""
 
     VOID = ("meta", "br", "hr", "img", "input", "link")
 
@@ -125,7 +134,7 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += data
 
     def table(self, *head: str) -> list[list[str]]:
-        """The rows of the table whose head starts so."""
+        """The rows of the first table whose head begins with the titles ``head``."""
         return next(rows[1:] for rows in self.tables if rows[0][: len(head)] == list(head))
 
 

@@ -1,4 +1,4 @@
-"""Compiled kernels: the same numbers as plain torch, and a word where there are none."""
+"""Compiled kernels give the numbers of plain torch, and say why where they cannot run."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def leaves(block: Block, kind: str, width: int, dtype: torch.dtype, device: str)
 
 
 def message(block: Block, kind: str, parts: list[Tensor]) -> tuple[Message, Tensor | None]:
-    """A message of the given parts, and what is common to all messages of a target."""
+    """A random message with the given parts, and what is added to all messages of a target."""
     rows, *rest = parts
     values = rest.pop(0) if kind in ("values", "everything") else None
     at = torch.randint(0, 7, (len(block.src), 2), generator=torch.Generator().manual_seed(4)).to(rows.device)
@@ -80,7 +80,7 @@ def test_compiled_equals_plain(kind: str, width: int, groups: int, dtype: torch.
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_ties_share_equally(device: str) -> None:
-    """All messages equal: every edge is smallest and largest, and none has a deviation to learn from."""
+    """Where all messages are equal, every edge is smallest and largest, and the deviation has no gradient."""
     block = on(random_block(9, 24, 5, alone=2), device)
     rows = torch.ones(9, 3, dtype=torch.float64, device=device, requires_grad=True)
     mean, low, high, std = Moments().collect(Message(rows=rows), block, None).value[0].unbind(1)

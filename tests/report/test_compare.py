@@ -1,4 +1,4 @@
-"""Runs side by side, and several seeds as one: nothing is lost, nothing unlike is compared in silence."""
+"""Comparisons of runs, and runs of several seeds: no run is lost, and unlike runs are compared with a caution."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What the disclosure sheet must tell: every kind, every party, and the epsilon that the ledger allows."""
+"""The disclosure sheet names every kind of message, every party, and the epsilon that the ledger allows."""
 
 from pathlib import Path
 from typing import Any

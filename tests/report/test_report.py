@@ -1,4 +1,4 @@
-"""What a report must not get wrong: every silo and kind is there, bytes add up, user text stays text."""
+"""Reports show every silo and kind, their bytes add up, and text of users is escaped."""
 
 import re
 from pathlib import Path

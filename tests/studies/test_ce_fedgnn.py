@@ -1,4 +1,4 @@
-"""The studies of CE-FedGNN: the paper's values, the same protocol and budget for all rows, and the table of epsilon."""
+"""The studies of CE-FedGNN: the paper's values, one protocol and budget for all rows, and the table of epsilon."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ def row_of(study: Study, label: str) -> StudyRow:
 
 
 def test_the_papers_values() -> None:
-    """A few of each table, typed in by hand."""
+    """Some values of each table, typed from the paper by hand."""
     cora, citeseer, pubmed, cs = (get_study(name) for name in CITATION)
     assert row_of(cora, "SC").paper == {"macro F1": Value(25.11, 0.12)}
     assert row_of(citeseer, "FedAvg").paper["macro F1"] == Value(21.89, 0.14)
@@ -143,7 +143,7 @@ def test_interbank_is_what_the_simulator_writes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ce-fedgnn-cora", "ce-fedgnn-aml"])
 def test_two_rows_from_end_to_end(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
-    """On a small scale, and shorter still; the transactions are not tuned there."""
+    """Two rows of the small form, with fewer steps; on transactions the small form is not tuned."""
     monkeypatch.setattr(plots, "plot_files", lambda findings: {})
     monkeypatch.setattr(page, "beside", lambda findings: "")
     study = get_study(name)

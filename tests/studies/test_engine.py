@@ -53,7 +53,7 @@ ROWS = ("alone", "fed-avg", "ours")
 
 @pytest.fixture(autouse=True)
 def studies(monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
-    """The studies above; nothing is drawn, which takes longer than training."""
+    """Add the studies above to the catalogue; draw nothing, since drawing takes longer than training."""
     monkeypatch.setattr(catalogue, "STUDIES", catalogue.STUDIES | {s.name: s for s in (TINY, BROKEN, SLOW)})
     monkeypatch.setattr(plots, "plot_files", lambda findings: {})
     monkeypatch.setattr(page, "beside", lambda findings: "")
@@ -61,7 +61,7 @@ def studies(monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny study without interruption."""
+    """The folder of the tiny study after a run without interruption."""
     out = tmp_path_factory.mktemp("whole") / "tiny"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalogue, "STUDIES", {"tiny": TINY})
@@ -137,7 +137,7 @@ def test_a_finished_study_is_taken_as_it_is(whole: Path) -> None:
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
-    """Ctrl-C at the ``call``-th step."""
+    """Raise KeyboardInterrupt at the ``call``-th training step."""
     inner, count = train.step, 0
 
     def step(*arguments: Any) -> None:
@@ -166,7 +166,7 @@ def test_an_interrupted_study_goes_on_to_the_same_results(
 
 
 def refuse_with_progress(*arguments: Any, says: list[str]) -> Outcome:
-    """A command that must end with exit code 2 and a last line that says all of ``says``."""
+    """The outcome of a command that must fail with exit code 2 and all of ``says`` in its last line."""
     outcome = isthmus(*arguments)
     assert outcome.code == 2, outcome
     last = outcome.err.strip().splitlines()[-1]
@@ -227,7 +227,7 @@ def test_a_failing_row_stops_no_other_and_is_tried_again(tmp_path: Path, monkeyp
 
 
 def until(there: Callable[[], Any], process: subprocess.Popen[bytes], seconds: float = 60.0) -> None:
-    """Wait until something is there, while the process lives."""
+    """Wait until ``there()`` is true; fail if the process ends before."""
     deadline = time.monotonic() + seconds
     while not there():
         assert process.poll() is None and time.monotonic() < deadline
@@ -235,7 +235,7 @@ def until(there: Callable[[], Any], process: subprocess.Popen[bytes], seconds: f
 
 
 def begun(out: Path) -> int:
-    """Rows that have a checkpoint."""
+    """The number of rows that have a checkpoint."""
     return sum(any((out / row).glob("seed-0/checkpoint/epoch-*")) for row in ("alone", "fed-avg"))
 
 

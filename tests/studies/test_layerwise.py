@@ -30,7 +30,7 @@ def plan(name: str, **request: Any) -> StudyPlan:
 
 
 def test_the_papers_values() -> None:
-    """A few of each table, typed in by hand."""
+    """Some values of each table, typed from the paper by hand."""
     louvain, metis = ({row.label: row.paper for row in get_study(name).rows} for name in TEN)
     assert louvain["Fully Local"]["C2"] == Value(43.50, 0.17) and louvain["OptimES"]["macro"] == Value(83.13)
     assert metis["Sync-SGD + Fwd/Bwd-LE"]["macro"] == Value(93.15) and metis["FedAvg + Fwd-LE"]["C3"] == Value(
@@ -151,7 +151,7 @@ def test_tables_ship_with_the_package() -> None:
 
 
 def made_up() -> Findings:
-    """Rows with a value of the paper and without, with a result and without."""
+    """Findings with rows that have a value of the paper or none, and a result or none."""
     study = get_study("layerwise-louvain")
 
     def cell(paper: Value | None, place: int) -> ComparedValue:

@@ -1,4 +1,4 @@
-"""The score of a federation: silos weighted by their seeds or alike, and all predictions together."""
+"""The score of a federation: a mean over silos, by seeds or with equal weights, or of all predictions together."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_selection_uses_the_same_mean() -> None:
 
 
 def test_selection_by_another_metric() -> None:
-    """The named metric comes first everywhere, the scores themselves stay, and the best epoch is the best by it."""
+    """``train.metric`` comes first everywhere and selects the best epoch, but changes no score."""
     usual, by_f1 = trained(4, epochs=12, pooled=True), trained(4, epochs=12, pooled=True, metric="macro_f1")
     seen = [line["valid"] for line in by_f1.history if "valid" in line]
     assert seen == [line["valid"] for line in usual.history if "valid" in line]

@@ -39,7 +39,7 @@ TUNED = Study(
 
 @pytest.fixture(autouse=True)
 def studies(monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
-    """The study above; nothing is drawn, which takes longer than training."""
+    """Add the study above to the catalogue; draw nothing, since drawing takes longer than training."""
     monkeypatch.setattr(catalogue, "STUDIES", catalogue.STUDIES | {"tuned": TUNED})
     monkeypatch.setattr(plots, "plot_files", lambda findings: {})
     monkeypatch.setattr(page, "beside", lambda findings: "")

@@ -57,6 +57,12 @@ def test_phases_that_leave_nothing_for_the_last_are_refused_before_data_is_read(
         method.check(ModelConfig(), TrainConfig(epochs=5))
 
 
+def test_silos_that_have_gone_their_own_ways_cannot_step_alike_afterwards() -> None:
+    method = compose(catalogue.get("pretrained-fedavg"), {"phase": {"federate": {"sync": "sync-sgd"}}})
+    with pytest.raises(IsthmusError, match="optimiser state of its own"):
+        method.check(ModelConfig(), TrainConfig(epochs=50))
+
+
 def test_axes_without_a_phase_stand_for_the_phase_that_has_them() -> None:
     method = compose(catalogue.get("pretrained-fedavg"), {"sync": {"local_epochs": 2}})
     assert method.phases[1].sync == FedAvg(local_epochs=2)

@@ -51,7 +51,8 @@ def _methods() -> list[dict[str, Any]]:
         method = catalogue.get(name)
         told = {"name": name, "summary": method.summary, "paper": method.paper, "score": method.score}
         parts = {axis: [type(getattr(phase, axis)).__name__ for phase in method.phases] for axis in AXES}
-        single = {axis: each[0] if len(each) == 1 else each for axis, each in parts.items()}
+        single: dict[str, Any] = {axis: each[0] if len(each) == 1 else each for axis, each in parts.items()}
+        single["protect"] = [type(mechanism).__name__ for mechanism in method.protect]
         options = {key: value for key, value in flat(tables_of(method)).items() if not key.endswith("name")}
         rows.append({**told, **single, "options": options})
     return rows

@@ -42,7 +42,7 @@ def draw(key: int, ids: Tensor) -> Tensor:
     """One 64-bit number for each public key in ``ids``."""
     found = kernels.compiled(ids.device)
     if found is not None:
-        drawn: Tensor = found.draw(key, ids)
+        drawn: Tensor = found.hash_ids(key, ids)
         return drawn
     return mix(mix(ids * _GOLDEN + key) + key)
 

@@ -147,11 +147,7 @@ def _ends(
 
     Halo nodes are the far ends that other silos own; their rows follow the owned ones, in the order of public keys.
     """
-    if len(np.unique(ids)) < len(ids):
-        value, count = np.unique(ids, return_counts=True)
-        raise IsthmusError(
-            f"{edges.path.parent}: node id {value[count > 1][0].item()!r} appears twice; a node has one row."
-        )
+    _check_unique(edges.path.parent, ids)
     every, place = np.unique(np.concatenate([ids, source, target]), return_inverse=True)
     own, source_at, target_at = np.split(place, [len(ids), len(ids) + len(source)])
     row = np.full(len(every), -1)
@@ -176,6 +172,13 @@ def _ends(
     row[halo] = np.arange(len(halo)) + len(ids)
     ends = torch.from_numpy(np.stack([row[source_at], row[target_at]]))
     return ends, every[halo], torch.from_numpy(owner_of[halo])
+
+
+def _check_unique(folder: Path, ids: np.ndarray) -> None:
+    """Raise if two nodes of a part have one id."""
+    value, count = np.unique(ids, return_counts=True)
+    if len(value) < len(ids):
+        raise IsthmusError(f"{folder}: node id {value[count > 1][0].item()!r} appears twice; a node has one row.")
 
 
 def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np.ndarray, number: int) -> np.ndarray:

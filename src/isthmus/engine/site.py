@@ -13,7 +13,7 @@ from isthmus.engine.layout import Layout
 from isthmus.engine.learner import Learner
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import Federation
-from isthmus.graph.graph import Schema
+from isthmus.graph.graph import TRAIN, Schema
 from isthmus.graph.stack import Stack
 from isthmus.nn.model import GNN, LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
@@ -57,6 +57,12 @@ class Site:
     def stack(self) -> Stack:
         """The silos of this host under each other."""
         return self.layout.stack
+
+    @property
+    def train_stack(self) -> Stack:
+        """The stack with the edges that training may see: those of the past alone, where it is asked for."""
+        past = self.train.messages == "past" and self.stack.edge_split is not None
+        return self.stack.until(TRAIN) if past else self.stack
 
     @property
     def boundary(self) -> Boundary:

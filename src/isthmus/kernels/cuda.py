@@ -81,7 +81,7 @@ def activate_back(grad: Tensor, h: Tensor, y: Tensor, by: Activation) -> tuple[T
     return to_h, parts
 
 
-def draw(key: int, ids: Tensor) -> Tensor:
+def hash_ids(key: int, ids: Tensor) -> Tensor:
     """The hash of each id with ``key``: int64, in the shape of ``ids``."""
     ids = ids.contiguous()
     out = torch.empty_like(ids)

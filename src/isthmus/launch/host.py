@@ -40,6 +40,10 @@ def prepare(config: RunConfig) -> RunConfig:
         silos = len(member_names(Path(config.data.name)))
         config = replace(config, data=replace(config.data, silos=silos, split="as given"))
     silos = 1 if config.method.merged else config.data.silos
+    if config.method.merged and config.system.hosts > 1:
+        raise IsthmusError(
+            f"--hosts {config.system.hosts}, but method '{config.method.name}' merges all into 1 silo, on one host."
+        )
     Membership.dealt(silos, config.system.hosts)  # refuses more hosts than there are parties
     return config
 

@@ -87,7 +87,7 @@ def write_releases(training: Training, last: dict[str, Tensor], folder: Path) ->
 def _sent(training: Training, last: dict[str, Tensor]) -> dict[str, Tensor]:
     """The parameters that each silo has sent last, beside the ``last`` ones of what it keeps to itself."""
     flat = training.wire.releases.state.get(f"{LEFT}/{Kind.PARAMETERS.value}/0")
-    if flat is None:
+    if flat is None or not len(flat):
         return {}
     sent, at = dict(last), 0
     for name in filter(training.stage.phase.sync.shares, training.learner.classifier.sets.names()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from isthmus.core.errors import IsthmusError, unknown
@@ -53,7 +54,7 @@ class Phase:
         """Refuse parts that cannot go together, before any data is read."""
         phase = self.with_batches(train)
         phase.exchange.check(model)
-        phase.sync.check(model, protect, train.agrees(phase.batches))
+        phase.sync.check(model, protect, train.agrees(phase.batches), phase.exchange.view)
         rule_of(phase.batches, phase.sync.seed_weights)
         if not phase.schedule.always and not phase.exchange.stepwise:
             raise IsthmusError(
@@ -114,8 +115,15 @@ class Method:
 
     def check(self, model: ModelConfig, train: TrainConfig) -> None:
         """Refuse parts that cannot go together, before any data is read."""
+        self.chain.check()
         for phase in self.phases:
             phase.check(model, train, self.chain)
+        for earlier, later in pairwise(self.phases):
+            if later.sync.lockstep and not earlier.sync.lockstep:
+                raise IsthmusError(
+                    f"Phase '{later.name}' has all silos step alike (sync={later.sync.name}), but after phase "
+                    f"'{earlier.name}' (sync={earlier.sync.name}) each has an optimiser state of its own; use fedavg."
+                )
         before = sum(phase.epochs for phase in self.phases[:-1])
         if before and not train.steps and before >= train.epochs:
             raise IsthmusError(

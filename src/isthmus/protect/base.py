@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Origin, Parcel, Traffic
 from isthmus.protect.events import Event, Events
@@ -32,6 +33,7 @@ class Mechanism:
     """
 
     name: ClassVar[str] = "nothing"
+    encodes: ClassVar[bool] = False  # its rows can be read only after ``open``
 
     def separates(self, kind: Kind) -> bool:
         """Whether it must see each silo's payload of this kind by itself, so that silos cannot hold it in common."""
@@ -56,6 +58,18 @@ class Chain:
     """Mechanisms in the order in which they act; without any, payloads leave as they are and the ledger says so."""
 
     mechanisms: tuple[Mechanism, ...] = ()
+
+    def check(self) -> None:
+        """Refuse a chain whose mechanisms cannot follow each other in this order."""
+        names = [mechanism.name for mechanism in self.mechanisms]
+        if len(set(names)) < len(names):
+            raise IsthmusError(f"protect is {', '.join(names)}: each mechanism can be in the chain once.")
+        encoded = [i for i, mechanism in enumerate(self.mechanisms) if mechanism.encodes]
+        if encoded and encoded[0] < len(names) - 1:
+            raise IsthmusError(
+                f"protect is {', '.join(names)}: after '{names[encoded[0]]}' rows are no plain numbers any more, so it "
+                "must come last."
+            )
 
     @property
     def noisy(self) -> bool:

@@ -27,6 +27,7 @@ class NumberFormat(Mechanism):
     """
 
     name: ClassVar[str] = "format"
+    encodes: ClassVar[bool] = True
     format: str = ""
 
     def __post_init__(self) -> None:
@@ -56,5 +57,7 @@ class NumberFormat(Mechanism):
             return rows
         if self.format in FORMATS:
             return rows.to(like.dtype)
+        if not len(rows):  # of no bytes torch makes no float32
+            return like.new_zeros(0, rows.shape[1] - _SCALE)
         scale = rows[:, :_SCALE].contiguous().view(torch.float32).to(like.dtype)
         return rows[:, _SCALE:].contiguous().view(torch.int8).to(like.dtype) * (scale / 127)

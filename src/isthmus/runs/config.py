@@ -132,7 +132,10 @@ def flat(table: Mapping[str, Any], head: str = "") -> dict[str, Any]:
 
 
 def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfig:
-    """Check every key and value of a recipe and fill in the rest; ``method`` stands in for the catalogue's."""
+    """The configuration of a recipe, with defaults for what it leaves out; raises for a wrong key or value.
+
+    ``method`` is composed instead of the catalogue's method that the recipe names.
+    """
     load_plugins()
     allowed = {"method", "seed", "dtype", "data", "model", "train", "system", "link", "score", *TABLES}
     for key in recipe:

@@ -83,6 +83,8 @@ def merge_into(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]
     """Write the values of ``extra`` into ``base``, table by table; returns ``base``."""
     for key, value in extra.items():
         if isinstance(value, Mapping):
+            if key in PART_KEYS and isinstance(base.get(key), str | list):
+                base[key] = {"name": base[key]}  # a part by its bare name
             inner = base.setdefault(key, {})
             if not isinstance(inner, dict):
                 raise IsthmusError(f"'{key}' is both a value and a table of values in this configuration.")

@@ -19,7 +19,7 @@ PAPER = "Swift-FedGNN (OpenReview QXwtkVI8Yr)"
 VALID, TRAFFIC, EXCHANGED, TIME = "validation", "MB to target", "of these exchanged", "s to target"
 CROSSING = "MB a crossing"
 MEASURE = "best validation accuracy, %"
-SCORED: dict[str, Any] = {"score": "across"}
+SCORED: dict[str, Any] = {"score": "trained"}
 METHODS = {
     "Swift-FedGNN": "swift-fedgnn",
     "FedGNN-G": "fedgnn-g",

@@ -130,7 +130,7 @@ class ProtectContract(PartContract):
         assert noisy == self.part().noisy, f"noisy is {self.part().noisy}, and it {'draws' if noisy else 'does not'}"
 
     def test_payloads_that_need_it_are_sealed_silo_by_silo(self) -> None:
-        """Where a kind is not separated a host's sum is sealed as one: it must leave as what the silos' parts sum to."""
+        """Where a kind is not separated, a host's sum is sealed as one: it must leave as what the parts sum to."""
         for parcel in _parcels():
             if parcel.kind in (Kind.GRADIENTS, Kind.PARAMETERS) and not self.part().separates(parcel.kind):
                 left = self.sealed(parcel).rows

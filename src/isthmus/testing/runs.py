@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def owners(silos: int, nodes: int = 30) -> Tensor:
     return torch.randint(0, silos, (nodes,), generator=torch.Generator().manual_seed(silos))
 
 
-def small_silos(silos: int = 3, nodes: int = 24, inner: bool = False, edge_task: bool = False) -> list[Silo]:
+def small_silos(silos: int = 3, nodes: int = 18, inner: bool = False, edge_task: bool = False) -> list[Silo]:
     """A small graph dealt to silos in turn; with ``inner`` no edge crosses."""
     owner = torch.arange(nodes) % silos
     graph = small_graph(nodes, 4 * nodes, inner=owner if inner else None, edge_task=edge_task)
@@ -138,17 +138,20 @@ def losses(result: Result) -> list[float]:
     return [line["loss"] for line in result.history if "valid" not in line]
 
 
-def resumed(opened: Callable[[], Training], after: int) -> tuple[Result, Result]:
-    """A whole run, and one that goes on from the checkpoint that the first has written after so many epochs."""
+def resumed(opened: Callable[[], Training], after: Sequence[int]) -> tuple[Result, dict[int, Result]]:
+    """A whole run, and for each of some epochs one that goes on from the checkpoint that the first wrote after it."""
     with tempfile.TemporaryDirectory() as folder:
-        checkpoints = Checkpoints(Path(folder), "digest", 0, logs=False)
+        written = {epoch: Checkpoints(Path(folder, str(epoch)), "digest", 0, logs=False) for epoch in after}
         first = opened()
 
-        class Once(Watcher):
+        class Writing(Watcher):
             def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-                if progress.epoch == after:
-                    checkpoints.commit(first)
+                if progress.epoch in written:
+                    written[progress.epoch].commit(first)
 
-        whole, again = train(first, Once()), opened()
-        assert checkpoints.resume(again) == after, f"no checkpoint was found of epoch {after}"
-        return whole, train(again)
+        whole, again = train(first, Writing()), {}
+        for epoch, checkpoints in written.items():
+            training = opened()
+            assert checkpoints.resume(training) == epoch, f"no checkpoint was found of epoch {epoch}"
+            again[epoch] = train(training)
+        return whole, again

@@ -155,9 +155,7 @@ def open_stage(
 
 def _tell_degrees(site: Site) -> None:
     """Give the classifier each silo's mean of log(degree + 1), or that of all where silos agree on statistics."""
-    past = site.train.messages == "past" and site.stack.edge_split is not None
-    stack = site.stack.until(TRAIN) if past else site.stack
-    site.net.set_degree(*mean_log_degree(site.wire, stack, site.agreed))
+    site.net.set_degree(*mean_log_degree(site.wire, site.train_stack, site.agreed))
 
 
 def _length(phase: Phase, train: TrainConfig, size: int, begun: Progress) -> tuple[int, int]:

@@ -38,7 +38,7 @@ class Wire(Door):
             parcels.append(Parcel(kind, copy, origin, traffic, by_server=sender == SERVER))
         self.ledger.leg()
         got = self.leave(parcels, lambda sealed: self._deliver(kind, dict(zip(pairs, sealed, strict=True))))
-        return dict(sorted(got.items()))
+        return {pair: self.protect.open(kind, rows, rows) for pair, rows in sorted(got.items())}
 
     def gather(self, kind: Kind, said: Mapping[int, Tensor]) -> dict[int, Tensor] | None:
         """My silos tell the server something each: all silos' words where the server lives, elsewhere None."""
@@ -101,16 +101,17 @@ class Wire(Door):
             rows = sealed[0] if weights is None else sealed[0] * weights.reshape(-1, *[1] * (x.dim() - 1))
             return self._sum_hosts(kind, rows, per_silo=True)
 
-        return self.leave([parcel], carry)
+        return self.protect.open(kind, self.leave([parcel], carry)[None], x)[0]
 
     def total_of_hosts(self, kind: Kind, x: Tensor) -> Tensor:
         """Sum over all hosts of ``x`` [...] that is already the sum over the silos of a host (shared parameters)."""
         if self.protect.separates(kind):
             raise AssertionError(f"{kind} must be sealed silo by silo, and cannot be summed before")
-        origin = Origin.whole(torch.tensor(self.mine, dtype=torch.int64))
+        origin = Origin.whole(torch.tensor(self.mine[:1] or (SERVER,)))
         parcel = Parcel(kind, x.detach()[None], origin, Traffic.round_trip(self.mine))
         self.ledger.leg(2)
-        return self.leave([parcel], lambda sealed: self._sum_hosts(kind, sealed[0], per_silo=False))
+        got = self.leave([parcel], lambda sealed: self._sum_hosts(kind, sealed[0], per_silo=False))
+        return self.protect.open(kind, got[None], parcel.rows)[0]
 
     # ---- rows of nodes
 

@@ -100,4 +100,5 @@ def _own_parts(stack: Stack, targets: Tensor) -> Tensor:
 
 def _members(source: Tensor, target: Tensor, rows: int) -> Tensor:
     """The rows that are in the sums of targets, each once for every sum, whatever the number of parallel edges."""
-    return (target * rows + source).unique() % rows
+    pairs: Tensor = (target * rows + source).unique()
+    return pairs % rows

@@ -56,7 +56,7 @@ class LiveOptimES(LiveExchange):
     def __init__(self, spec: OptimES, site: Site) -> None:
         super().__init__(spec, site)
         spec.check(site.model)
-        self._batcher = site.batcher(site.stack, self.reads_halo)
+        self._batcher = site.batcher(site.train_stack, self.reads_halo)
         self.round_end()
 
     def apart(self, stack: Stack) -> tuple[LiveExchange, Stack]:

@@ -56,8 +56,8 @@ class Sync:
         """Whether silos agree on a parameter."""
         return False
 
-    def check(self, model: ModelConfig, protect: Chain, agreed: bool) -> None:
-        """Refuse a model or a protection that this sync cannot work with, before any data is read."""
+    def check(self, model: ModelConfig, protect: Chain, agreed: bool, view: str) -> None:
+        """Refuse what this sync cannot work with, before any data is read; ``view`` is that of the exchange."""
 
     def open(self, site: Site, model: Learned, losses: Losses) -> LiveSync:
         """The live sync of one model on one host."""

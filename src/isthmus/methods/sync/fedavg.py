@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import Kind
-from isthmus.engine.learner import Learned
+from isthmus.engine.learner import CLASSIFIER, Learned
 from isthmus.engine.site import Site
 from isthmus.graph.graph import TRAIN
 from isthmus.methods.sync.base import LiveSync, Losses, Sync
@@ -53,7 +53,7 @@ class FedAvg(Sync):
 
     def shares(self, name: str) -> bool:
         """Whether a parameter takes part in the average."""
-        return not any(name == part or name.startswith(f"{part}.") for part in self.private)
+        return not any(_within(name, part) for part in self.private)
 
     def open(self, site: Site, model: Learned, losses: Losses) -> LiveSync:
         """The live sync, which averages after every round."""
@@ -64,6 +64,13 @@ class LiveFedAvg(LiveSync):
     """Averages one model over silos."""
 
     spec: FedAvg
+
+    def __init__(self, spec: FedAvg, site: Site, model: Learned, losses: Losses) -> None:
+        super().__init__(spec, site, model, losses)
+        names = model.sets.names()
+        for part in spec.private if model.name == CLASSIFIER else ():
+            if not any(_within(name, part) for name in names):
+                raise unknown("part of the model in sync.private", part, {name.rpartition(".")[0] for name in names})
 
     def round_end(self) -> None:
         """Average what is shared."""
@@ -77,3 +84,9 @@ class LiveFedAvg(LiveSync):
         weights = (counts if self.spec.weights == "nodes" else counts > 0).to(self.site.dtype)
         total = weights[list(wire.members.present)].sum().clamp(min=1)
         return (weights / total)[list(wire.mine)].to(self.site.device)
+
+
+def _within(name: str, part: str) -> bool:
+    """Whether a parameter belongs to a part of the model; ``embed`` is the linear map that features enter by."""
+    part = "enter" if part == "embed" else part
+    return name == part or name.startswith(f"{part}.")

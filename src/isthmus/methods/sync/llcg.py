@@ -56,8 +56,13 @@ class Corrected(SyncSGD):
         """After every ``every``-th step, from the first on."""
         return step % self.every == 0
 
-    def check(self, model: ModelConfig, protect: Chain, agreed: bool) -> None:
-        """Refuse what a server without data of its own cannot compute."""
+    def check(self, model: ModelConfig, protect: Chain, agreed: bool, view: str) -> None:
+        """Refuse what a server without data of its own cannot compute, and samples that cannot cross."""
+        if view != "halo":
+            raise IsthmusError(
+                "The server's sample crosses the boundary, so that sync=llcg needs an exchange that knows far ends, "
+                "such as swift or fwd-bwd-le (with joint batches)."
+            )
         if protect.separates(Kind.GRADIENTS):
             raise IsthmusError(
                 "The server corrects one set of parameters that all silos hold at every step; leave out "
@@ -85,6 +90,8 @@ class LiveCorrected(LiveSyncSGD):
         super().__init__(spec, site, model, losses)
         if not site.agreed and site.schema.task == "tasks":
             raise _no_statistics("the weights of positive labels")
+        if site.schema.target == "edge":
+            raise IsthmusError("The server's step is on nodes, but labels lie on edges; use sync-sgd+fwd-bwd-le.")
         fanout = [spec.neighbours] * site.model.layers
         self._sampler = JointSampler(site.stack, fanout, site.draws, False, site.wire, site.boundary)
         self._sender = SampleSender(site)

@@ -1,0 +1,60 @@
+"""``python docs/make_api.py``: write docs/api.md from the docstrings of what ``isthmus`` exports."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import isthmus
+
+HEAD = """# API
+
+What `import isthmus` gives, from its docstrings. A first program:
+
+```bash
+python examples/own_graph.py
+```
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    names = [name for name in isthmus.__all__ if not name.startswith("__")]
+    return HEAD + "\n".join(section(name, getattr(isthmus, name)) for name in sorted(names, key=str.lower))
+
+
+def section(name: str, thing: Any) -> str:
+    """One name: how it is called, what its docstring says, and its public methods."""
+    lines = [f"## `{name}`", ""]
+    if callable(thing) and not is_dataclass(thing):
+        lines += ["```python", f"{name}{signature(thing)}", "```", ""]
+    lines += [inspect.getdoc(thing) or "", ""]
+    if is_dataclass(thing):
+        lines += ["Fields: " + ", ".join(f"`{f.name}`" for f in fields(thing)) + ".", ""]
+    if inspect.isclass(thing):
+        for member, value in sorted(vars(thing).items()):
+            if not member.startswith("_") and callable(value) and inspect.getdoc(value):
+                lines += [f"- `{member}{signature(value)}`: {first_line(value)}"]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def signature(thing: Any) -> str:
+    """How something is called, without quotes around annotations."""
+    try:
+        return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(thing)))
+    except (TypeError, ValueError):
+        return "(...)"
+
+
+def first_line(thing: Any) -> str:
+    """The first sentence of a docstring."""
+    return (inspect.getdoc(thing) or "").splitlines()[0]
+
+
+if __name__ == "__main__":
+    (Path(__file__).parent / "api.md").write_text(page().rstrip() + "\n")
