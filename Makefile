@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The CPU build of PyTorch is pinned, because a range may pull gigabytes of GPU packages; set TORCH= to choose another.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench goldens generated clean
 
 $(VENV)/.ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -31,6 +31,13 @@ format: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/rounds.py
+
+goldens: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.goldens.record
+
+generated: $(VENV)/.ready
+	$(BIN)/python -m isthmus.cli.listing
+	$(BIN)/python docs/make_api.py
 
 clean:
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache

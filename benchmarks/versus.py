@@ -123,7 +123,7 @@ def _figures(told: Any, name: str = "") -> Iterator[tuple[str, float]]:
                 yield from _figures(value, f"{name} {key}".strip())
     elif isinstance(told, list):
         for each in (each for each in told if isinstance(each, dict)):
-            yield from _figures(each, " ".join(str(each[key]) for key in NAMES if key in each))
+            yield from _figures(each, " ".join(f"{key} {each[key]}" for key in NAMES if key in each))
     elif isinstance(told, int | float):
         yield name, float(told)
 

@@ -19,6 +19,7 @@ def test_the_file_is_what_the_catalogues_say(what: str) -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["methods"], ["datasets", "--json"]])
 def test_commands_that_compute_nothing_do_not_load_pytorch(arguments: list[str]) -> None:
-    code = "import sys; from isthmus.cli import app; app(sys.argv[1:], standalone_mode=False); print('torch' in sys.modules)"
+    run = "import sys; from isthmus.cli import app; app(sys.argv[1:], standalone_mode=False)"
+    code = f"{run}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"

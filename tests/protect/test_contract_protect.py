@@ -28,7 +28,6 @@ OTHERS = {
         clip_gradients=1.0, sigma_gradients=0.1,
     ),
 }  # fmt: skip
-KNOWN = {("int8", "test_no_rows_are_fine"): "int8 cannot open no rows, unless their width is a multiple of 4"}
 
 
 class TestProtect(ProtectContract):

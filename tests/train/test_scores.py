@@ -95,24 +95,20 @@ def across_on(wire: Wire) -> list[dict[str, Any]]:
     return [scored(name, "across", wire=wire).test.as_dict() for name in ("fedavg", "ce-fedgnn", "local")]
 
 
-def refused_on(wire: Wire) -> str:
+def on_host(wire: Wire) -> tuple[list[dict[str, Any]], str]:
+    """Scores across the boundary, and why the merged graph is refused."""
     with pytest.raises(IsthmusError) as error:
         scored("fedavg", "global", wire=wire)
-    return str(error.value)
+    return across_on(wire), str(error.value)
 
 
 @pytest.mark.hosts
-def test_hosts_score_across_as_one_process_does() -> None:
+def test_hosts_score_across_as_one_process_does_and_refuse_the_merged_graph() -> None:
     expected = across_on(LocalWire(3))
-    for found in on_hosts(3, on_wire, 3, across_on):
+    for found, refusal in on_hosts(3, on_wire, 3, on_host):
+        assert "use score=across" in refusal
         for mine, theirs in zip(found, expected, strict=True):
             assert mine == pytest.approx(theirs, rel=1e-11, nan_ok=True)
-
-
-@pytest.mark.hosts
-def test_the_merged_graph_is_a_simulation_alone() -> None:
-    for said in on_hosts(3, on_wire, 3, refused_on):
-        assert "use score=across" in said
 
 
 def test_sampled_scores_across_are_those_of_the_merged_graph() -> None:

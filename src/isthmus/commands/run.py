@@ -124,7 +124,7 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
         metrics = run_one(replace(config, seed=seed), inner, request.resume, f"{config.method.name} #{seed}")
         assert metrics is not None  # this process is the server's
         each.append(metrics)
-    combined = combine(each, seeds)
+    combined = over_seeds(each, seeds)
     folder.write_json("metrics.json", combined)
     first = folder.path / f"seed-{seeds[0]}"
     names = ("metrics.jsonl", "ledger.parquet", "legs.parquet")
@@ -134,7 +134,7 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
     return combined
 
 
-def combine(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
+def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
     """Means over seeds, deviations beside them; everything else is the first run's."""
     combined = {**each[0], "seeds": seeds, "seconds": fmean(run["seconds"] for run in each)}
     worst = {kind: max(each, key=lambda run: float(run["epsilon"][kind])) for kind in each[0]["epsilon"]}

@@ -48,7 +48,7 @@ class Seeds:
 
 
 @dataclass(frozen=True)
-class Layout:
+class LayerRows:
     """Which stack rows (ascending) are there before each layer and after the last.
 
     ``read``: those that the layer reads; ``held``: those of them that this host has computed. They differ where halo
@@ -71,7 +71,7 @@ class Batch:
     x_rows: Rows
     feature_row: Tensor | None  # the row of x that each row of layer 0 uses (None: its own)
     blocks: list[Block]
-    layout: Layout
+    layout: LayerRows
     ends: tuple[Tensor, ...]  # where the seeds (one tensor), or both ends of seed edges, stand in the last rows
     seed_edges: Block | None  # the seeds as edges, where they are edges
     seed_rows: Rows
@@ -120,7 +120,7 @@ class Batcher:
         self.halo = stack.halo  # halo rows come from their owners, if at all
         self.degrees = degrees  # the model reads them
         self.trim = trim
-        self._whole: tuple[Layout, Block] | None = None
+        self._whole: tuple[LayerRows, Block] | None = None
 
     def roots(self, seeds: Seeds) -> Tensor:
         """The rows that must be computed to score the seeds."""
@@ -151,14 +151,14 @@ class Batcher:
         inputs = take(self.stack.x, self._feature_rows(first)), self._rows(first), None
         return self._batch(step, inputs, blocks, layout, seeds, slots)
 
-    def _layout(self, alive: list[Tensor], asks: tuple[Asked, ...]) -> Layout:
+    def _layout(self, alive: list[Tensor], asks: tuple[Asked, ...]) -> LayerRows:
         held: list[Tensor] = []
         for layer, rows in enumerate(alive):
             same = layer > 0 and rows is alive[layer - 1]
             held.append(held[-1] if same else rows[self.stack.owned[rows]] if self.halo else rows)
-        return Layout(alive, held, asks, self.trim)
+        return LayerRows(alive, held, asks, self.trim)
 
-    def _trimmed(self, layout: Layout, sample: Sample) -> list[Block]:
+    def _trimmed(self, layout: LayerRows, sample: Sample) -> list[Block]:
         """The edges of each layer: fewer and fewer, towards rows that lie closer and closer to the seeds."""
         depth = torch.full((self.stack.rows,), self.layers + 1, device=sample.rows.device)
         depth[sample.rows] = sample.depth
@@ -188,7 +188,7 @@ class Batcher:
             made.append(_Side(forward, edge, near, self.stack.ends[1 if forward else 0][edge]))
         return made
 
-    def _block(self, layout: Layout, layer: int, sides: list[_Side]) -> Block:
+    def _block(self, layout: LayerRows, layer: int, sides: list[_Side]) -> Block:
         """The edges of one layer, between the ascending stack rows that it reads and computes."""
         s, t = layout.read[layer], layout.held[layer + 1]
         sources = self._rows(s)
@@ -222,7 +222,7 @@ class Batcher:
         step: int,
         inputs: tuple[Features, Rows, Tensor | None],
         blocks: list[Block],
-        layout: Layout,
+        layout: LayerRows,
         seeds: Seeds,
         slots: Tensor | None,
     ) -> Batch:

@@ -19,7 +19,7 @@ from isthmus.methods.exchange.local_samples import ServedSampler
 from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.sample.across import JointSampler
-from isthmus.sample.batches import Batch, Layout
+from isthmus.sample.batches import Batch, LayerRows
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.route import Asked, Route
 
@@ -119,7 +119,7 @@ class LiveLayerWise(LiveExchange):
         route = self._route(layer, batch.layout)
         return Beyond(self.site.wire.linear(h, route, Kind.EMBEDDINGS, self.adjoint, layer))
 
-    def _route(self, layer: int, layout: Layout) -> Route:
+    def _route(self, layer: int, layout: LayerRows) -> Route:
         """Layer l reads the rows that were asked for in the first (layers - l) hops; untrimmed or in full, all."""
         wire = self.site.wire
         if layout.asks:
