@@ -26,12 +26,11 @@ def fresh() -> Iterator[None]:
 def test_installed_packages_bring_theirs_by_entry_point(
     group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "brought_by_a_package.py").write_text(
-        "import os\nos.environ['BROUGHT'] = os.environ.get('BROUGHT', '') + 'x'"
-    )
+    name = f"brought_for_{group.rpartition('.')[2]}"
+    (tmp_path / f"{name}.py").write_text("import os\nos.environ['BROUGHT'] = os.environ.get('BROUGHT', '') + 'x'")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("BROUGHT", "")
-    point = EntryPoint("mine", "brought_by_a_package", group)
+    point = EntryPoint("mine", name, group)
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == point.group else [])
     load_plugins()
     load_plugins()

@@ -1,6 +1,7 @@
 """One process or several: the same numbers."""
 
 import gc
+import json
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,35 @@ def test_the_server_may_live_on_a_host_of_its_own(method: str, tmp_path: Path) -
     letters = [line for line in lines if line["kind"] == "ledger"]
     assert {(line["sender"], line["receiver"]) for line in letters} == {(f"silo-{i}", "server") for i in range(3)}
     assert sum(line["bytes"] for line in letters) == sent > 0
+
+
+@pytest.mark.hosts
+@pytest.mark.usefixtures("no_report")
+def test_rows_that_left_are_audited_beside_a_server_without_silos(tmp_path: Path) -> None:
+    """The server's host keeps parameters of its own, and has made no row with them."""
+    small = ("--data", "blocks", "--silos", 3, "--set", "data.nodes=64", "--set", "data.degree=3")
+    noisy = ("--set", "protect.sigma=0.5", "--set", "protect.clip=5", "--set", "protect.secrets=seed")
+    found = []
+    for hosts in (1, 4):
+        out = tmp_path / str(hosts)
+        succeed(
+            "run",
+            *small,
+            *noisy,
+            "--method",
+            "optimes",
+            "--epochs",
+            2,
+            "--dtype",
+            "float64",
+            "--hosts",
+            hosts,
+            "--out",
+            out,
+        )
+        told = json.loads(succeed("audit", out, "--json", "--targets", 8).out)
+        found.append(told["attack_error"])
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
 
 
 def test_parcels_survive_packing() -> None:

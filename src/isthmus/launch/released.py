@@ -77,7 +77,8 @@ def write_releases(training: Training, last: dict[str, Tensor], folder: Path) ->
             if kind == Kind.EMBEDDINGS:
                 rows[f"{kind.value}/{layer}"] = releases.get(LEFT, kind, layer).cpu()[at].contiguous()
     if parts:
-        for name, held in (("selected", sets.everything()), ("last", last), ("sent", _sent(training, last))):
+        made_by = {"selected": sets.everything(), "last": last, "sent": _sent(training, last)}
+        for name, held in made_by.items() if training.wire.mine else ():  # a server without silos has made no row
             rows |= {f"{name}/{key}": held[key].cpu().contiguous() for key in sets.names() if held}
         suffix = f"-host-{training.wire.host}" if training.wire.host else ""
         pq.write_table(pa.concat_tables(parts), folder / f"releases{suffix}.parquet")
