@@ -81,8 +81,8 @@ def outcomes_over(wire: Wire, among: str = "") -> dict[str, dict[str, Any]]:
 
 
 def full_over(wire: Wire) -> dict[str, dict[str, Any]]:
-    """The outcomes of full batches, and of noise, on one of several hosts."""
-    return {**outcomes_over(wire, " full"), **outcomes_over(wire, " noisy")}
+    """The outcomes of full batches on one of several hosts."""
+    return outcomes_over(wire, " full")
 
 
 def joined(each: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:

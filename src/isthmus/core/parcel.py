@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -62,6 +63,7 @@ class Traffic:
         return Traffic(there.receiver, there.sender, there.rows)
 
     @staticmethod
+    @lru_cache(maxsize=1024)
     def round_trip(silos: tuple[int, ...]) -> Traffic:
         """One row of each silo up to the server, and one row back to each."""
         mine, server = np.array(silos, dtype=np.int64), np.full(len(silos), SERVER)
@@ -69,6 +71,7 @@ class Traffic:
         return Traffic(*ends, np.ones(2 * len(silos), dtype=np.int64))
 
     @staticmethod
+    @lru_cache(maxsize=65536)  # the same few letters travel over and over
     def single(sender: int, receiver: int, rows: int) -> Traffic:
         """One message, also where it is empty."""
         return Traffic(np.array([sender]), np.array([receiver]), np.array([rows]))
