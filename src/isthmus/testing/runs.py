@@ -22,7 +22,7 @@ from isthmus.protect.base import Mechanism
 from isthmus.protect.secrets import Noise, secrets_from_seed
 from isthmus.sample.batches import Seeds
 from isthmus.train.checkpoint import Checkpoints
-from isthmus.train.loop import Result, Watcher, end_round, step, train
+from isthmus.train.loop import Result, Watcher, begin_round, end_round, step, train
 from isthmus.train.progress import Progress
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
@@ -117,9 +117,7 @@ def walk(training: Training, rounds: bool = True) -> Iterator[Seeds]:
     while progress.epoch < stage.last_epoch:
         for seeds in stage.epoch_seeds(progress):
             if progress.round_starts:
-                stage.objective.round_begin(training.learner)
-                for sync in stage.syncs.values():
-                    sync.round_begin()
+                begin_round(stage)
             step(stage, progress, seeds)
             progress.round_starts = rounds and stage.round_over(progress.step, progress.epoch + 1)
             if progress.round_starts:

@@ -52,9 +52,7 @@ def train_phase(training: Training, watcher: Watcher) -> None:
         started, waited = time.perf_counter(), wire.seconds
         for seeds in stage.epoch_seeds(progress):
             if progress.round_starts:
-                stage.objective.round_begin(training.learner)
-                for sync in stage.syncs.values():
-                    sync.round_begin()
+                begin_round(stage)
             step(stage, progress, seeds)
             progress.round_starts = stage.round_over(progress.step, progress.epoch + 1)
             if progress.round_starts:
@@ -104,6 +102,13 @@ def silo_losses(stage: Stage, work: Work) -> Tensor:
     logits, seeds = forward(stage.site.net, work.exchange, work.batch, this), work.batch.seeds
     losses = stage.objective.seed_losses(logits, work.batch)
     return silo_sums(losses if seeds.share is None else losses * seeds.share, seeds.ptr)
+
+
+def begin_round(stage: Stage) -> None:
+    """Objective and syncs take note of where a round of local training starts."""
+    stage.objective.round_begin(stage.site.learner)
+    for sync in stage.syncs.values():
+        sync.round_begin()
 
 
 def end_round(stage: Stage) -> None:
