@@ -72,7 +72,7 @@ def test_no_module_needs_one_that_needs_it() -> None:
         visit(name, ())
 
 
-TRANSPORT = ("_deliver", "_swap", "_swap_sized", "_sum_hosts")
+TRANSPORT = ("_deliver", "_swap", "_sizes", "_sum_hosts")
 
 
 def test_nobody_outside_the_wire_touches_a_transport() -> None:

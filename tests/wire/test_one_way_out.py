@@ -30,7 +30,7 @@ def test_nothing_crosses_where_leave_refuses(name: str, monkeypatch: pytest.Monk
         raise Refused("nothing leaves here")
 
     monkeypatch.setattr(Door, "leave", refuse)
-    for primitive in ("_deliver", "_swap", "_swap_sized", "_sum_hosts"):
+    for primitive in ("_deliver", "_swap", "_sizes", "_sum_hosts"):
         monkeypatch.setattr(LocalWire, primitive, lambda *given, name=primitive: crossed.append(name))
     with pytest.raises(Refused, match="nothing leaves here"):
         run(name)

@@ -137,9 +137,6 @@ class MuteWire(LocalWire):
     def _swap(self, kind: Kind, rows: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
         return _muted(rows)
 
-    def _swap_sized(self, kind: Kind, rows: Tensor, leaving: list[int]) -> tuple[Tensor, list[int]]:
-        return _muted(rows), leaving
-
     def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:
         return _muted(x).sum(0)
 

@@ -58,8 +58,9 @@ class DistributedWire(Wire):
         home = self.members.home
         stay = {key: x for key, x in letters.items() if home(key[1]) == self.host}
         outgoing = [pack({k: x for k, x in letters.items() if home(k[1]) == h != self.host}) for h in range(self.hosts)]
-        arrived, sizes = self._swap_sized(kind, torch.cat(outgoing), [len(buffer) for buffer in outgoing])
-        for buffer in arrived.cpu().split(sizes):
+        leaving = [len(buffer) for buffer in outgoing]
+        arriving = self._sizes(kind, leaving)
+        for buffer in self._swap(kind, torch.cat(outgoing), leaving, arriving).cpu().split(arriving):
             stay.update(unpack(buffer))
         return stay
 
@@ -72,7 +73,7 @@ class DistributedWire(Wire):
         self.ledger.carry(kind, away * sent.shape[1:].numel() * sent.element_size())
         return got.to(rows.device)
 
-    def _swap_sized(self, kind: Kind, rows: Tensor, leaving: list[int]) -> tuple[Tensor, list[int]]:
+    def _sizes(self, kind: Kind, leaving: list[int]) -> list[int]:
         sizes = torch.tensor(self._among(leaving), device=self.device)
         coming = torch.empty_like(sizes)
         self._guard(lambda: dist.all_to_all_single(coming, sizes, group=self._group))
@@ -80,7 +81,7 @@ class DistributedWire(Wire):
         arriving = [0] * self.hosts
         for host, size in zip(self.members.hosts, coming.tolist(), strict=True):
             arriving[host] = size
-        return self._swap(kind, rows, leaving, arriving), arriving
+        return arriving
 
     def _among(self, counts: list[int]) -> list[int]:
         """Numbers for each host, of the hosts of members alone."""

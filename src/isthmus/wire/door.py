@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,7 +20,9 @@ from isthmus.wire.membership import Membership
 from isthmus.wire.policy import Policy
 from isthmus.wire.route import Lot
 
-_T = TypeVar("_T")
+_Out = TypeVar("_Out")
+_In = TypeVar("_In")
+Carry = Callable[[dict[_Out, Tensor]], Mapping[_In, Tensor]]  # sealed rows that leave -> sealed rows that arrive
 
 
 class Door(ABC):
@@ -64,22 +66,44 @@ class Door(ABC):
 
     # ---- the one way out
 
-    def leave(self, parcels: Sequence[Parcel], carry: Callable[[list[Tensor]], _T]) -> _T:
-        """Let parcels leave together: ask the policy, seal, book releases, write the ledger, then ``carry`` them.
+    def leave(
+        self, kind: Kind, parcels: Mapping[_Out, Parcel], carry: Carry[_Out, _In], like: Tensor | None = None
+    ) -> dict[_In, Tensor]:
+        """Let parcels of one kind leave together, and return what arrived here in exchange.
 
-        Nothing else in this package calls a transport with anything that a party made, and nobody outside of it calls
-        a transport at all. Nothing is sealed before every parcel is allowed. ``carry`` gets the sealed rows of each
-        parcel and returns what arrived here, still sealed.
+        In this order: ask the policy, seal, book releases, write the ledger, ``carry``, open. Nothing is sealed before
+        every parcel is allowed. ``carry`` gets sealed rows and returns those that arrived; they are opened in the
+        number format and width of ``like`` (None: as they came). Nothing else in this package calls a transport with
+        anything that a party made, and nobody outside of it calls a transport at all.
         """
-        for parcel in parcels:
+        for parcel in parcels.values():
             self.policy.check(parcel)
-        sealed = []
-        for parcel in parcels:
+        sealed = {}
+        for key, parcel in parcels.items():
             done = self.protect.seal(parcel, self.noise)
             self.releases.book(parcel, done, self.protect)
-            self.ledger.record(parcel.kind, done.events, parcel.traffic, _row_size(done.rows))
-            sealed.append(done.rows)
-        return carry(sealed)
+            self.ledger.record(kind, done.events, parcel.traffic, _row_size(done.rows))
+            sealed[key] = done.rows
+        arrived = carry(sealed)
+        return {key: self.protect.open(kind, rows, rows if like is None else like) for key, rows in arrived.items()}
+
+    def leave_alone(self, parcel: Parcel, carry: Callable[[Tensor], Tensor], legs: int = 1) -> Tensor:
+        """Let one parcel leave; ``carry`` gets its sealed rows and returns those that arrived here, so many legs on."""
+        self.ledger.leg(legs)
+        return self.leave(parcel.kind, {0: parcel}, lambda sealed: {0: carry(sealed[0])}, parcel.rows)[0]
+
+    def leave_sized(self, parcel: Parcel, leaving: list[int]) -> tuple[Tensor, list[int]]:
+        """Let a parcel leave for hosts that do not know how many rows to expect of it: so many for each.
+
+        Returns the rows that arrived here, and how many each host sent.
+        """
+        arriving: list[int] = []
+
+        def carry(sealed: Tensor) -> Tensor:
+            arriving.extend(self._sizes(parcel.kind, leaving))
+            return self._swap(parcel.kind, sealed, leaving, arriving)
+
+        return self.leave_alone(parcel, carry), arriving
 
     def move(
         self, kind: Kind, rows: Tensor, leaving: Lot, arriving: Lot, layer: int = 0, parts: Tensor | None = None
@@ -90,9 +114,7 @@ class Door(ABC):
         """
         origin = leaving.origin if parts is None else replace(leaving.origin, parts=parts)
         parcel = Parcel(kind, rows, origin, leaving.traffic, layer)
-        self.ledger.leg()
-        got = self.leave([parcel], lambda sealed: self._swap(kind, sealed[0], leaving.splits, arriving.splits))
-        return self.protect.open(kind, got, rows)
+        return self.leave_alone(parcel, lambda sealed: self._swap(kind, sealed, leaving.splits, arriving.splits))
 
     # ---- one order of collectives, also backwards
 
@@ -118,8 +140,8 @@ class Door(ABC):
         """Exchange rows with every host, so many with each; mine come back to me."""
 
     @abstractmethod
-    def _swap_sized(self, kind: Kind, rows: Tensor, leaving: list[int]) -> tuple[Tensor, list[int]]:
-        """Exchange rows with hosts that do not know how many to expect; also returns how many arrived from each."""
+    def _sizes(self, kind: Kind, leaving: list[int]) -> list[int]:
+        """Tell every host how many rows this one has for it; returns how many each has for this one."""
 
     @abstractmethod
     def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:

@@ -36,27 +36,22 @@ class Ends:
 def tell_server(wire: Door, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[Tensor, list[int]]:
     """Send what the server does not expect yet; there: all silos' numbers in order, and how many each host sent."""
     parcel = Parcel(kind, numbers, Origin(silo, silo), Traffic.up(silo))
-    wire.ledger.leg()
-    return wire.leave([parcel], lambda sealed: wire._swap_sized(kind, sealed[0], _to_server(wire, len(numbers))))
+    return wire.leave_sized(parcel, _to_server(wire, len(numbers)))
 
 
 def lift(wire: Door, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor:
     """Send rows of my silos to the server; there: all silos' rows in order, opened."""
     parts = ends.parts if kind == Kind.PARTIALS else None
     parcel = Parcel(kind, rows, Origin(ends.silo, ends.row, parts), ends.up, layer)
-    wire.ledger.leg()
     leaving = _to_server(wire, len(rows))
-    got = wire.leave([parcel], lambda sealed: wire._swap(kind, sealed[0], leaving, ends.hosts))
-    return wire.protect.open(kind, got, rows)
+    return wire.leave_alone(parcel, lambda sealed: wire._swap(kind, sealed, leaving, ends.hosts))
 
 
 def hand_out(wire: Door, kind: Kind, rows: Tensor, ends: Ends) -> Tensor:
     """Send the server's rows, in the order of silos, to those whose they are; returns my silos' part."""
     parcel = Parcel(kind, rows, Origin.server(len(rows)), ends.down, by_server=True)
-    wire.ledger.leg()
     arriving = _to_server(wire, len(ends.silo))
-    got = wire.leave([parcel], lambda sealed: wire._swap(kind, sealed[0], ends.hosts, arriving))
-    return wire.protect.open(kind, got, rows)
+    return wire.leave_alone(parcel, lambda sealed: wire._swap(kind, sealed, ends.hosts, arriving))
 
 
 def by_host(wire: Door, counts: Tensor) -> list[int]:

@@ -29,16 +29,15 @@ class Wire(Door):
         Rows of nodes do not travel so: ``linear``, ``move`` and ``merge`` know whose they are.
         """
         assert kind not in ROWS, f"{kind} are rows of nodes: use linear, move or merge"
-        pairs = sorted(letters)
-        parcels = []
-        for sender, receiver in pairs:
+        parcels = {}
+        for sender, receiver in sorted(letters):
             copy = letters[sender, receiver].detach().clone()
             origin = Origin(torch.full((len(copy),), sender), torch.arange(len(copy)))
             traffic = Traffic.single(sender, receiver, len(copy))
-            parcels.append(Parcel(kind, copy, origin, traffic, by_server=sender == SERVER))
+            parcels[sender, receiver] = Parcel(kind, copy, origin, traffic, by_server=sender == SERVER)
         self.ledger.leg()
-        got = self.leave(parcels, lambda sealed: self._deliver(kind, dict(zip(pairs, sealed, strict=True))))
-        return {pair: self.protect.open(kind, rows, rows) for pair, rows in sorted(got.items())}
+        got = self.leave(kind, parcels, lambda sealed: self._deliver(kind, sealed))
+        return dict(sorted(got.items()))
 
     def gather(self, kind: Kind, said: Mapping[int, Tensor]) -> dict[int, Tensor] | None:
         """My silos tell the server something each: all silos' words where the server lives, elsewhere None."""
@@ -95,13 +94,12 @@ class Wire(Door):
         x = x.detach() if self.mine else x.detach()[:0]
         origin = Origin.whole(torch.tensor(self.mine, dtype=torch.int64))
         parcel = Parcel(kind, x, origin, Traffic.round_trip(self.mine))
-        self.ledger.leg(2)
 
-        def carry(sealed: list[Tensor]) -> Tensor:
-            rows = sealed[0] if weights is None else sealed[0] * weights.reshape(-1, *[1] * (x.dim() - 1))
-            return self._sum_hosts(kind, rows, per_silo=True)
+        def carry(sealed: Tensor) -> Tensor:
+            rows = sealed if weights is None else sealed * weights.reshape(-1, *[1] * (x.dim() - 1))
+            return self._sum_hosts(kind, rows, per_silo=True)[None]
 
-        return self.protect.open(kind, self.leave([parcel], carry)[None], x)[0]
+        return self.leave_alone(parcel, carry, legs=2)[0]
 
     def total_of_hosts(self, kind: Kind, x: Tensor) -> Tensor:
         """Sum over all hosts of ``x`` [...] that is already the sum over the silos of a host (shared parameters)."""
@@ -109,9 +107,7 @@ class Wire(Door):
             raise AssertionError(f"{kind} must be sealed silo by silo, and cannot be summed before")
         origin = Origin.whole(torch.tensor(self.mine[:1] or (SERVER,)))
         parcel = Parcel(kind, x.detach()[None], origin, Traffic.round_trip(self.mine))
-        self.ledger.leg(2)
-        got = self.leave([parcel], lambda sealed: self._sum_hosts(kind, sealed[0], per_silo=False))
-        return self.protect.open(kind, got[None], parcel.rows)[0]
+        return self.leave_alone(parcel, lambda x: self._sum_hosts(kind, x, per_silo=False)[None], legs=2)[0]
 
     # ---- rows of nodes
 
@@ -138,8 +134,7 @@ class Wire(Door):
         splits = torch.searchsorted(place, ptr).diff().tolist()
         within = place - _first(ptr, splits)
         parcel = Parcel(Kind.IDS, within, Origin(pairs // self.silos, within), Traffic.between(pairs, self.silos))
-        self.ledger.leg()
-        told, told_splits = self.leave([parcel], lambda sealed: self._swap_sized(Kind.IDS, sealed[0], splits))
+        told, told_splits = self.leave_sized(parcel, splits)
         return splits, _first(theirs, told_splits) + told, told_splits
 
     def linear(self, h: Tensor, route: Route, kind: Kind, adjoint: bool, layer: int = 0) -> Tensor:
