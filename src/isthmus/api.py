@@ -127,13 +127,13 @@ def fit(
 
 def _with_parts(method: Method, parts: Mapping[str, Any]) -> Method:
     """The method with parts swapped: by name, or for parts of the caller's own."""
-    words = {key: value for key, value in parts.items() if isinstance(value, str)}
+    words = {key: value for key, value in parts.items() if isinstance(value, str) or key == "score"}
     named = {key: value if key == "score" else {"name": value} for key, value in words.items()}
     method = compose(method, named)
     for axis, part in parts.items():
         if axis not in (*AXES, "protect", "score"):
             raise unknown("part", axis, (*AXES, "protect", "score"))
-        if isinstance(part, str):
+        if axis in words:
             continue
         if axis == "protect":
             method = replace(method, protect=(part,) if isinstance(part, Mechanism) else tuple(part))

@@ -38,6 +38,7 @@ RUNS: dict[str, tuple[Any, ...]] = {
         "train.fanout=2",
     ),
     "each silo alone": ("--method", "local", "--set", "train.batch=8", "--set", "train.evaluate_every=2"),
+    "scored in two ways": ("--set", "score=own,across"),
     "few checkpoints": ("--set", "train.checkpoint_every=2", "--set", "train.optimiser=sgd"),
     "in the middle of a round": (
         "--method",

@@ -55,7 +55,7 @@ def test_fedavg_scored_across_is_its_own_parameters_with_rows_from_beyond() -> N
 
 def test_what_scoring_sends_is_in_the_ledger_under_its_purpose() -> None:
     table = scored("fedavg", "across").training.wire.ledger.table().to_pylist()
-    assert {line["purpose"] for line in table if line["kind"] == "embeddings"} == {"validation", "end"}
+    assert {line["purpose"] for line in table if line["kind"] == "embeddings"} == {"validation", "end", "test, across"}
 
 
 def test_own_scores_of_an_exact_method_are_those_of_edges_inside() -> None:

@@ -49,7 +49,7 @@ def _methods() -> list[dict[str, Any]]:
     rows = []
     for name in catalogue.names():
         method = catalogue.get(name)
-        told = {"name": name, "summary": method.summary, "paper": method.paper, "score": method.score}
+        told = {"name": name, "summary": method.summary, "paper": method.paper, "score": ",".join(method.scores)}
         parts = {axis: [type(getattr(phase, axis)).__name__ for phase in method.phases] for axis in AXES}
         single: dict[str, Any] = {axis: each[0] if len(each) == 1 else each for axis, each in parts.items()}
         single["protect"] = [type(mechanism).__name__ for mechanism in method.protect]

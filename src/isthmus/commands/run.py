@@ -24,7 +24,7 @@ from isthmus.runs.recipe import merge_into, parse_set, read_recipe
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, in order of precedence: recipe, then options, then ``--set``."""
+    """What the user asked for: recipe, options and ``--set``, each of which overrides the one before."""
 
     recipe: str | None
     options: dict[str, Any]
@@ -135,7 +135,7 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
 
 
 def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
-    """Means over seeds, deviations beside them; everything else is the first run's."""
+    """Means over seeds with deviations beside them, and the worst epsilon; everything else is the first run's."""
     combined = {**each[0], "seeds": seeds, "seconds": fmean(run["seconds"] for run in each)}
     worst = {kind: max(each, key=lambda run: float(run["epsilon"][kind])) for kind in each[0]["epsilon"]}
     combined["epsilon"] = {kind: run["epsilon"][kind] for kind, run in worst.items()}

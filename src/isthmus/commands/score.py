@@ -95,7 +95,7 @@ def _trained_with(folder: RunFolder) -> Mapping[str, Any]:
 
 
 def _without_labels(silo: Silo, trained: Mapping[str, Any], data: str) -> Silo:
-    """The same part with the labels of the model's training; those of the new data are set aside."""
+    """A part with the schema that the model was trained with; the labels and splits of the new data are set aside."""
     for what, names in (("features", "feature_names"), ("edge_features", "edge_feature_names")):
         have, want = getattr(silo.schema, what), trained[what]
         named, wanted = list(getattr(silo.schema, names)), list(trained[names])

@@ -40,7 +40,7 @@ def split_command(
 
 
 def stats_table(stats: dict[str, Any]) -> Table:
-    """The statistics for people."""
+    """The statistics of a split as a table for people."""
     cut = stats["cross_pairs"] / max(stats["pairs"], 1)
     title = f"{stats['nodes']} nodes, {stats['edges']} directed edges; {cut:.1%} of connected pairs cross silos"
     table = Table(title=title, title_justify="left")

@@ -42,10 +42,21 @@ class Purpose(StrEnum):
     ROUND = "round"  # the end of a round of local training
     VALIDATION = "validation"  # scores that a model is selected by
     LOSSES = "losses"  # silos tell the losses of an epoch's steps
-    END = "end"  # the final scores, and what the report needs
+    END = "end"  # the final validation scores, and what the report needs
+    TEST_TRAINED = "test, as trained"  # the test split, scored once: as in training
+    TEST_OWN = "test, own edges"  # along each silo's own edges
+    TEST_ACROSS = "test, across"  # across the boundary
+    TEST_GLOBAL = "test, merged graph"
 
 
 KINDS, PURPOSES = tuple(Kind), tuple(Purpose)
+TESTS = {
+    "trained": Purpose.TEST_TRAINED,
+    "own": Purpose.TEST_OWN,
+    "across": Purpose.TEST_ACROSS,
+    "global": Purpose.TEST_GLOBAL,
+}  # by the way in which the test split is scored
+FINAL = (Purpose.END, *TESTS.values())  # after the last step
 STEPS = (Purpose.STEP, Purpose.CROSSING, Purpose.MIXED)
 # What belongs to single nodes, or to a few of them; how often each left is counted.
 ROWS = (Kind.EMBEDDINGS, Kind.ADJOINTS, Kind.AGGREGATES, Kind.PARTIALS)

@@ -58,7 +58,7 @@ def layers(net: GNN, exchange: Crossing, batch: Batch, this: Pass) -> Iterator[T
 
 
 def _steps(net: GNN, exchange: Crossing, batch: Batch, this: Pass) -> Iterator[_Step]:
-    """The layers one after the other."""
+    """A step for each layer, first to last; layers that are ready when the pass begins are one step."""
     edge: Edges | None = None
     ready, h = exchange.enter(batch, this)
     if ready:
@@ -82,7 +82,7 @@ def forward(net: GNN, exchange: Crossing, batch: Batch, this: Pass) -> Tensor:
 
 
 def _score_edges(net: GNN, exchange: Crossing, batch: Batch, this: Pass) -> Tensor:
-    """Logits of seed edges: both ends meet in the head, with edge updates already after every layer."""
+    """Logits of seed edges: both ends meet in the head, and with edge updates after every layer too."""
     met: list[tuple[Tensor, Tensor]] = []
     for layer, step in enumerate(_steps(net, exchange, batch, this)):
         if layer and net.edge_updates is not None:

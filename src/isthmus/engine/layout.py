@@ -37,7 +37,7 @@ class Layout:
 
     @cached_property
     def boundary(self) -> Boundary:
-        """Which rows of this host's silos others hold, and which of others' they hold."""
+        """Which rows of this host's silos other silos hold, and which rows of other silos they hold."""
         return build_boundary(self.federation.wire, self.federation.plan, self.stack)
 
     @property

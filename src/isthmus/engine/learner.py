@@ -21,7 +21,7 @@ OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.opt
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a method needs of a model, before anything is known of the data; this one is the classifier."""
+    """A model that a method asks for, before anything is known of the data; this one is the classifier."""
 
     def build(self, schema: Schema, config: ModelConfig, train: TrainConfig) -> nn.Module:
         """The model with one set of parameters, each with a leading dimension of 1."""

@@ -1,4 +1,4 @@
-"""What a part of a method is opened with, and no more: a layout, the models, and how training goes."""
+"""What a part of a method is opened with, and no more: a layout, the models, and how to train."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Site:
 
     @property
     def wire(self) -> Wire:
-        """The one door."""
+        """The wire: the one door between silos."""
         return self.layout.federation.wire
 
     @property
@@ -66,7 +66,7 @@ class Site:
 
     @property
     def boundary(self) -> Boundary:
-        """Which rows of this host's silos others hold, and which of others' they hold."""
+        """Which rows of this host's silos other silos hold, and which rows of other silos they hold."""
         return self.layout.boundary
 
     @property
@@ -95,7 +95,7 @@ class Site:
         return Draws(self.seed, self.train.redraw)
 
     def batcher(self, stack: Stack, reads_halo: bool) -> Batcher:
-        """Makes batches of the classifier on a stack."""
+        """What makes batches for the classifier on a stack."""
         shape = stack, self.model.layers, self.model.directed
         return Batcher(*shape, self.schema.target, self.model.ego, reads_halo, self.degrees, self.train.trim)
 
@@ -105,5 +105,5 @@ class Site:
 
     @property
     def total_moments(self) -> Callable[[Tensor], Tensor] | None:
-        """Sums over all silos for normalisation moments, where they are agreed."""
+        """What sums normalisation moments over all silos; None where silos keep statistics of their own."""
         return (lambda x: self.wire.total(Kind.STATISTICS, x)) if self.agreed else None

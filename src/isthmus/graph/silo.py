@@ -40,6 +40,7 @@ class Silo:
     edge_time: Tensor | None = None
     edge_y: Tensor | None = None
     edge_split: Tensor | None = None
+    merged_from: tuple[tuple[str, int], ...] = ()  # of a merged silo: names and numbers of nodes of its parts, in order
 
     @property
     def n(self) -> int:
@@ -177,11 +178,16 @@ def _cut(graph: Graph, owner: Tensor, number: int, name: str, nodes: Tensor, edg
         halo_ids=graph.ids[halo.numpy()],
         halo_owner=owner[halo],
         edge_index=row[ends],
-        **{
-            field: None if getattr(graph, field) is None else getattr(graph, field)[edges]
-            for field in ("edge_attr", "edge_time", "edge_y", "edge_split")
-        },
+        edge_attr=_taken(graph.edge_attr, edges),
+        edge_time=_taken(graph.edge_time, edges),
+        edge_y=_taken(graph.edge_y, edges),
+        edge_split=_taken(graph.edge_split, edges),
     )
+
+
+def _taken(values: Tensor | None, edges: Tensor) -> Tensor | None:
+    """What some edges have of an optional property."""
+    return None if values is None else values[edges]
 
 
 def merge(silos: Sequence[Silo]) -> Silo:
@@ -210,6 +216,7 @@ def merge(silos: Sequence[Silo]) -> Silo:
         halo_ids=ids[:0],
         halo_owner=torch.zeros(0, dtype=torch.int64),
         edge_index=torch.cat(ends, 1),
+        merged_from=tuple(part for silo in silos for part in silo.merged_from or ((silo.name, silo.n),)),
         **fields,
     )
 

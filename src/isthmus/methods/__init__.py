@@ -1,1 +1,1 @@
-"""The axes of a method and the catalogue of published ones."""
+"""The parts that methods are made of, and the catalogue of published methods."""

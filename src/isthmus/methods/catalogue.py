@@ -54,20 +54,20 @@ def local_mlp() -> Method:
 
 @method
 def fedavg() -> Method:
-    """Local epochs, then the mean of the parameters, weighted by training nodes (its Algorithm 1)."""
+    """Local epochs, then the mean of the parameters, weighted by training nodes (the paper's Algorithm 1)."""
     summary = "local training, then the mean of parameters"
     return Method("fedavg", summary, "McMahan et al. 2017", one_phase(sync=FedAvg()))
 
 
 @method
 def fedprox() -> Method:
-    """FedAvg whose silos also minimise (mu / 2) ||w - w_round||^2 (its equation 2)."""
+    """FedAvg whose silos also minimise (mu / 2) ||w - w_round||^2 (the paper's equation 2)."""
     return vary(fedavg(), "fedprox", "FedAvg with a proximal term", "Li et al. 2020", objective=Proximal())
 
 
 @method
 def fedper() -> Method:
-    """FedAvg of the base layers; the head stays at home (its personalisation layers)."""
+    """FedAvg of the base layers; the head stays at home (the paper's personalisation layers)."""
     home = FedAvg(private=("head",))
     return vary(fedavg(), "fedper", "FedAvg with a private head for each silo", "Arivazhagan et al. 2019", sync=home)
 
@@ -104,7 +104,7 @@ def optimes() -> Method:
 
 @method
 def ce_fedgnn() -> Method:
-    """Moving averages of pre-activations (its equation 5) and of gradients (9), exchanged every K = 32 steps."""
+    """Moving averages of pre-activations (the paper's equation 5) and gradients (9), exchanged every K = 32 steps."""
     summary = "moving averages of embeddings and gradients, exchanged every 32 steps"
     return Method("ce-fedgnn", summary, _MOVING, one_phase(exchange=MovingAverage(), sync=GradientAverage()))
 
@@ -138,19 +138,19 @@ def fedsage() -> Method:
     """Local neighbours alone; the server steps along the mean of all silos' gradients, at every iteration."""
     summary = "the mean gradient of all silos at every step, local neighbours alone"
     alone = vary(fedgnn_g(), "fedsage", summary, "Zhang et al. 2021", schedule=Schedule(silos=0))
-    return replace(alone, score="own")
+    return replace(alone, scores=("own",))
 
 
 @method
 def swift_fedgnn() -> Method:
-    """FedGNN-G at every I-th iteration and by K silos alone (its Algorithm 2); FedSage otherwise."""
+    """FedGNN-G at every I-th iteration and by K silos alone (the paper's Algorithm 2); FedSage otherwise."""
     summary = "aggregates of neighbours elsewhere, through the server, every 10th step, by half of the silos"
     return vary(fedgnn_g(), "swift-fedgnn", summary, schedule=Schedule(every=10, share=0.5))
 
 
 @method
 def fedgnn_pns() -> Method:
-    """FedGNN-G of each silo at ever shorter intervals of its own; in between it reuses the aggregates of the last."""
+    """FedGNN-G at ever shorter intervals of each silo's own; in between a silo reuses the last aggregates it got."""
     summary = "aggregates of neighbours elsewhere at ever shorter intervals, reused in between"
     kept = ServerAggregate(reuse=True)
     return vary(fedgnn_g(), "fedgnn-pns", summary, "Du and Wu 2022", exchange=kept, schedule=Shrinking())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,11 +31,19 @@ def compose(method: Method, asked: Mapping[str, Any]) -> Method:
         method = _with_tables(method, name, tables)
     if asked.get("protect"):
         method = replace(method, protect=_chain(method, asked["protect"]))
-    return replace(method, score=str(asked["score"])) if asked.get("score") else method
+    return replace(method, scores=_ways(asked["score"])) if asked.get("score") else method
+
+
+def _ways(asked: Any) -> tuple[str, ...]:
+    """Ways of scoring, from a list or from a text with commas."""
+    parts = asked.split(",") if isinstance(asked, str) else asked
+    if not isinstance(parts, Sequence):
+        raise IsthmusError(f"score is {asked!r}; give a name, or several: score=own,across.")
+    return tuple(str(part).strip() for part in parts)
 
 
 def _with_tables(method: Method, name: str, tables: Mapping[str, Any]) -> Method:
-    """What was asked of one phase by its name."""
+    """The method with what was asked of the phase ``name``."""
     phase = next((phase for phase in method.phases if phase.name == name), None)
     if phase is None:
         raise unknown(f"phase of '{method.name}'", name, [each.name for each in method.phases])
@@ -52,7 +60,7 @@ def _with_tables(method: Method, name: str, tables: Mapping[str, Any]) -> Method
 
 
 def _phase_of(method: Method, axis: str, table: Mapping[str, Any]) -> Phase:
-    """The phase that an axis without a phase's name speaks of."""
+    """The phase that is meant where an axis is given without a phase."""
     if len(method.phases) == 1:
         return method.phases[0]
     nothing = type(make_part(axis, next(iter(PARTS[axis]))))
@@ -94,7 +102,7 @@ def _chain(method: Method, table: Mapping[str, Any]) -> tuple[Mechanism, ...]:
 
 
 def _set_option(method: Method, chain: list[Mechanism], key: str, value: Any, implied: bool) -> None:
-    """Set an option of the one mechanism of a chain that has it; where none was named, the option implies its own."""
+    """Set an option of the one mechanism of a chain that has it; with ``implied``, add the mechanism if none has."""
     places = [i for i, mechanism in enumerate(chain) if key in part_options(mechanism)]
     if not places and implied:
         for name in ("gaussian", "format"):
@@ -117,7 +125,7 @@ def _no_such_option(method: Method, axis: str, key: str, parts: list[Any]) -> Is
 
 
 def tables_of(method: Method) -> dict[str, Any]:
-    """What :func:`compose` needs to make this method of the catalogue's one again."""
+    """What :func:`compose` needs to make this method again from the catalogue's."""
     tables: dict[str, Any] = {}
     for phase in method.phases:
         mine = {axis: _table(getattr(phase, axis)) for axis in AXES}
@@ -129,7 +137,7 @@ def tables_of(method: Method) -> dict[str, Any]:
         options = [part_options(mechanism) for mechanism in method.protect]
         tables["protect"] = {NAME: [mechanism.name for mechanism in method.protect]}
         tables["protect"] |= {key: value for each in options for key, value in each.items()}
-    tables["score"] = method.score
+    tables["score"] = ",".join(method.scores)
     return tables
 
 

@@ -33,7 +33,7 @@ class Phase:
 
     ``learns`` names the models that step. ``batches``: ``local`` (each silo its own batches, degree constants,
     normalisation moments and class weights) or ``joint`` (one global batch by ranks, and statistics that all agree
-    on). ``epochs``: how long it lasts; 0, in the last phase alone, is as long as training does.
+    on). ``epochs``: how long it lasts; 0, which only the last phase may have, is as long as training does.
     """
 
     name: str = "train"
@@ -67,9 +67,9 @@ class Phase:
 class Method:
     """A named composition.
 
-    ``models`` are what learns, by name; the ``classifier`` is scored. ``protect`` is done, in order, to whatever leaves
-    a silo. ``score``: how parameters are scored, one of ``SCORES``. ``merged``: one silo owns all. ``model``: the model
-    that the method prescribes.
+    ``models``: those that learn, by name; the ``classifier`` is scored. ``protect`` is done, in order, to what leaves
+    a silo. ``scores``: the ways in which parameters are scored (names of ``SCORES``), each with a selection of its own;
+    the run is known by the first. ``merged``: one silo owns all. ``model``: the model that the method prescribes.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Method:
     phases: tuple[Phase, ...] = (Phase(),)
     models: Mapping[str, ModelSpec] = field(default_factory=lambda: {CLASSIFIER: ModelSpec()})
     protect: tuple[Mechanism, ...] = ()
-    score: str = "trained"
+    scores: tuple[str, ...] = ("trained",)
     merged: bool = False
     model: str = ""
 
@@ -86,7 +86,7 @@ class Method:
         names = [phase.name for phase in self.phases]
         if not names or len(set(names)) < len(names):
             raise IsthmusError(
-                f"Method '{self.name}' has the phases {names}; it needs one, and their names must differ."
+                f"Method '{self.name}' has the phases {names}; it needs at least one, and their names must differ."
             )
         if CLASSIFIER not in self.models:
             raise IsthmusError(
@@ -100,8 +100,13 @@ class Method:
             raise IsthmusError(
                 f"Every phase of '{self.name}' but the last must say how many epochs it lasts, 1 or more."
             )
-        if self.score not in SCORES:
-            raise unknown("score", self.score, SCORES)
+        for how in self.scores:
+            if how not in SCORES:
+                raise unknown("score", how, SCORES)
+        if not self.scores or len(set(self.scores)) < len(self.scores):
+            raise IsthmusError(
+                f"score is {', '.join(self.scores) or 'empty'}; give one way of scoring or more, each once."
+            )
 
     @property
     def last(self) -> Phase:

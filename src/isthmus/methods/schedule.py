@@ -46,7 +46,7 @@ class Schedule:
 
     @property
     def draws(self) -> bool:
-        """Whether it differs from step to step who crosses, where somebody does."""
+        """Whether the silos that cross differ from step to step, where any cross."""
         return self.ever and (self.silos != ALL or self.share < 1)
 
     @property
@@ -55,11 +55,11 @@ class Schedule:
         return self.silos > 0 or (self.silos == ALL and self.share > 0)
 
     def everybody(self, silos: int) -> bool:
-        """Whether all of so many silos ever cross at once."""
+        """Whether all of ``silos`` silos ever cross at once."""
         return self.crossers(silos) == silos
 
     def crossers(self, silos: int) -> int:
-        """How many of so many silos cross, when some do."""
+        """How many of ``silos`` silos cross at a step at which any do."""
         return math.ceil(self.share * silos - 1e-9) if self.silos == ALL else min(self.silos, silos)
 
     def check(self, silos: int) -> None:
@@ -94,12 +94,12 @@ class Shrinking(Schedule):
 
     @property
     def always(self) -> bool:
-        """With intervals of one step from the beginning."""
+        """Whether all silos cross at every step: their intervals are of one step from the beginning."""
         return super().always and self.period == 1
 
     @property
     def draws(self) -> bool:
-        """Each silo has intervals of its own."""
+        """Whether the silos that cross differ from step to step, as each has intervals of its own."""
         return self.period > 1 or super().draws
 
     def open(self, seed: int, learn: Tensor) -> Timetable:

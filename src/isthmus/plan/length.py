@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import STEPS, Purpose
+from isthmus.core.kinds import FINAL, STEPS, Purpose
 from isthmus.engine.settings import TrainConfig
 from isthmus.graph.graph import TRAIN, VALID
 from isthmus.methods.sync.base import Sync
@@ -23,15 +23,15 @@ class Length:
 
     steps: int = 0
     crossings: int = 0  # steps at which a schedule lets all silos cross; 0 where they always do
-    mixed: int = 0  # steps at which it lets some
+    mixed: int = 0  # steps at which it lets only some
     corrections: int = 0  # steps that the server takes for all
     epochs: int = 0
     rounds: int = 0
     validations: int = 0
-    seeds: dict[Purpose, float] = field(default_factory=dict)  # at steps of each kind, of the silos that cross there
+    seeds: dict[Purpose, float] = field(default_factory=dict)  # by kind of step, seeds for which rows may cross
 
     def over(self, part: Length) -> dict[Purpose, float]:
-        """For each purpose of the ledger, how much more often a run has it than a part of the run."""
+        """For each purpose of the ledger, how many times as often this run has it as ``part`` of the run."""
         often = {
             Purpose.ORDER: (self.epochs, part.epochs),
             Purpose.STEP: (self.rests, part.rests),
@@ -43,10 +43,10 @@ class Length:
             Purpose.LOSSES: (self.steps, part.steps),  # one message an epoch, with a line for each step
         }
         ratios = {purpose: here / there if there else 0.0 for purpose, (here, there) in often.items()}
-        return {Purpose.SETUP: 1.0, **ratios, Purpose.END: 1.0}
+        return {Purpose.SETUP: 1.0, **ratios, **dict.fromkeys(FINAL, 1.0)}
 
     def rows_over(self, part: Length) -> dict[Purpose, float]:
-        """For each purpose, how much more a run draws around seeds than a part of it: at steps, by their number."""
+        """For each purpose, how many times as many rows this run draws as ``part`` of it: at steps, by their seeds."""
         steps = {kind: seeds / part.seeds[kind] if part.seeds.get(kind) else 0.0 for kind, seeds in self.seeds.items()}
         return {**self.over(part), **steps}
 
@@ -57,12 +57,12 @@ class Length:
 
     @property
     def rests(self) -> int:
-        """Steps at which no silo crosses, or of a run without a schedule."""
+        """Steps at which no silo crosses; without a schedule all."""
         return self.steps - self.crossings - self.mixed
 
 
 def length_of(training: Training, train: TrainConfig) -> Length:
-    """Walk through the loop of ``train/loop.py`` as a run with these settings would, without a step."""
+    """Walk through the loop of ``train/loop.py`` as a run with these settings would, without taking a step."""
     stage = training.stage
     size, epochs = stage.steps_per_epoch, train.total_epochs(stage.steps_per_epoch)
     last = train.steps or epochs * size
@@ -95,7 +95,7 @@ def _seeds(stage: Stage, step: int, kind: Purpose) -> Tensor:
 
 
 def _kinds(stage: Stage, steps: int) -> tuple[Purpose, ...]:
-    """What each of the first steps is."""
+    """The ledger's purpose of each of the first ``steps`` steps."""
     return tuple(stage.purpose(step) for step in range(steps))
 
 
@@ -107,7 +107,7 @@ def _least(stage: Stage, total: int) -> int:
 
 
 def _everybody(stage: Stage, total: int) -> int:
-    """How many steps, of ``MOST``, until twice as many silos have crossed as there are, where some do at a time."""
+    """Steps, at most ``MOST``, until silos have crossed twice on average where only some do; 0 if none are drawn."""
     if not stage.phase.schedule.draws:
         return 0
     crossed = 0
@@ -127,8 +127,8 @@ def _ends(sync: Sync, step: int, size: int, last: int) -> bool:
 def trial_steps_of(training: Training, wished: int | None) -> tuple[int, bool]:
     """How many steps a trial takes, and whether a whole round fits in.
 
-    Those asked for, or else two, an epoch (its last batch is smaller), a round, and two crossings of every silo
-    on average, as far as ``MOST`` steps go.
+    As many as ``wished``, or else at least two, an epoch (its last batch is smaller), a round, and two crossings of
+    every silo on average, as far as ``MOST`` steps go.
     """
     stage, train = training.stage, training.train
     size = stage.steps_per_epoch

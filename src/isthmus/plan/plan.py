@@ -60,8 +60,8 @@ class Plan:
 def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     """Open the run with all silos in this process, train a few steps, and scale what they cost to the whole length.
 
-    The trial goes the way of a run to its end, so that final scores and report are counted too; its scores, made by a
-    model that has hardly learnt, are not looked at.
+    The trial is a run to its end, so that final scores and report are counted too; its scores, made by a model that has
+    hardly learnt, are not looked at.
     """
     config = prepare(config)
     set_up_process(config)
@@ -75,7 +75,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     training.stop_after(steps)
     train(training, watch)
     length, trial = length_of(training, config.train), length_of(training, training.train)
-    silo_sizes(training)  # what the end of a run tells, and sends
+    silo_sizes(training)  # called for the messages that the end of a run sends
     training.stage.exchange.notes()
     releases.scale(length.rows_over(trial))
     losses = row_losses(training)
@@ -98,7 +98,7 @@ def _draws(training: Training) -> bool:
 
 
 def _bytes(ledger: Ledger, length: Length, trial: Length) -> Sizes:
-    """Bytes of the whole run."""
+    """Bytes of the whole run, scaled from those of the trial."""
     often, rows = length.over(trial), length.rows_over(trial)
     sizes: Sizes = {}
     for line in ledger.table().group_by(["purpose", "kind"]).aggregate([("bytes", "sum")]).to_pylist():
@@ -116,14 +116,14 @@ def _of_part(sizes: Sizes, purposes: tuple[Purpose, ...]) -> dict[str, int]:
 
 
 def _in_training(kind: Kind, sizes: Sizes) -> bool:
-    """Whether a kind leaves at steps or at the ends of rounds; all else is drawn alike every time."""
+    """Whether a kind leaves at steps or at the ends of rounds; elsewhere the draw is the same every time."""
     return any((purpose, kind) in sizes for purpose in (*STEPS, Purpose.CORRECTION, Purpose.ROUND))
 
 
 def _times(
     config: RunConfig, ledger: Ledger, often: Mapping[Purpose, float], sizes: Sizes, computing: float
 ) -> dict[str, Any]:
-    """The ``link`` table; trips of a message that grows with the steps of an epoch come once an epoch all the same."""
+    """The ``link`` table; losses grow with the steps of an epoch, but their trips come once an epoch."""
     trips = {**often, Purpose.LOSSES: often[Purpose.ORDER]}
     found = {} if config.method.merged else used(phases(ledger.table(), ledger.leg_table()), "purpose")
     whole = {purpose: sum(size for (of, _), size in sizes.items() if of == purpose) for purpose in found}
@@ -137,7 +137,7 @@ def _times(
 def _epsilon(
     training: Training, losses: dict[Kind, Tensor], length: Length, trial: Length, sizes: Sizes
 ) -> dict[str, float | str] | None:
-    """By kind the loss of the whole run, infinite where no noise is added; words where a trial cannot tell."""
+    """By kind the privacy loss of the whole run, infinite where no noise is added; words where a trial cannot tell."""
     wire, stage = training.wire, training.stage
     if not wire.protect.noisy:
         return None

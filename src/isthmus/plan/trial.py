@@ -27,21 +27,21 @@ class ByPurpose(Releases):
         self.ledger, self.each = ledger, dict[tuple[str, Purpose], Tensor]()
 
     def record(self, kind: Kind, layer: int, row: Tensor, left: Tensor, plain: Tensor | None) -> None:
-        """Count as ever, and once more by purpose."""
+        """Count a release of each listed row, and once more by purpose."""
         super().record(kind, layer, row, left, plain)
         key = f"{COUNTS}/{kind.value}/{layer}", self.ledger.purpose
         counts = self.each.setdefault(key, torch.zeros(self.rows, device=row.device))
         counts.index_copy_(0, row, counts.index_select(0, row) + 1)
 
     def record_parts(self, kind: Kind, layer: int, row: Tensor) -> None:
-        """Count as ever, and once more by purpose."""
+        """Count a release for each listing of a row, and once more by purpose."""
         super().record_parts(kind, layer, row)
         key = f"{COUNTS}/{kind.value}/{layer}", self.ledger.purpose
         counts = self.each.setdefault(key, torch.zeros(self.rows, device=row.device))
         counts.index_add_(0, row, torch.ones_like(row, dtype=counts.dtype))
 
     def scale(self, factors: Mapping[Purpose, float]) -> None:
-        """As many releases as the whole run would make."""
+        """Scale the counts to as many releases as the whole run would make."""
         for name in {name for name, _ in self.each}:
             whole = sum(counts * factors[purpose] for (of, purpose), counts in self.each.items() if of == name)
             assert isinstance(whole, Tensor)
@@ -61,11 +61,11 @@ class Stopwatch(Watcher):
         return self.mark - before
 
     def on_step(self, progress: Progress, loss: float) -> None:
-        """A step has ended."""
+        """Note the seconds of a step."""
         self.steps[progress.purpose].append(self._lap())
 
     def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-        """An epoch has ended, with a validation or without."""
+        """Note the seconds of a validation, if the epoch ended with one."""
         spent = self._lap()
         self.validations += [spent] if any("valid" in line for line in lines) else []
 

@@ -8,7 +8,7 @@ from html import escape
 from statistics import fmean
 
 from isthmus.core.errors import unknown
-from isthmus.core.kinds import Purpose
+from isthmus.core.kinds import FINAL, Purpose
 from isthmus.report.compare_plots import price_curves
 from isthmus.report.drawing import Values
 from isthmus.report.page import CellRow, figure, table
@@ -57,7 +57,7 @@ def price(folder: RunFolder, link: LinkConfig) -> Price | None:
 
 def _until(part: RunFolder, epochs: Sequence[int], link: LinkConfig) -> tuple[list[float], list[float]]:
     """Emulated seconds, and bytes, from the start of a run to the end of each of some epochs."""
-    usage = {} if is_merged(part) else used(phases(part.ledger, part.legs), "epoch", leave_out=Purpose.END)
+    usage = {} if is_merged(part) else used(phases(part.ledger, part.legs), "epoch", leave_out=FINAL)
     spent, crossed = [0.0], [0.0]
     for epoch, computing in enumerate([0.0, *part.metrics["seconds_by_epoch"]]):
         here = usage.get(epoch, Usage())

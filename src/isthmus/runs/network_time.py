@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import STEPS, Kind, Purpose
+from isthmus.core.kinds import FINAL, STEPS, Kind, Purpose
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,7 @@ PARTS: dict[str, tuple[Purpose, ...]] = {
     "setup": (Purpose.SETUP,),
     "training": (Purpose.ORDER, *STEPS, Purpose.CORRECTION, Purpose.ROUND, Purpose.LOSSES),
     "validation": (Purpose.VALIDATION,),
-    "end": (Purpose.END,),
+    "end": FINAL,
 }
 _WHEN = ["epoch", "step", "purpose"]
 
@@ -87,12 +87,13 @@ def phases(ledger: pa.Table, legs: pa.Table) -> pa.Table:
     return table.sort_by([(name, "ascending") for name in _WHEN])
 
 
-def used(table: pa.Table, key: str, leave_out: str = "") -> dict[Any, Usage]:
-    """The usage of all phases by ``key`` (``purpose`` or ``epoch``), without the phases of purpose ``leave_out``."""
+def used(table: pa.Table, key: str, leave_out: Sequence[str] = ()) -> dict[Any, Usage]:
+    """The usage of all phases by ``key`` (``purpose`` or ``epoch``), without phases whose purpose is in ``leave_out``."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     names = ("bytes", "busiest", "legs")
-    table = table.filter(pc.not_equal(table["purpose"], leave_out))
+    table = table.filter(pc.invert(pc.is_in(table["purpose"], pa.array(leave_out, pa.string()))))
     sums = table.group_by(key).aggregate([(name, "sum") for name in names]).to_pylist()
     return {line[key]: Usage(*(line[f"{name}_sum"] for name in names)) for line in sums}
 

@@ -1,1 +1,1 @@
-"""Placement-invariant randomness, sampling and batches."""
+"""Which seeds a step learns from, the neighbours sampled around them, and the batches made of both."""

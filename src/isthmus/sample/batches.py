@@ -33,7 +33,7 @@ class Seeds:
         return torch.tensor(self.ptr).diff()
 
     def of(self, silos: Tensor) -> Seeds:
-        """Those of some silos alone; ``silos`` [my silos] says which."""
+        """The seeds of some of my silos alone; ``silos`` [my silos] bool says which."""
         counts = self.counts()
         kept = torch.repeat_interleave(silos, counts).to(self.index.device)
         share = None if self.share is None else self.share[kept]
@@ -91,7 +91,7 @@ class _Side:
     kept: Tensor | None = None  # [edges it was chosen from] bool
 
     def within(self, hops: int, depth: Tensor) -> _Side:
-        """Those towards rows at most so many hops from a seed."""
+        """The edges towards rows at most ``hops`` hops from a seed."""
         kept = depth[self.towards] <= hops
         at = kept.nonzero().flatten()
         return _Side(self.forward, self.edge[at], self.near[at], self.towards[at], kept)
@@ -118,7 +118,7 @@ class Batcher:
         self.stack, self.layers, self.directed, self.target, self.ego = stack, layers, directed, target, ego
         self.reads_halo = reads_halo  # layers read rows of far ends
         self.halo = stack.halo  # halo rows come from their owners, if at all
-        self.degrees = degrees  # the model reads them
+        self.degrees = degrees  # the model reads degrees
         self.trim = trim
         self._whole: tuple[LayerRows, Block] | None = None
 

@@ -30,8 +30,8 @@ class Sample:
 class Draws:
     """What the choice of a node's neighbours follows from: the seed, and where it is made ``anew`` the step and hop.
 
-    Else it is the same throughout a run, whatever the purpose; of two fanouts the smaller one's choice is a part of the
-    larger one's.
+    Otherwise it stays as it is throughout a run, whatever the purpose, and a smaller fanout chooses some of those that
+    a larger one does.
     """
 
     seed: int
@@ -45,7 +45,7 @@ class Draws:
 
 
 class Sampler:
-    """Expands seeds hop by hop: of v's neighbours the ``fanout`` with the smallest hash of (seed, step, hop, edge)."""
+    """Expands seeds hop by hop: of a node's edges the ``fanout`` with the smallest hash of (seed, step, hop, edge)."""
 
     def __init__(self, stack: Stack, fanout: Sequence[int], draws: Draws, directed: bool) -> None:
         self.stack, self.fanout, self.draws, self.directed = stack, tuple(fanout), draws, directed
@@ -73,7 +73,7 @@ class Sampler:
         return Sample(rows, depth[rows].long(), incoming, outgoing, tuple(asks))
 
     def slots(self, slot: Tensor, sample: Sample) -> Tensor:
-        """The ego slots of all rows (NO_SEED: none), where the ends of a seed edge lie apart; here nobody tells."""
+        """The ego slots of all rows (NO_SEED: none), with those that other silos tell; here none do."""
         return slot
 
     def _reach(self, found: Tensor, hop: int, depth: Tensor, reached: list[Tensor], asks: list[Asked]) -> Tensor:

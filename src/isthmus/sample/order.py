@@ -26,12 +26,12 @@ class Pool:
     share: Tensor | None = None  # [s] what a seed counts in its silo's mean (None: all alike)
 
     def all(self, weights: Tensor) -> Seeds:
-        """Everything in one batch."""
+        """All seeds in one batch."""
         slots = torch.arange(len(self.index), device=self.index.device)
         return Seeds(self.index, slots, self.ptr, int(self.counts.sum()), weights, self.share)
 
 
-# What a silo's share in a joint loss is a share of: its nodes and its seeds of the step, where it has seeds.
+# By what a silo is weighted in a joint loss, given its training nodes and its seeds of the step; 0 without seeds.
 WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "nodes": lambda nodes, seeds: nodes * (seeds > 0),
     "seeds": lambda nodes, seeds: seeds,
@@ -63,7 +63,7 @@ class Local:
         return [int(self.seeds_of(pool, size, step).sum()) for step in range(steps)]
 
     def seed_weights(self, pool: Pool, size: int, step: int) -> Tensor:
-        """The weight of one seed of each silo in a joint loss; by nodes it counts however few are left."""
+        """The weight of one seed of each silo in a joint loss; by ``nodes``, a silo counts in full to its last seed."""
         left = self.seeds_of(pool, size, step)
         share = WEIGHTS[self.weights](pool.counts, left).double()
         return share / share.sum().clamp(min=1) / left.clamp(min=1)
@@ -97,7 +97,7 @@ class Joint:
 
 
 def _ranks(said: dict[int, Tensor]) -> dict[int, Tensor]:
-    """The server's work: of each silo's hashes their places in the order of all."""
+    """The server's work: for each silo, the places of its hashes in the order of all."""
     ranks = _rank(torch.cat(list(said.values()))).split([len(hashes) for hashes in said.values()])
     return dict(zip(said, ranks, strict=True))
 

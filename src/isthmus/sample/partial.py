@@ -19,22 +19,22 @@ from isthmus.wire.wire import Wire
 class AskedEdges(Asked):
     """Cross edges into my silos' targets, and those that others asked of my silos; ``halo``, ``served`` are edges.
 
-    A target that has cross edges has a slot, numbered within its silo; the owners of its neighbours know no more of it
-    for that than the edges that they share with it.
+    A target that has cross edges has a slot, numbered within its silo; from it the owners of its neighbours learn no
+    more of the target than the edges that they share with it.
     """
 
     target: Tensor  # [t] stack rows of my silos' targets, ascending
     slot: Tensor  # [t]
     held: Tensor  # [t] how many cross edges were asked for
-    near: Tensor  # [t] and how many neighbours these lead to: edges may be parallel
+    near: Tensor  # [t] how many neighbours these edges lead to: edges may be parallel
     served_slot: Tensor  # [b] the slot of each edge that was asked of my silos
 
 
 class PartialSampler(Sampler):
     """The sample of the whole graph, each node expanded by its owner, once a step; the fanout counts all neighbours.
 
-    Only owned rows are reached: what lies beyond is somebody else's to compute, and to add up. ``boundary`` is that of
-    edges.
+    Only owned rows are reached: what lies beyond is somebody else's to compute, and to add up. ``boundary`` lists cross
+    edges, not rows.
     """
 
     def __init__(self, stack: Stack, fanout: Sequence[int], draws: Draws, wire: Wire, boundary: Boundary) -> None:
@@ -55,7 +55,7 @@ class PartialSampler(Sampler):
             inner = self.stack.owned[near]
             picked.append(at[inner])
             cross = self.stack.incoming.edge[at[~inner]]
-            asked = self.ask(cross[self.boundary.place[cross] >= 0], used)  # but for those that the owner does not list
+            asked = self.ask(cross[self.boundary.place[cross] >= 0], used)  # without those that the owner does not list
             asks.append(asked)
             found = torch.cat([near[inner], self.stack.ends[0][asked.served]])
             frontier = self._reach(found, hop + 1, depth, reached, asks)

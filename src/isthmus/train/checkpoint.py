@@ -1,4 +1,4 @@
-"""Checkpoints: written beside, then renamed; the newest that every host committed is where a run resumes."""
+"""Checkpoints: written under another name, then renamed; a run resumes from the newest that every host committed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Checkpoints:
         self.pages = {name: self.root / f"{name}-host-{host}.bin" for name in _PAGES}
 
     def every(self, training: Training) -> int:
-        """Epochs between two checkpoints; the same on every host, so from the size of the whole federation."""
+        """Epochs between two checkpoints, equal on every host: they follow from the size of the whole federation."""
         if training.train.checkpoint_every:
             return training.train.checkpoint_every
         sets = 1 if training.stage.phase.sync.lockstep else training.wire.silos
@@ -65,7 +65,6 @@ class Checkpoints:
             "begun": [stage.first_step, stage.first_epoch],
             "epoch": progress.epoch,
             "step": progress.step,
-            "waited": stage.best.waited,
             "due": progress.due,
             "seconds": progress.seconds,
             "wire_seconds": progress.wire_seconds,
@@ -81,7 +80,7 @@ class Checkpoints:
             shutil.rmtree(self._place(old), ignore_errors=True)
 
     def _append(self, training: Training) -> None:
-        """Write what was added since the last commit behind what is there."""
+        """Append what was added since the last commit to the files of this host."""
         lines, legs = training.wire.ledger.turn_page()
         known = self._size("computing") // np.dtype(np.float64).itemsize
         fresh = {
@@ -98,7 +97,7 @@ class Checkpoints:
         return path.stat().st_size if path.is_file() else 0
 
     def clear(self) -> None:
-        """Forget what an earlier run, or one that never committed, has left of this host."""
+        """Delete what an earlier run, or one that never committed, has left of this host."""
         for path in (*self.pages.values(), *self.root.glob(f"epoch-*/host-{self.host}.*")):
             path.unlink(missing_ok=True)
         if self.logs:
@@ -121,7 +120,7 @@ class Checkpoints:
             training.enter(meta["phase"])
         progress.epoch, progress.step = meta["epoch"], meta["step"]
         progress.seconds, progress.wire_seconds, progress.due = meta["seconds"], meta["wire_seconds"], meta["due"]
-        training.stage.best.waited, wire.noise.draws = meta["waited"], meta["draws"]
+        wire.noise.draws = meta["draws"]
         progress.round_starts = training.stage.round_over(progress.step, progress.epoch)
         _restore(training, tensors)
         wire.releases.events = {Kind(kind): [from_json(e) for e in each] for kind, each in meta["released"].items()}
@@ -187,10 +186,7 @@ class Checkpoints:
 
 def _tensors(training: Training) -> dict[str, Tensor]:
     """Everything that the next epoch depends on. Randomness has no state: it is a function of seed and step."""
-    best = training.stage.best
     named: dict[str, Tensor] = {f"model/{name}": t for name, t in training.learner.everything().items()}
-    named |= {f"best/{name}": t for name, t in best.kept.items()}
-    named |= {"selection/score": best.score, "selection/epoch": best.epoch}
     for part, state in training.stage.states().items():
         named |= {f"part/{part}/{name}": t for name, t in state.items()}
     named |= {f"releases/{name}": t for name, t in training.wire.releases.state.items()}
@@ -206,12 +202,9 @@ def _restore(training: Training, tensors: dict[str, Tensor]) -> None:
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         head, _, rest = name.partition("/")
-        groups.setdefault(head, {})[rest] = tensor.to(training.device) if head != "selection" else tensor
+        groups.setdefault(head, {})[rest] = tensor.to(training.device)
     for name, live in training.learner.everything().items():
         live.copy_(groups["model"][name])
-    best = training.stage.best
-    best.kept = groups.get("best", {})
-    best.score, best.epoch = groups["selection"]["score"], groups["selection"]["epoch"]
     training.stage.load_states(_by_head(groups.get("part", {})))
     training.wire.releases.state = groups.get("releases", {})
     for name, kept in _by_head(groups.get("optimiser", {})).items():

@@ -1,6 +1,8 @@
-"""Scores of the current parameters on a split, silo by silo and for the federation."""
+"""Scores of the current parameters on a split: silo by silo, their mean, and of all predictions together."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -8,33 +10,70 @@ from torch import Tensor
 from isthmus.core.kinds import Kind
 from isthmus.graph.graph import Schema
 from isthmus.methods.objective.base import LiveObjective
-from isthmus.sample.order import Pool
 from isthmus.train.metrics import Scores, led_by, metric_names, score_silos, weighted_mean
 from isthmus.train.scorers import Scorer
 from isthmus.wire.wire import Wire
 
 
-def evaluate(scorer: Scorer, wire: Wire, objective: LiveObjective, split: int, pooled: bool = False) -> Scores:
-    """Each silo scores its own seeds and tells the server the result; pooled scores export scores and labels."""
+@dataclass(frozen=True)
+class Groups:
+    """Scored seeds of this host, grouped by silo; in a merged run by the silos that were merged."""
+
+    logits: Tensor
+    y: Tensor
+    ptr: tuple[int, ...]
+
+
+def evaluate(scorer: Scorer, wire: Wire, objective: LiveObjective, split: int, pool: bool = False) -> Scores:
+    """Each silo scores its own seeds and tells the server the result.
+
+    ``pool``: also score all predictions together. In one process that costs nothing. Between hosts every score and
+    label would go to the server, and it is done only where ``train.pooled`` asks for it.
+    """
     train, schema = scorer.site.train, scorer.site.schema
-    logits, y, _ = scorer.logits(split)
-    pool, order = scorer.pool(split), led_by(train.metric, schema)
-    names = tuple(metric_names(schema)[place] for place in order)
-    mine = score_silos(logits, y, pool.ptr, schema, objective.minority)[:, order]
-    silos = wire.share(Kind.METRICS, mine)
-    weights = (pool.counts if train.average == "seeds" else pool.counts > 0).double()
-    together = _pool(wire, schema, pool, logits, y, objective.minority)[order] if pooled else None
-    members = tuple(wire.party(i) for i in range(wire.silos))
-    return Scores(names, weighted_mean(silos, weights), silos, weights, members, together)
+    order = led_by(train.metric, schema)
+    found, counts, names = _grouped(scorer, wire, split)
+    mine = score_silos(found.logits, found.y, found.ptr, schema, objective.minority)[:, order]
+    merged = len(names) != wire.silos
+    silos = mine if merged else wire.share(Kind.METRICS, mine)
+    weights = (counts if train.average == "seeds" else counts > 0).double()
+    together = _pooled(wire, schema, found, objective.minority, train.pooled) if pool else None
+    lead = tuple(metric_names(schema)[place] for place in order)
+    overall = weighted_mean(silos, weights)
+    return Scores(lead, overall, silos, weights, names, counts, None if together is None else together[order])
 
 
-def _pool(wire: Wire, schema: Schema, pool: Pool, logits: Tensor, y: Tensor, minority: Tensor) -> Tensor:
-    """Metrics over all silos' seeds together; every score and label goes to the server."""
+def _grouped(scorer: Scorer, wire: Wire, split: int) -> tuple[Groups, Tensor, tuple[str, ...]]:
+    """Scored seeds of this host by silo, how many every silo of the federation has, and the silos' names."""
+    logits, y, index = scorer.logits(split)
+    parts = scorer.site.federation.silos[0].merged_from if wire.silos == 1 else ()
+    if len(parts) < 2:
+        pool = scorer.pool(split)
+        return Groups(logits, y, pool.ptr), pool.counts, tuple(wire.party(i) for i in range(wire.silos))
+    stack, on_nodes = scorer.layout.stack, scorer.site.schema.target == "node"
+    first = torch.tensor([size for _, size in parts], device=index.device).cumsum(0)
+    whose = torch.searchsorted(first, index if on_nodes else stack.ends[1][index], right=True)
+    order = torch.argsort(whose, stable=True)
+    counts = torch.bincount(whose, minlength=len(parts)).cpu()
+    return Groups(logits[order], y[order], (0, *counts.cumsum(0).tolist())), counts, tuple(name for name, _ in parts)
+
+
+def _pooled(wire: Wire, schema: Schema, found: Groups, minority: Tensor, asked: bool) -> Tensor | None:
+    """Metrics over all silos' seeds together; None where they would have to cross and nobody asked for it."""
+    if asked:
+        return _gathered(wire, schema, found, minority)
+    if wire.hosts > 1:
+        return None
+    return score_silos(found.logits, found.y, (0, len(found.logits)), schema, minority)[0]
+
+
+def _gathered(wire: Wire, schema: Schema, found: Groups, minority: Tensor) -> Tensor:
+    """Metrics over all silos' seeds together, by the server, to which every score and label goes."""
     said: dict[int, Tensor] = {}
-    for i, silo in enumerate(wire.mine):
-        part = slice(pool.ptr[i], pool.ptr[i + 1])
-        labels = y[part] if y.dim() == 2 else y[part, None]
-        said[silo] = torch.cat([logits[part], labels.to(logits)], 1)
+    spans = zip(found.ptr, found.ptr[1:], strict=False) if len(found.ptr) == len(wire.mine) + 1 else [(0, None)]
+    for silo, (a, b) in zip(wire.mine, spans, strict=False):
+        labels = found.y[a:b] if found.y.dim() == 2 else found.y[a:b, None]
+        said[silo] = torch.cat([found.logits[a:b], labels.to(found.logits)], 1)
     heard = wire.gather(Kind.SCORES, said)
     verdict = None
     if heard is not None:

@@ -9,16 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.core.kinds import Purpose
+from isthmus.core.kinds import TESTS, Purpose
 from isthmus.engine.forward import forward
 from isthmus.graph.graph import TEST, VALID
 from isthmus.sample.batches import Seeds
 from isthmus.train.evaluate import evaluate
+from isthmus.train.judge import Judge, Verdict
 from isthmus.train.metrics import Scores
 from isthmus.train.passes import Work
 from isthmus.train.progress import Progress, silo_sums
+from isthmus.train.select import Best
 from isthmus.train.stage import Stage
 from isthmus.train.training import Training
+from isthmus.wire.wire import Wire
 
 
 @dataclass
@@ -26,13 +29,13 @@ class Watcher:
     """Who is told how training goes: a progress bar, a run folder. This one ignores what it is told."""
 
     def on_step(self, progress: Progress, loss: float) -> None:
-        """After every step, with this host's loss."""
+        """Called after every step, with this host's loss."""
 
     def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-        """After every epoch, with the lines for ``metrics.jsonl``; the place to write a checkpoint."""
+        """Called after every epoch, with the lines for ``metrics.jsonl``; the place to write a checkpoint."""
 
     def close(self) -> None:
-        """When the run has ended, also by an error."""
+        """Called when the run has ended, also by an error."""
 
 
 def train(training: Training, watcher: Watcher | None = None) -> Result:
@@ -46,7 +49,7 @@ def train(training: Training, watcher: Watcher | None = None) -> Result:
 
 
 def train_phase(training: Training, watcher: Watcher) -> None:
-    """The epochs of the phase at hand that are left."""
+    """Train the epochs that are left of the phase at hand."""
     stage, progress, wire = training.stage, training.progress, training.wire
     while progress.epoch < stage.last_epoch and not stage.best.exhausted(training.train.patience):
         started, waited = time.perf_counter(), wire.seconds
@@ -57,7 +60,7 @@ def train_phase(training: Training, watcher: Watcher) -> None:
             progress.round_starts = stage.round_over(progress.step, progress.epoch + 1)
             if progress.round_starts:
                 end_round(stage)
-                if not stage.epoch_over(progress.step):  # what was due in the middle of the round
+                if not stage.epoch_over(progress.step):  # a validation that fell due within the round
                     validate(stage, progress)
             watcher.on_step(progress, progress.last_loss)
         progress.epoch += 1
@@ -112,7 +115,7 @@ def begin_round(stage: Stage) -> None:
 
 
 def end_round(stage: Stage) -> None:
-    """Rows cross before parameters are averaged: they were made by each silo's own."""
+    """Rows cross before parameters are averaged: they were made by each silo's own parameters."""
     with stage.site.wire.ledger.during(Purpose.ROUND):
         stage.exchange.round_end()
         for sync in stage.syncs.values():
@@ -123,8 +126,10 @@ def validate(stage: Stage, progress: Progress) -> None:
     """Score the parameters that silos have just agreed on, if an epoch that has ended asks for it."""
     if progress.due:
         with stage.site.wire.ledger.during(Purpose.VALIDATION):
-            progress.scores = evaluate(stage.scorer, stage.site.wire, stage.objective, VALID)
-        stage.best.offer(stage.site.learner, progress.scores, progress.epoch)
+            for judge in stage.judges:
+                scores = evaluate(judge.scorer, stage.site.wire, stage.objective, VALID)
+                judge.best.offer(stage.site.learner, scores, progress.epoch)
+                progress.scores[judge.how] = scores
         progress.due = False
 
 
@@ -132,27 +137,58 @@ def validate(stage: Stage, progress: Progress) -> None:
 class Result:
     """What a run found: scores of the selected parameters, every line of its history, bytes by kind.
 
-    ``last`` are the parameters that training ended with, before those that validation selected took their place.
+    ``verdicts`` has an entry for each way in which the run was scored; the first is the one that the run is known by,
+    and its parameters are those that ``training`` holds. ``last`` are the parameters that training ended with.
     """
 
-    valid: Scores | None
-    test: Scores
+    verdicts: tuple[Verdict, ...]
     history: list[dict[str, Any]]
     bytes: dict[str, int]
-    best_epoch: list[int]
     training: Training = field(repr=False)
     last: dict[str, Tensor] = field(repr=False)
 
+    @property
+    def valid(self) -> Scores | None:
+        """Validation scores of the selected parameters; None where nothing is validated."""
+        return self.verdicts[0].valid
+
+    @property
+    def test(self) -> Scores:
+        """Test scores of the selected parameters."""
+        return self.verdicts[0].test
+
+    @property
+    def best_epoch(self) -> list[int]:
+        """The epoch whose parameters were selected (of each silo, where silos select for themselves)."""
+        return self.verdicts[0].best_epoch
+
 
 def finish(training: Training) -> Result:
-    """Load what validation selected; only now the test split is read."""
-    stage, wire, progress = training.stage, training.wire, training.progress
+    """Load and score the parameters that validation selected; only now is the test split read."""
+    wire = training.wire
     last = {name: tensor.clone() for name, tensor in training.learner.everything().items()}
     wire.ledger.purpose = Purpose.END
-    stage.best.restore(training.learner)
-    pooled = training.train.pooled
-    scored = int(stage.scorer.pool(VALID).counts.sum()) > 0
-    valid = evaluate(stage.scorer, wire, stage.objective, VALID, pooled) if scored else None
-    test = evaluate(stage.scorer, wire, stage.objective, TEST, pooled)
-    best_epoch = stage.best.epochs(progress.epoch)
-    return Result(valid, test, progress.history, wire.ledger.by_kind(), best_epoch, training, last)
+    verdicts = [judged(training, judge, last) for judge in reversed(training.stage.judges)]
+    return Result(tuple(reversed(verdicts)), training.progress.history, wire.ledger.by_kind(), training, last)
+
+
+def judged(training: Training, judge: Judge, last: dict[str, Tensor]) -> Verdict:
+    """Score the parameters that one way of scoring has selected, in that way."""
+    objective, wire, scorer = training.stage.objective, training.wire, judge.scorer
+    judge.best.restore(training.learner, last)
+    validated = int(scorer.pool(VALID).counts.sum()) > 0
+    if validated and judge.best.undecided:
+        training.federation.note(undecided(judge.best, wire))
+    valid = evaluate(scorer, wire, objective, VALID, pool=True) if validated else None
+    with wire.ledger.during(TESTS[judge.how]):
+        test = evaluate(scorer, wire, objective, TEST, pool=True)
+    return Verdict(judge.how, valid, test, judge.best.epochs(training.progress.epoch))
+
+
+def undecided(best: Best, wire: Wire) -> str:
+    """The note on a selection that had no validation score to go by."""
+    who = f"of {', '.join(wire.party(silo) for silo in best.undecided)} " if best.alone else ""
+    return (
+        f"No validation score {who}was ever defined (a ranking needs both classes), so that nothing could be selected: "
+        "the parameters of the last epoch were scored."
+    )

@@ -13,7 +13,7 @@ from isthmus.graph.graph import Schema
 
 
 def metric_names(schema: Schema) -> tuple[str, ...]:
-    """What is measured for a task; the first is the one that models are selected by, where nothing else is said."""
+    """What is measured for a task; models are selected by the first, unless ``train.metric`` names another."""
     if schema.task == "tasks":
         return ("macro_pr_auc", *(f"pr_auc/{label}" for label in schema.labels))
     if len(schema.labels) == 2:
@@ -31,7 +31,10 @@ def led_by(first: str, schema: Schema) -> list[int]:
 
 
 def score_silos(logits: Tensor, y: Tensor, ptr: tuple[int, ...], schema: Schema, minority: Tensor) -> Tensor:
-    """[silos, metrics]; nan where a silo has nothing to score. ``minority`` is the rare class (of each task)."""
+    """Metrics of every silo: [silos, metrics], nan where it has nothing to score.
+
+    ``minority`` is the rare class (of each task).
+    """
     logits, y, minority = logits.detach().cpu().double(), y.cpu(), minority.cpu()
     rank = _score_tasks if schema.task == "tasks" else _score_classes
     rows = [
@@ -94,6 +97,7 @@ class Scores:
     silos: Tensor  # [silos, metrics]
     weights: Tensor  # [silos]
     members: tuple[str, ...]  # names of the silos
+    counts: Tensor  # [silos], how many nodes or edges were scored
     pooled: Tensor | None = None  # [metrics]
 
     def as_dict(self) -> dict[str, float | None]:

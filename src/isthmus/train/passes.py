@@ -37,7 +37,7 @@ class BatchMaker:
     whole: bool
 
     def make(self, seeds: Seeds, step: int, purpose: str = "train") -> Work:
-        """The whole graph, or a sample around the seeds."""
+        """A batch of the seeds: the whole graph, or a sample around them."""
         if self.whole:
             return Work(self.batcher.whole(seeds, step), self.exchange)
         sample = self.sampler.sample(self.batcher.roots(seeds), step, purpose)
@@ -48,14 +48,14 @@ class BatchMaker:
 
 
 def make_maker(site: Site, exchange: LiveExchange, stack: Stack) -> BatchMaker:
-    """Batches along the edges of a stack, with an exchange."""
+    """What makes batches along the edges of a stack, with an exchange."""
     fanout = site.train.fanouts(site.model.layers)
     sampler = exchange.sampler(stack, fanout)
     return BatchMaker(site.batcher(stack, exchange.reads_halo), sampler, exchange, site.train.batch == 0)
 
 
 def makers_by_split(site: Site, exchange: LiveExchange, stack: Stack) -> dict[str, BatchMaker]:
-    """For each split the batches of a pass that sees the graph as far as that split may."""
+    """For each split, what makes batches of the graph as far as that split may see it."""
     if site.train.messages == "past":
         _check_past(site)
         return {SPLIT_NAMES[split]: make_maker(site, exchange, stack.until(split)) for split in SPLITS}
@@ -64,7 +64,7 @@ def makers_by_split(site: Site, exchange: LiveExchange, stack: Stack) -> dict[st
 
 @dataclass(frozen=True)
 class Passes:
-    """Training passes across the boundary, as far as each split may see; those where only some silos cross; and apart.
+    """The passes of a phase: ``across`` for all silos, by split; ``some`` and ``apart`` where only some silos cross.
 
     A pass over whole graphs asks all silos for everything. Where ``some`` cross, only what their seeds depend on is
     asked for; a sample of all neighbours is just that. ``apart``: for silos that do not cross.

@@ -1,4 +1,4 @@
-"""How far a run is, and what it has told so far: steps, epochs, losses, seconds, history."""
+"""How far a run is, and what it has reported so far: steps, epochs, losses, seconds, history."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Progress:
     purpose: Purpose = Purpose.STEP  # of the last step
     last_loss: float = math.nan
     seconds: float = 0.0  # of training
-    wire_seconds: float = 0.0  # of them in the hands of the transport
-    computing: list[float] = field(default_factory=list)  # of each epoch, the seconds that the transport had no part in
+    wire_seconds: float = 0.0  # of these, spent in the transport between hosts
+    computing: list[float] = field(default_factory=list)  # by epoch, seconds outside of the transport
     round_starts: bool = True
     due: bool = False  # a validation waits for the end of a round
-    scores: Scores | None = None  # what the last validation of this epoch found
+    scores: dict[str, Scores] = field(default_factory=dict)  # of the last validation of this epoch, by way of scoring
     history: list[dict[str, Any]] = field(default_factory=list)
     _losses: list[Tensor] = field(default_factory=list)
 
@@ -48,7 +48,7 @@ class Progress:
 
     def end_epoch(self, wire: Wire, phase: str = "") -> list[dict[str, Any]]:
         """Lines of this epoch: one for every step, and one with the scores, if there were any."""
-        scores, self.scores = self.scores, None
+        scores, self.scores = self.scores, {}
         steps, self._losses = self._losses, []
         mine = torch.stack(steps, 1) if steps else torch.zeros(len(wire.mine), 0, 2)
         with wire.ledger.during(Purpose.LOSSES):
@@ -61,13 +61,25 @@ class Progress:
         lines: list[dict[str, Any]] = [
             {"step": first + i, **about, "loss": _finite(value)} for i, value in enumerate(loss.tolist())
         ]
-        if scores is not None:
-            mean = float(sums.sum() / counts.sum().clamp(min=1))
-            each = (sums.sum(1) / counts.sum(1).clamp(min=1)).tolist()
-            scored = {"loss": _finite(mean), "valid": scores.as_dict(), "silo_loss": [_finite(v) for v in each]}
-            lines.append({"step": self.step, **about, **scored, "silo_valid": _finite_all(scores.silos[:, 0])})
+        if scores:
+            lines.append({"step": self.step, **about, **_scored(scores, sums, counts)})
         self.history += lines
         return lines
+
+
+def _scored(scores: dict[str, Scores], sums: Tensor, counts: Tensor) -> dict[str, Any]:
+    """What the line of a validation tells: the epoch's losses, and scores; those of the first way stand for the run."""
+    first = next(iter(scores.values()))
+    mean = float(sums.sum() / counts.sum().clamp(min=1))
+    each = sums.sum(1) / counts.sum(1).clamp(min=1)
+    others = {"scored": {how: found.as_dict() for how, found in scores.items()}} if len(scores) > 1 else {}
+    return {
+        "loss": _finite(mean),
+        "valid": first.as_dict(),
+        "silo_loss": _finite_all(each),
+        "silo_valid": _finite_all(first.silos[:, 0]),
+        **others,
+    }
 
 
 def silo_sums(values: Tensor, ptr: tuple[int, ...]) -> Tensor:

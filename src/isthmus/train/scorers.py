@@ -112,7 +112,7 @@ def _across(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
 
 @dataclass(frozen=True)
 class GlobalScorer(Scorer):
-    """Scores every silo's parameters on the merged graph, on that silo's own seeds: a simulation alone.
+    """Scores every silo's parameters on the merged graph, on that silo's own seeds; in simulations only.
 
     ``live`` is the learner that is scored; ``owner`` [nodes or edges of the merged graph] whose seed each is.
     """
@@ -151,7 +151,7 @@ class GlobalScorer(Scorer):
         return Pool(pool.index[order], pool.keys[order], ptr, self.counts[split])
 
     def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Each silo's seeds by each silo's parameters; one pass for all where these are equal."""
+        """Logits, labels and index of each silo's seeds by its own parameters; one pass where all these are equal."""
         live, copy = self.live.classifier.sets.everything(), self.site.learner.classifier.sets.everything()
         found: list[tuple[Tensor, Tensor, Tensor]] = []
         equal = all(bool((each == each[:1]).all()) for each in live.values())

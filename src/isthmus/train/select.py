@@ -8,14 +8,19 @@ from torch import Tensor
 from isthmus.engine.learner import Learner
 from isthmus.train.metrics import Scores
 
+_KEPT = "kept/"
+
 
 class Best:
-    """The best parameters so far. Without validation nodes nothing is ever kept, and the last parameters stand."""
+    """The best parameters so far; the first of equals stays.
+
+    A validation score that is not defined decides nothing: where none ever was, the last parameters stand.
+    """
 
     def __init__(self, mine: tuple[int, ...], alone: bool) -> None:
         self.mine, self.alone = mine, alone
         self.score = torch.full((len(mine) if alone else 1,), -torch.inf, dtype=torch.float64)
-        self.epoch = torch.zeros(len(self.score), dtype=torch.int64)
+        self.epoch = torch.zeros(len(self.score), dtype=torch.int64)  # 0: nothing was selected
         self.waited = 0
         self.kept: dict[str, Tensor] = {}
 
@@ -23,14 +28,13 @@ class Best:
         """Keep the current parameters where their first metric is better than any before."""
         primary = scores.silos[list(self.mine), 0] if self.alone else scores.overall[:1]
         better = primary.nan_to_num(nan=-torch.inf) > self.score
-        live = learner.everything()
-        if not self.kept:
-            self.kept = {name: tensor.clone() for name, tensor in live.items()}
         self.score = torch.where(better, primary, self.score)
         self.epoch = torch.where(better, epoch, self.epoch)
         self.waited = 0 if bool(better.any()) else self.waited + 1
         if not bool(better.any()):
             return
+        live = learner.everything()
+        self.kept = self.kept or {name: tensor.clone() for name, tensor in live.items()}
         for name, tensor in live.items():
             chosen = better.nonzero().flatten() if self.alone else torch.arange(len(tensor))
             self.kept[name][chosen] = tensor[chosen]
@@ -39,9 +43,10 @@ class Best:
         """Whether ``patience`` evaluations in a row brought nothing (0: never). Silos alone do not stop early."""
         return bool(patience) and not self.alone and self.waited >= patience
 
-    def restore(self, learner: Learner) -> None:
-        """Put the kept parameters back; a silo that never had a score keeps its last ones."""
+    def restore(self, learner: Learner, last: dict[str, Tensor]) -> None:
+        """Put the kept parameters in place; where nothing was selected, those that training ended with, ``last``."""
         for name, tensor in learner.everything().items():
+            tensor.copy_(last[name])
             if name in self.kept:
                 chosen = (self.epoch > 0).nonzero().flatten() if self.alone else torch.arange(len(tensor))
                 tensor[chosen] = self.kept[name][chosen]
@@ -49,3 +54,21 @@ class Best:
     def epochs(self, last: int) -> list[int]:
         """The selected epoch (of each silo on this host); the ``last`` one where nothing was selected."""
         return [int(epoch) or last for epoch in self.epoch]
+
+    @property
+    def undecided(self) -> list[int]:
+        """The silos of this host for which no validation score was defined; all of them where they select together."""
+        if not self.alone:
+            return [] if int(self.epoch) else list(self.mine)
+        return [silo for silo, epoch in zip(self.mine, self.epoch.tolist(), strict=True) if not epoch]
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint holds of the selection."""
+        marks = {"score": self.score, "epoch": self.epoch, "waited": torch.tensor(self.waited)}
+        return marks | {f"{_KEPT}{name}": tensor for name, tensor in self.kept.items()}
+
+    @state.setter
+    def state(self, state: dict[str, Tensor]) -> None:
+        self.score, self.epoch, self.waited = state["score"].cpu(), state["epoch"].cpu(), int(state["waited"])
+        self.kept = {name.removeprefix(_KEPT): x for name, x in state.items() if name.startswith(_KEPT)}

@@ -24,6 +24,7 @@ from isthmus.methods.schedule import Timetable
 from isthmus.methods.sync.base import LiveSync
 from isthmus.sample.batches import Seeds
 from isthmus.sample.order import draw_batches, rule_of
+from isthmus.train.judge import Judge
 from isthmus.train.passes import Passes, Work, make_passes
 from isthmus.train.progress import Progress
 from isthmus.train.scorers import Scorer, open_scorer
@@ -41,8 +42,7 @@ class Stage:
     objective: LiveObjective
     syncs: dict[str, LiveSync]  # by the model that learns
     passes: Passes
-    scorer: Scorer
-    best: Best
+    judges: tuple[Judge, ...]  # the first is the run's own; the others score the same training in other ways
     first_step: int
     first_epoch: int
     last_step: int
@@ -52,6 +52,16 @@ class Stage:
     def layout(self) -> Layout:
         """Where rows and seeds lie."""
         return self.site.layout
+
+    @property
+    def scorer(self) -> Scorer:
+        """Who scores in the way that the run is known by."""
+        return self.judges[0].scorer
+
+    @property
+    def best(self) -> Best:
+        """The selection by which training may stop early."""
+        return self.judges[0].best
 
     @property
     def steps_per_epoch(self) -> int:
@@ -76,16 +86,16 @@ class Stage:
         return self.passes.train(seeds, step, self.who_crosses(step), self.site.wire.mine)
 
     def epoch_over(self, step: int) -> bool:
-        """Whether so many steps of the run end an epoch."""
+        """Whether an epoch ends after a step of the run (counted from 1)."""
         return (step - self.first_step) % self.steps_per_epoch == 0
 
     def round_over(self, step: int, epoch: int) -> bool:
-        """Whether a round ends after so many steps of the run, in an epoch of it (both counted from 1)."""
+        """Whether a round ends after a step of the run, which lies in ``epoch`` of it (both counted from 1)."""
         ended = self.phase.sync.round_over(step - self.first_step, epoch - self.first_epoch, self.epoch_over(step))
         return ended or step >= self.last_step
 
     def epoch_seeds(self, progress: Progress) -> Iterator[Seeds]:
-        """The seeds of each step of this epoch, and not beyond the last step that was asked for."""
+        """The seeds of each step of this epoch, up to the last step of the phase."""
         site, ledger = self.site, self.site.wire.ledger
         ledger.epoch, ledger.step, ledger.purpose = progress.epoch + 1, progress.step + 1, Purpose.ORDER
         pool, size = self.layout.pools[TRAIN], site.train.batch
@@ -104,6 +114,7 @@ class Stage:
     def states(self) -> dict[str, dict[str, Tensor]]:
         """What the live parts keep, by part: what a checkpoint holds of this phase."""
         found = {"exchange": self.exchange.state, "objective": self.objective.state}
+        found |= {f"judge-{judge.how}": judge.best.state for judge in self.judges}
         return found | {f"sync-{name}": sync.state for name, sync in self.syncs.items()}
 
     def load_states(self, states: dict[str, dict[str, Tensor]]) -> None:
@@ -112,6 +123,8 @@ class Stage:
         self.objective.state = states.get("objective", {})
         for name, sync in self.syncs.items():
             sync.state = states.get(f"sync-{name}", {})
+        for judge in self.judges:
+            judge.best.state = states[f"judge-{judge.how}"]
 
 
 def lay_out_phase(phase: Phase, federation: Federation, device: torch.device, dtype: torch.dtype) -> Layout:
@@ -127,14 +140,14 @@ def open_stage(
     train: TrainConfig,
     seed: int,
     dtype: torch.dtype,
-    score: str,
+    scores: tuple[str, ...],
     begun: Progress,
 ) -> Stage:
-    """Open the parts of a phase on one host, where training has come so far."""
+    """Open the parts of a phase on one host; ``begun`` says how far training has come."""
     wire, schedule = layout.federation.wire, phase.schedule
     _check_schedule(phase, layout)
     check_seeds(layout)
-    crossing = schedule.everybody(int(layout.learn.sum())) or score == "trained"
+    crossing = schedule.everybody(int(layout.learn.sum())) or "trained" in scores
     site = Site(layout, learner, train, seed, dtype, train.agrees(phase.batches), not train.batch and crossing)
     timetable = schedule.open(seed, layout.learn)
     objective = phase.objective.open(site)
@@ -143,14 +156,13 @@ def open_stage(
     passes = make_passes(site, exchange, schedule.always)
     models = {name: learner.models[name] for name in phase.learns}
     syncs = {name: phase.sync.open(site, model, objective) for name, model in models.items()}
-    scorer = open_scorer(score, site, exchange, passes)
+    judges = tuple(
+        Judge(how, open_scorer(how, site, exchange, passes), Best(wire.mine, phase.sync.alone)) for how in scores
+    )
     size = layout.steps_per_epoch(train.batch)
     epochs, steps = _length(phase, train, size, begun)
-    best = Best(wire.mine, phase.sync.alone)
     ends = begun.step + steps, begun.epoch + epochs
-    return Stage(
-        phase, site, exchange, timetable, objective, syncs, passes, scorer, best, begun.step, begun.epoch, *ends
-    )
+    return Stage(phase, site, exchange, timetable, objective, syncs, passes, judges, begun.step, begun.epoch, *ends)
 
 
 def _tell_degrees(site: Site) -> None:

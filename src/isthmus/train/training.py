@@ -56,8 +56,8 @@ class Training:
         phase = self.phases[self.progress.phase]
         layout = layout or lay_out_phase(phase, self.federation, self.device, self.dtype)
         last = self.progress.phase == len(self.phases) - 1
-        score = self.method.score if last else "trained"
-        stage = open_stage(phase, layout, self.learner, self.train, self.seed, self.dtype, score, self.progress)
+        scores = self.method.scores if last else ("trained",)
+        stage = open_stage(phase, layout, self.learner, self.train, self.seed, self.dtype, scores, self.progress)
         self.progress.last_step, self.progress.steps_per_epoch = stage.last_step, stage.steps_per_epoch
         self.progress.epochs = stage.last_epoch if last else self.train.total_epochs(stage.steps_per_epoch)
         return stage
@@ -69,7 +69,7 @@ class Training:
         self.stage = self._stage()
 
     def stop_after(self, steps: int) -> None:
-        """Let the phase at hand end after so many steps, and never early."""
+        """Let the phase at hand end after ``steps`` steps, and never earlier."""
         self.train = replace(self.train, steps=steps, epochs=0, patience=0)
         self.stage.last_step = self.progress.last_step = steps
         self.stage.last_epoch = self.progress.epochs = -(-steps // self.stage.steps_per_epoch)

@@ -1,4 +1,4 @@
-"""What crosses the boundary during a forward pass, and when: the parent of every exchange, and one of nothing."""
+"""What crosses the boundary during a forward pass, and when: the parent of all exchanges, and exchange of nothing."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class LiveExchange:
         return self.spec.reads_halo
 
     def apart(self, stack: Stack) -> tuple[LiveExchange, Stack]:
-        """What takes its place for silos that do not cross at a step, and the edges that they then compute along."""
+        """The exchange of silos that do not cross at a step, and the stack that they then compute on."""
         return Exchange().open(self.site), stack.inner()
 
     def sampler(self, stack: Stack, fanout: Sequence[int]) -> Sampler:
-        """Who expands which node; here each silo expands what it knows by itself."""
+        """What samples neighbours, and so who expands which node; here each silo expands what it knows by itself."""
         return Sampler(stack, fanout, self.site.draws, self.site.model.directed)
 
     def enter(self, batch: Batch, this: Pass) -> tuple[int, Features]:
@@ -87,11 +87,11 @@ class LiveExchange:
         return 0, h if batch.feature_row is None else take(h, batch.feature_row)
 
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
-        """Before layer ``layer`` reads its source rows (and after the last layer, before both ends of an edge meet)."""
+        """What layer ``layer`` reads, from this host's rows ``h``; after the last layer, what ends of edges read."""
         return Beyond(h)
 
     def settle(self, layer: int, pre: Tensor, batch: Batch, this: Pass) -> Tensor:
-        """After the layer, before normalisation and activation (moving averages live here)."""
+        """Rows between a layer and its normalisation and activation (moving averages live here)."""
         return pre
 
     def meet(self, ends: Tensor, batch: Batch) -> Tensor:
@@ -99,10 +99,10 @@ class LiveExchange:
         return ends
 
     def round_end(self) -> None:
-        """After a round of local training, before parameters are synchronised."""
+        """Called after a round of local training, before parameters are synchronised."""
 
     def score_begin(self, batcher: Batcher) -> None:
-        """Before parameters are scored; ``batcher`` makes batches of the graph as far as the scored split sees it."""
+        """Called before parameters are scored; ``batcher`` makes batches of the graph that the scored split sees."""
 
     def notes(self) -> list[str]:
         """What the reader of a report should know of what crossed; called by all hosts, when a run has ended."""
@@ -129,7 +129,7 @@ class Nothing(Exchange):
 
     @property
     def view(self) -> str:
-        """Far ends are left out, or stood in for."""
+        """Far ends are left out, or placeholders stand in for them."""
         return self.halo
 
 
@@ -141,13 +141,13 @@ def agree_on_far_ends(site: Site) -> None:
 
 
 def whole_graph(site: Site, batcher: Batcher) -> Batch:
-    """Every row of my silos, for no seed: what a silo computes to tell others, and not to learn from."""
+    """A batch of every row of my silos and no seed: what a silo computes to tell others, and not to learn from."""
     none, mine = torch.zeros(0, dtype=torch.int64, device=site.device), len(site.wire.mine)
     return batcher.whole(Seeds(none, none, (0,) * (mine + 1), 0, torch.zeros(mine)), 0)
 
 
 def tell_holders(site: Site, asked: Asked, rows: Tensor, layer: int) -> Tensor:
-    """Owners release the rows that were ``asked`` of them; what arrives of the halo, in the order of the boundary."""
+    """Owners release the rows that were ``asked`` of them; returns my halo rows, in the order of the boundary."""
     leaving, arriving = asked.lots(site.wire.silos)
     told = site.wire.move(Kind.EMBEDDINGS, rows, leaving, arriving, layer)
     return torch.empty_like(told).index_copy_(0, site.boundary.place[asked.halo], told)

@@ -108,7 +108,7 @@ class LiveMovingAverage(LiveExchange):
         agree_on_far_ends(site)
         self.place = site.stack.own_line  # [stack rows] the line of an owned row in the tables
         self.fresh: dict[int, Tensor] = {}  # halo rows to score with, by layer
-        self.telling = False  # while they are computed
+        self.telling = False  # whether these are being computed
         owned, halo, width = int(site.stack.owned.sum()), len(site.boundary.halo), site.model.hidden
         kept = FORMATS[spec.table] or site.dtype
         for layer in range(site.model.layers + 1):
@@ -143,7 +143,7 @@ class LiveMovingAverage(LiveExchange):
         return pre + (average - pre).detach() if self.spec.backward == "straight" else average
 
     def meet(self, ends: Tensor, batch: Batch) -> Tensor:
-        """Twice the gradient for ends of cross edges, if asked for; the far one has none anyway."""
+        """With ``correct``, double the gradient of ends of cross edges; a far end has none anyway."""
         if not self.spec.correct or batch.seeds.share is None:
             return ends
         crosses = (batch.seeds.share < 1).to(ends.dtype)[:, None]
@@ -184,14 +184,14 @@ class LiveMovingAverage(LiveExchange):
         self.telling = False
 
     def _told(self, layer: int, h: Tensor, held: Tensor) -> Tensor:
-        """What owners tell of all halo rows, from the rows ``h`` that they ``held``."""
+        """All halo rows, as their owners release them; mine release from the rows ``h`` that they ``held``."""
         asked = self.site.wire.ask(self.site.boundary, self.site.boundary.halo)
         return tell_holders(self.site, asked, h[torch.searchsorted(held, asked.served)], layer)
 
     def table_bytes(self) -> list[int]:
-        """Averages of a silo's own nodes and released rows of its halo, at every layer."""
+        """Bytes of the averages of a silo's own nodes and of released rows of its halo, at every layer."""
         tables = [table for name, table in self.state.items() if name.startswith(("average-", "halo-"))]
-        row = sum(table.shape[1] * table.element_size() for table in tables) // 2  # one of each for every layer
+        row = sum(table.shape[1] * table.element_size() for table in tables) // 2  # a row is in one of two tables
         return [row * (silo.n + silo.h) for silo in self.site.federation.silos]
 
     def _activated(self, layer: int, at: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ class FeatureSums(Exchange):
 
 
 class LiveFeatureSums(LiveExchange):
-    """The sums of owned rows, with two hops of all rows of the stack; a resumed run collects them again."""
+    """The sums of owned rows, or with two hops those of all rows of the stack; a resumed run collects them again."""
 
     spec: FeatureSums
 

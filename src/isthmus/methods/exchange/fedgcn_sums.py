@@ -27,13 +27,13 @@ class Sums:
         return Sums(weighted_sums(self.x, source, target, weight, rows), one)
 
     def under(self, table: Tensor) -> Sums:
-        """These rows, then those of a table as it crossed; sparse where these are."""
+        """These rows, then those of a table that crossed; sparse where these are."""
         x = table[:, :-1]
         arrived = SparseRows.from_dense(x) if isinstance(self.x, SparseRows) else x
         return Sums(concat([self.x, arrived]), torch.cat([self.one, table[:, -1:]]))
 
     def at(self, rows: Tensor) -> Sums:
-        """The given rows."""
+        """The sums in the given rows."""
         return Sums(take(self.x, rows), self.one[rows])
 
     def table(self) -> Tensor:
@@ -45,7 +45,7 @@ class Sums:
 def collect_sums(wire: Wire, stack: Stack, boundary: Boundary) -> Sums:
     """The sum over u in N(v) and v itself of [x_u, 1] / sqrt(d_u + 1), for every owned node v, in stack order.
 
-    Each silo adds up what its own nodes are to a halo node, and sends that one row to the node's owner.
+    Each silo adds up what its own nodes contribute to a halo node, and sends that one row to the node's owner.
     """
     owned, place = stack.owned, stack.own_line
     scale = stack.in_degree.add(1).to(stack.x.dtype).rsqrt()
@@ -88,7 +88,7 @@ def hand_out_sums(wire: Wire, stack: Stack, boundary: Boundary, sums: Sums) -> S
 def _own_parts(stack: Stack, targets: Tensor) -> Tensor:
     """The owned rows that the sums of some owned rows are made of: themselves, and their neighbours in their silo.
 
-    What others have added to a sum left their silos before, and is charged there.
+    What other silos have added to a sum left them before, and is charged to them.
     """
     chosen = torch.zeros_like(stack.owned)
     chosen[targets] = True

@@ -43,7 +43,7 @@ class LayerWise(Exchange):
         return "halo"
 
     def with_batches(self, batches: str) -> Exchange:
-        """Local batches leave rows unserved."""
+        """With local batches, the form that copes with rows that nobody serves."""
         return self if batches == "joint" else LocalLayerWise(adjoint=self.adjoint)
 
     def check(self, model: ModelConfig) -> None:
@@ -70,7 +70,7 @@ class LocalLayerWise(LayerWise):
         return "placeholder"
 
     def with_batches(self, batches: str) -> Exchange:
-        """Joint batches serve every row."""
+        """With joint batches, the form in which owners serve every row."""
         return self if batches == "local" else LayerWise(adjoint=self.adjoint)
 
 
@@ -88,7 +88,7 @@ class FreshRows(LayerWise):
 
 
 class LiveLayerWise(LiveExchange):
-    """Layer-wise exchange at work."""
+    """Layer-wise exchange at work on one host; routes of passes over whole graphs are made once."""
 
     def __init__(self, spec: LayerWise, site: Site) -> None:
         super().__init__(spec, site)
@@ -120,7 +120,7 @@ class LiveLayerWise(LiveExchange):
         return Beyond(self.site.wire.linear(h, route, Kind.EMBEDDINGS, self.adjoint, layer))
 
     def _route(self, layer: int, layout: LayerRows) -> Route:
-        """Layer l reads the rows that were asked for in the first (layers - l) hops; untrimmed or in full, all."""
+        """Layer l reads the rows that were asked for in the first (layers - l) hops; untrimmed or full batches, all."""
         wire = self.site.wire
         if layout.asks:
             layer = layer if layout.trimmed else 0

@@ -84,6 +84,6 @@ class LiveOptimES(LiveExchange):
             self.state[f"layer-{layer}"] = tell_holders(site, asked, h[asked.served], layer)
 
     def table_bytes(self) -> list[int]:
-        """Cached rows of a silo's halo."""
+        """Bytes of the cached rows of a silo's halo."""
         row = sum(table.shape[1] * table.element_size() for table in self.state.values())
         return [row * silo.h for silo in self.site.federation.silos]

@@ -52,7 +52,7 @@ class ServerAggregate(Exchange):
     the whole graph; without, what arrives is a constant.
 
     ``reuse``: a silo keeps what it was handed last for each of its nodes, and merges it, as a constant, at steps at
-    which it does not cross; else it then has its own neighbours alone.
+    which it does not cross; without ``reuse`` it then has its own neighbours alone.
     ``fewest``: an aggregate of fewer neighbours is not handed out, and the target makes do with those of its own silo.
     With 1, a target with a single sampled neighbour beyond the boundary receives that neighbour's message as it is.
     """
@@ -74,7 +74,7 @@ class ServerAggregate(Exchange):
 
     @property
     def reads_halo(self) -> bool:
-        """Nobody's row crosses."""
+        """Layers read no rows of far ends: only aggregates cross."""
         return False
 
     def check(self, model: ModelConfig) -> None:
@@ -147,11 +147,11 @@ class LiveServerAggregate(LiveExchange):
         return Beyond(h, as_state(handed, at, len(held), monoid))
 
     def apart(self, stack: Stack) -> tuple[LiveExchange, Stack]:
-        """Own neighbours, and where they are kept the last aggregates of the others."""
+        """Own neighbours, and with ``reuse`` the last aggregates of neighbours elsewhere."""
         return Remembered(self) if self.spec.reuse else Exchange().open(self.site), stack.inner()
 
     def _keep(self, layer: int, target: Tensor, handed: Tensor, monoid: Monoid) -> None:
-        """Write what was handed out into the table, which is neutral wherever nothing ever was."""
+        """Write what was handed out into the table, which is neutral for targets that were never handed anything."""
         table = self.state.get(f"kept-{layer}")
         if table is None:
             neutral = [(NEUTRAL[column.join], column.width) for column in columns_of(monoid, handed.shape[1] - 1)]
@@ -160,7 +160,7 @@ class LiveServerAggregate(LiveExchange):
         table[self.site.stack.own_line[target]] = handed
 
     def notes(self) -> list[str]:
-        """How many of the aggregates that silos received were of a single neighbour, and what sets of them tell."""
+        """How many aggregates that silos received were of one neighbour, and whether sets of them give rows away."""
         site = self.site
         told = site.wire.share(Kind.METRICS, torch.cat([self.state["handed"], self._sets()], 1).cpu())
         (every, alone, learnt_from), sets = told[:, :3].sum(0).tolist(), told[:, 3:]
@@ -182,7 +182,7 @@ class LiveServerAggregate(LiveExchange):
         return notes
 
     def _put_together(self, sets: Tensor) -> list[str]:
-        """What silos can solve for; ``sets`` [silos, 2]: their targets, and neighbours elsewhere."""
+        """Notes on silos that can solve for single rows; ``sets`` [silos, 2]: targets, and neighbours elsewhere."""
         fanouts = set(self.site.train.fanouts(self.site.model.layers))
         if fanouts != {-1} and (self.site.train.redraw or len(fanouts) > 1):
             return [REDRAWN]
@@ -190,7 +190,7 @@ class LiveServerAggregate(LiveExchange):
         return [f"{', '.join(names)}: {SOLVABLE}"] if names else []
 
     def _sets(self) -> Tensor:
-        """Of each of my silos the targets that aggregates are handed out for, and their neighbours elsewhere."""
+        """For each of my silos, its targets that aggregates are handed out for and neighbours elsewhere: [mine, 2]."""
         stack = self.site.stack
         source, target = stack.ends[:, self._edges.halo]
         targets, at = target.unique(return_inverse=True)
@@ -201,7 +201,7 @@ class LiveServerAggregate(LiveExchange):
         return torch.stack(sizes, 1)
 
     def table_bytes(self) -> list[int]:
-        """What is kept of the last aggregates of a silo's own nodes."""
+        """Bytes of the last aggregates that are kept for a silo's own nodes."""
         tables = [table for name, table in self.state.items() if name.startswith("kept-")]
         return [
             silo.n * sum(table.shape[1] * table.element_size() for table in tables)
@@ -209,14 +209,14 @@ class LiveServerAggregate(LiveExchange):
         ]
 
     def _count(self, reduction: Reduction, training: bool) -> None:
-        """How many aggregates my silos have been handed, and how many of them are of one neighbour."""
+        """Count the aggregates that my silos are handed, and those of them that are of one neighbour."""
         place = self.site.stack.silo_of(reduction.target)
         handed = reduction.near >= self.spec.fewest
         marks = torch.stack([handed, (reduction.near == 1) & (self.spec.fewest == 1), handed & training], 1)
         self.state["handed"].index_add_(0, place, marks.long())
 
     def _reduction(self, layer: int, batch: Batch) -> Reduction:
-        """Layer l merges the cross edges that were asked for in the first (layers - l) hops; in full, all."""
+        """Layer l merges the cross edges that were asked for in the first (layers - l) hops; a full batch, all."""
         layout = batch.layout
         if not layout.asks:
             assert self._all is not None
@@ -234,7 +234,7 @@ class Remembered(LiveExchange):
         self.of = of
 
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
-        """Merge what was handed out when the target last crossed."""
+        """Merge what each target was handed when its silo last crossed."""
         table, site = self.of.state.get(f"kept-{layer}"), self.site
         if table is None:
             return Beyond(h)
@@ -244,7 +244,7 @@ class Remembered(LiveExchange):
 
 
 def _check_labels(site: Site) -> None:
-    """Refuse labels that need more than aggregates."""
+    """Refuse labels on edges, which need single rows of far ends."""
     if site.schema.target == "edge":
         raise IsthmusError(
             "Labels lie on edges, whose ends meet as rows, and aggregates tell nothing of a single far end; use "

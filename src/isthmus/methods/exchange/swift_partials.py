@@ -23,13 +23,13 @@ class Reduction:
     sources: Tensor  # [s] stack rows that are asked for, ascending
     block: Block  # edges from them into one target for each (silo of mine, target elsewhere)
     target: Tensor  # [t] stack rows of my silos' targets, in the order of slots
-    held: Tensor  # [t] sampled edges from beyond the boundary
-    near: Tensor  # [t] and different neighbours that they come from
+    held: Tensor  # [t] how many sampled edges come from beyond the boundary
+    near: Tensor  # [t] how many different neighbours these come from
     relay: Relay
 
 
 def reduce_for_others(asks: Sequence[AskedEdges], site: Site, fewest: int) -> Reduction:
-    """Group the edges that were asked of my silos by target, and tell the server what joins what."""
+    """Group the edges that were asked of my silos by target, and tell the server which partials join."""
     stack, silos = site.stack, site.wire.silos
     edges = torch.cat([asked.served for asked in asks])
     slots = torch.cat([asked.served_slot for asked in asks])

@@ -24,7 +24,7 @@ from isthmus.sample.batches import Batch
 class Objective:
     """The task loss alone: cross-entropy for classes, weighted binary cross-entropy averaged over tasks.
 
-    ``minority_weight``: of classes, how many times a seed of the class that is rarest among training seeds counts.
+    ``minority_weight``, for classes alone: how many times a seed of the class that is rarest in training counts.
     """
 
     minority_weight: float = 1.0
@@ -35,14 +35,14 @@ class Objective:
             raise IsthmusError(f"objective.minority_weight is {self.minority_weight}; it must be a positive number.")
 
     def open(self, site: Site) -> LiveObjective:
-        """The live objective of one host; silos tell each other how many training labels of each class they have."""
+        """The live objective of one host; here silos add up how many training labels of each class they have."""
         return LiveObjective(self, site)
 
 
 class LiveObjective:
     """An objective at work on one host; ``state`` is checkpointed.
 
-    ``minority`` is the class that is rarest among training seeds (of tasks, one a task); ``positive_weight``
+    ``minority`` is the class that is rarest among training seeds (one for each task); ``positive_weight``
     [my silos, tasks] is negatives / positives of each task, None where labels are classes.
     """
 
@@ -66,7 +66,7 @@ class LiveObjective:
         return (each * known).sum(1) / known.sum(1).clamp(min=1)
 
     def round_begin(self, learner: Learner) -> None:
-        """When a round of local training starts."""
+        """Called when a round of local training starts."""
 
     def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor | None:
         """An additional term, summed over the silos that are ``active`` [my silos] in this step; None: no such term."""

@@ -43,7 +43,7 @@ class LiveProximal(LiveObjective):
         self.state = {name: p.detach().clone() for name, p in learner.classifier.sets.parameters.items()}
 
     def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor:
-        """(mu / 2) times the squared distance, of the sets that have seeds in this step."""
+        """(mu / 2) ||w - w_round||^2, summed over the sets that have seeds in this step."""
         parameters = learner.classifier.sets.parameters
         terms = [((p - self.state[name]) ** 2).reshape(len(p), -1).sum(1) for name, p in parameters.items()]
         each = torch.stack(terms).sum(0)

@@ -27,7 +27,7 @@ class Sync:
     """The options of a sync; ``open`` gives the live one. In this one every silo keeps its own parameters.
 
     ``lockstep``: all silos hold equal parameters at every step, so that a host needs only one set of them.
-    ``alone``: silos are models of their own, each selected on its own validation score.
+    ``alone``: silos train models of their own, each selected on its own validation score.
     """
 
     name: ClassVar[str] = "alone"
@@ -41,7 +41,7 @@ class Sync:
 
     @property
     def seed_weights(self) -> str:
-        """What a silo's share in a loss of all silos is a share of; empty: as the batches have it."""
+        """By what a silo is weighted in a loss of all silos (nodes, seeds, silos); empty: as the batches have it."""
         return ""
 
     def round_over(self, step: int, epoch: int, epoch_over: bool) -> bool:
@@ -72,13 +72,13 @@ class LiveSync:
         self.state: dict[str, Tensor] = {}
 
     def round_begin(self) -> None:
-        """When a round of local training starts."""
+        """Called when a round of local training starts."""
 
     def gradients(self, active: Tensor) -> None:
-        """After the backward pass, before the optimiser steps; ``active`` [my silos]: who had seeds."""
+        """Called after the backward pass, before the optimiser steps; ``active`` [my silos]: who had seeds."""
 
     def step_end(self, step: int) -> None:
-        """After the optimiser has taken a step of a phase (counted from 0)."""
+        """Called after the optimiser has taken a step of a phase (counted from 0)."""
 
     def round_end(self) -> None:
-        """After a round of local training."""
+        """Called after a round of local training."""

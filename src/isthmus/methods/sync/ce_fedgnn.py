@@ -1,4 +1,4 @@
-"""CE-FedGNN's sync: a moving average of the gradient at every step, the means of W and of it after a round."""
+"""CE-FedGNN's sync: every silo steps by a moving average of its gradient; after a round both W and it are averaged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LiveGradientAverage(LiveFedAvg):
         sets.load_gradients(self.state["G"])
 
     def round_end(self) -> None:
-        """The means of W and of G, of what is shared."""
+        """Replace what silos share of W and of G by its means over silos."""
         super().round_end()
         sets, averages = self.model.sets, self.state["G"]
         shared = sets.columns([name for name in sets.parameters if self.spec.shares(name)])

@@ -19,7 +19,7 @@ from isthmus.methods.sync.base import LiveSync, Losses, Sync
 class FedAvg(Sync):
     r"""McMahan et al. 2017: every ``local_epochs`` epochs  w <- sum_i n_i w_i / sum_i n_i,  n_i = owned training nodes.
 
-    ``local_steps`` ends rounds after so many steps instead (0: by epochs). ``weights``: n_i counts training ``nodes``,
+    ``local_steps`` counts a round in steps instead (0: in epochs). ``weights``: n_i counts training ``nodes``,
     or is 1 for all ``silos`` that have some. ``private`` names the parts of the model (``head``, ``embed``,
     ``layers.1``, ...) that stay at home (FedPer). Optimiser state belongs to the silo: neither averaged nor reset.
     """

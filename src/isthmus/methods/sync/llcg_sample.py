@@ -60,14 +60,14 @@ class SampleSender:
         return self._laid_out(nodes[order], take(x, order), degree[order], labels, (both, attr, ports))
 
     def _told(self, kind: Kind, rows: Tensor, at: Tensor) -> Tensor:
-        """Rows of my silos, by the stack rows that they belong to, for the server: there all silos', in silo order."""
+        """Send rows, which belong to the stack rows ``at``, to the server; there: all silos' rows, in silo order."""
         silo = self.site.stack.silo_of(at)
         mine = {number: rows[silo == place].cpu() for place, number in enumerate(self.site.wire.mine)}
         heard = self.site.wire.gather(kind, mine)
         return rows[:0] if heard is None else torch.cat(list(heard.values())).to(rows)
 
     def _features(self, rows: Tensor) -> Features:
-        """Of sparse features how many entries each row has, their columns and values; zeros do not travel."""
+        """Send features; of sparse ones each row's number of entries, their columns and values, so no zeros travel."""
         x = take(self.site.stack.x, self.site.stack.own_line[rows])
         if not self.sparse:
             assert isinstance(x, Tensor)
@@ -82,7 +82,7 @@ class SampleSender:
     def _laid_out(
         self, keys: Tensor, x: Features, degree: Tensor, y: Tensor, edges: tuple[Tensor, Tensor | None, Tensor]
     ) -> Stack:
-        """A stack in which all nodes belong to the first silo of the server's host, or to nobody's, where it has none.
+        """A stack in which all nodes belong to the first silo of the server's host, or to the server if it has none.
 
         The other silos of the host have no rows in it, so that every row is computed with one set of constants.
         """

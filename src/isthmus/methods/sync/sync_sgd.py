@@ -35,11 +35,11 @@ class SyncSGD(Sync):
 
     @property
     def seed_weights(self) -> str:
-        """What a silo's share is a share of, where each silo draws its own batch."""
+        """By what a silo is weighted, where each silo draws its own batch."""
         return self.weights
 
     def shares(self, name: str) -> bool:
-        """Silos agree on all parameters."""
+        """Whether silos agree on a parameter: on all of them."""
         return True
 
     def open(self, site: Site, model: Learned, losses: Losses) -> LiveSync:

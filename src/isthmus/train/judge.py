@@ -1,0 +1,31 @@
+"""A way of scoring a run: who scores, what is selected by it, and what it finds at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isthmus.train.metrics import Scores
+from isthmus.train.scorers import Scorer
+from isthmus.train.select import Best
+
+
+@dataclass
+class Judge:
+    """One way of scoring (``how``, a name of ``methods.method.SCORES``), with a selection of its own.
+
+    A run has several where one training is to be scored in several ways: parameters are selected by each of them.
+    """
+
+    how: str
+    scorer: Scorer
+    best: Best
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the parameters that one way of scoring selected reach, scored in that way."""
+
+    how: str
+    valid: Scores | None
+    test: Scores
+    best_epoch: list[int]
