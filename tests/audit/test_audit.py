@@ -11,7 +11,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from isthmus.audit.findings import attack_text, read_audit
-from isthmus.report.compare import comparison, write_comparison
+from isthmus.report.compare import write_comparison
+from isthmus.report.compared_run import comparison
 from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder
 from tests.helpers.command import refuse, succeed

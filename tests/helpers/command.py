@@ -83,7 +83,7 @@ def same_run(a: Path, b: Path, also: Sequence[str] = ()) -> None:
     """Two runs that left the same behind, bit for bit."""
     for name in ("metrics.jsonl", "model.safetensors", *also):
         assert (a / name).read_bytes() == (b / name).read_bytes(), name
-    for name in ("ledger.parquet", "legs.parquet"):
+    for name in ("ledger.parquet", "steps.parquet", "legs.parquet"):
         assert pq.read_table(a / name).equals(pq.read_table(b / name)), name
     assert metrics(a) == metrics(b)
 

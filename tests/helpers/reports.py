@@ -74,7 +74,8 @@ def metrics_of(tests: Tests, method: str) -> dict[str, Any]:
     split = {"accuracy": sum(known) / len(known) if known else None, "macro_f1": None, "silos": each}
     sizes = {silo: {"nodes": 1200 + i, "train": 40, "halo": 7} for i, silo in enumerate(tests)}
     return {
-        **{"method": method, "data": "blocks", "model": "sage", "silos": len(tests), "seed": 0},
+        **{"method": method, "merged": method == "centralised", "data": "blocks", "model": "sage"},
+        **{"silos": len(tests), "seed": 0},
         **{"epochs": 3, "steps": 3, "metric": "accuracy", "valid": split, "test": split, "best_epoch": [2]},
         **{"seconds": 75.0, "epsilon": {}, "notes": [], "hosts": 1, "silo_nodes": sizes},
         "environment": {"finished": "2031-02-03T04:05:06+00:00", "python": "3.11", "device": "cpu"},

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from isthmus.core.errors import IsthmusError
-from isthmus.report.compare import cautions, comparison, comparison_table, write_comparison
+from isthmus.report.compare import comparison_table, write_comparison
+from isthmus.report.compared_run import cautions, comparison
 from isthmus.report.disclosure import disclosure
 from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder

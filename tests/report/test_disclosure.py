@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.kinds import KINDS
-from isthmus.report.compare import comparison, write_comparison
+from isthmus.report.compare import write_comparison
+from isthmus.report.compared_run import comparison
 from isthmus.report.disclosure import disclosure, in_short, protection, server_place
 from isthmus.report.report import write_report
 from isthmus.runs.plain_words import WORDS

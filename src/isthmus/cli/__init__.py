@@ -10,7 +10,7 @@ import typer
 from isthmus.cli.catalogue import datasets, methods
 from isthmus.cli.finished import audit, compare, report, score
 from isthmus.cli.graphs import simulate_aml, split
-from isthmus.cli.studies import demo, reproduce
+from isthmus.cli.studies import demo, reproduce, study
 from isthmus.cli.training import plan, run
 from isthmus.core.errors import IsthmusError
 from isthmus.core.plugins import add_plugins
@@ -24,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (
-    run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce,
+    run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce, study,
 ):  # fmt: skip
     app.command()(command)
 

@@ -33,7 +33,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare finished runs: a table, and a page with plots."""
-    from isthmus.report.compare import comparison, comparison_table, write_comparison
+    from isthmus.report.compare import comparison_table, write_comparison
+    from isthmus.report.compared_run import comparison
     from isthmus.runs.folder import RunFolder
 
     folders = [RunFolder.open(path) for path in runs]

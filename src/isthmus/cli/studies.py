@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isthmus.cli.shared import Json, Set, console, show
 from isthmus.core.errors import IsthmusError
+
+if TYPE_CHECKING:
+    from isthmus.studies.plan import StudyRequest
+    from isthmus.studies.study import Study
+
+Quick = Annotated[bool, typer.Option("--quick", help="The study on a small scale, in minutes.")]
+Silos = Annotated[int | None, typer.Option(help="Another number of silos than the study's.")]
+Seeds = Annotated[int | None, typer.Option(help="Runs of each row (default: as the study has it).")]
+Epochs = Annotated[int | None, typer.Option(help="Epochs to train.")]
+Rows = Annotated[
+    list[str] | None, typer.Option(help="Only this row, by label, folder or a pattern like 'cora-*'; may be repeated.")
+]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda.")]
+Jobs = Annotated[int, typer.Option(help="Runs at once, each in a process of its own.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace runs of another configuration; equal ones stay.")]
+Tune = Annotated[bool, typer.Option(help="Whether rows choose settings by validation first.")]
+TuningSeeds = Annotated[int | None, typer.Option(help="Runs of each setting that a row tries.")]
+Part = Annotated[str, typer.Option(help="Every n-th row alone, like 2/3 on the second of three machines.")]
+Merge = Annotated[
+    list[str] | None, typer.Option(help="Take over what another folder of this study has finished; may be repeated.")
+]
+Estimate = Annotated[
+    bool, typer.Option("--forecast", help="Only time a few epochs of every row, and tell the hours of the whole.")
+]
 
 
 def demo(out: Annotated[str, typer.Option(help="Folder for the runs.")] = "runs/demo") -> None:
@@ -22,38 +47,85 @@ def demo(out: Annotated[str, typer.Option(help="Folder for the runs.")] = "runs/
 
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="The study; none lists them.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The study on a small scale, in minutes.")] = False,
-    silos: Annotated[int | None, typer.Option(help="Another number of silos than the paper's.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs of each row (default: as in the paper).")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs to train.")] = None,
-    rows: Annotated[list[str] | None, typer.Option(help="Only this row, by label or folder; may be repeated.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    jobs: Annotated[int, typer.Option(help="Runs at once, each in a process of its own.")] = 1,
+    quick: Quick = False,
+    silos: Silos = None,
+    seeds: Seeds = None,
+    epochs: Epochs = None,
+    rows: Rows = None,
+    device: Device = None,
+    jobs: Jobs = 1,
     out: Annotated[str | None, typer.Option(help="Folder for runs and results (default: runs/reproduce/NAME).")] = None,
     set_: Set = None,
     as_json: Json = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace runs of another configuration; equal ones stay.")
-    ] = False,
-    tune: Annotated[bool, typer.Option(help="Whether rows choose settings by validation first.")] = True,
-    tuning_seeds: Annotated[int | None, typer.Option(help="Runs of each setting that a row tries.")] = None,
+    overwrite: Overwrite = False,
+    tune: Tune = True,
+    tuning_seeds: TuningSeeds = None,
+    part: Part = "",
+    merge: Merge = None,
+    forecast: Estimate = False,
 ) -> None:
     """Run the rows of a paper's table, and show the paper's values, ours, and the difference."""
-    from isthmus.studies.main import listing, run_study
-    from isthmus.studies.plan import StudyRequest
-    from isthmus.studies.text import study_tables
+    said = dict(locals())
+    from isthmus.studies.catalogue import get_study
+    from isthmus.studies.main import listing
 
     if name is None:
         show([dict(row) for row in listing()], ("name", "summary"), as_json)
         return
-    sets = tuple(set_ or ())
-    chosen = tuple(rows or ())
-    request = StudyRequest(quick, silos, seeds, epochs, chosen, device, jobs, out, sets, overwrite, tune, tuning_seeds)
-    findings, folder, failed = run_study(name, request)
+    request = _request(said)
+    _run(get_study(name), request, forecast, as_json)
+
+
+def study(
+    file: Annotated[str, typer.Argument(help="A TOML file: base settings, axes of a grid, and what to tune.")],
+    quick: Quick = False,
+    seeds: Seeds = None,
+    epochs: Epochs = None,
+    rows: Rows = None,
+    device: Device = None,
+    jobs: Jobs = 1,
+    out: Annotated[str | None, typer.Option(help="Folder for runs and results (default: runs/study/NAME).")] = None,
+    set_: Set = None,
+    as_json: Json = False,
+    overwrite: Overwrite = False,
+    tune: Tune = True,
+    tuning_seeds: TuningSeeds = None,
+    part: Part = "",
+    merge: Merge = None,
+    forecast: Estimate = False,
+) -> None:
+    """Run a grid of your own: methods, data, splits, settings, with tuning, paired seeds and intervals."""
+    said = {**locals(), "out": out or f"runs/study/{Path(file).stem}"}
+    from isthmus.studies.grid import read_study
+
+    request = _request(said)
+    _run(read_study(Path(file)), request, forecast, as_json)
+
+
+def _request(said: dict[str, Any]) -> StudyRequest:
+    """What the user asks of a study, from the arguments of a command."""
+    from isthmus.studies.plan import StudyRequest
+
+    several = {key: tuple(said[key] or ()) for key in ("rows", "merge")}
+    known = {field.name for field in fields(StudyRequest)}
+    given = {key: value for key, value in said.items() if key in known}
+    return StudyRequest(**given | several, sets=tuple(said["set_"] or ()))
+
+
+def _run(study: Study, request: StudyRequest, forecast: bool, as_json: bool) -> None:
+    """Run a study, or tell how long it would take, and show what was found."""
+    from isthmus.studies.grid_text import grid_tables
+    from isthmus.studies.main import forecast_study, run_study
+    from isthmus.studies.text import forecast_table, study_tables
+
+    if forecast:
+        console.print(forecast_table(*forecast_study(study, request), request.jobs))
+        return
+    findings, folder, failed = run_study(study, request)
     if as_json:
         print((folder / "results.json").read_text(), end="")
     else:
-        for table in study_tables(findings):
+        for table in grid_tables(findings) if study.axes else study_tables(findings):
             console.print(table)
         console.print(f"{folder}/report.html", highlight=False, soft_wrap=True)
     if failed:

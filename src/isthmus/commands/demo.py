@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.table import Table
 
 from isthmus.commands.run import run_one
-from isthmus.report.compare import comparison, comparison_table, write_comparison
+from isthmus.report.compare import comparison_table, write_comparison
+from isthmus.report.compared_run import comparison
 from isthmus.report.report import write_report
 from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder

@@ -79,7 +79,7 @@ def _refuse_second_split(config: RunConfig, asked: dict[str, Any]) -> None:
 def run_request(request: Request) -> dict[str, Any] | None:
     """Run, report, and return the final metrics (None on a host that is not the server's)."""
     config = configure(request)
-    out = Path(request.out or f"runs/{Path(config.data.name).name}-{config.method.name}")
+    out = Path(request.out or f"runs/{Path(config.data.name).name}-{config.label.replace(', ', '-')}")
     with _folder(out, request) as folder:
         if request.seeds == 1:
             metrics = run_one(config, folder, request.resume)
@@ -100,14 +100,16 @@ def _folder(out: Path, request: Request) -> AbstractContextManager[RunFolder]:
     return claimed(out, request.resume, request.overwrite)
 
 
-def run_one(config: RunConfig, folder: RunFolder, resume: bool, label: str = "") -> dict[str, Any] | None:
-    """One run in one folder, with its report."""
+def run_one(
+    config: RunConfig, folder: RunFolder, resume: bool, label: str = "", page: bool = True
+) -> dict[str, Any] | None:
+    """One run in one folder; ``page``: with its report."""
     watcher = watcher_for(config, label=label)
     try:
         metrics = execute(config, folder, resume, watcher)
     finally:
         watcher.close()
-    if metrics is not None:
+    if metrics is not None and page:
         write_report(RunFolder.open(folder.path))
     return metrics
 
@@ -127,7 +129,7 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
     combined = over_seeds(each, seeds)
     folder.write_json("metrics.json", combined)
     first = folder.path / f"seed-{seeds[0]}"
-    names = ("metrics.jsonl", "ledger.parquet", "legs.parquet")
+    names = ("metrics.jsonl", "ledger.parquet", "steps.parquet", "legs.parquet")
     for path in (*(first / name for name in names), *first.glob("model*.safetensors")):
         write_atomic(folder.path / path.name, path.read_bytes())
     write_report(RunFolder.open(folder.path))
@@ -141,6 +143,13 @@ def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
     combined["epsilon"] = {kind: run["epsilon"][kind] for kind, run in worst.items()}
     combined["privacy"] = {kind: run["privacy"][kind] for kind, run in worst.items() if kind in run["privacy"]}
     combined["link"] = _fold([run["link"] for run in each], fmean)
+    ways = {how: first | _scores_over([run["scored"][how] for run in each]) for how, first in each[0]["scored"].items()}
+    return combined | _scores_over(each) | {"scored": ways}
+
+
+def _scores_over(each: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means of scores, and deviations beside them."""
+    combined: dict[str, Any] = {}
     for split in [key for key in ("valid", "test", "valid_pooled", "test_pooled") if key in each[0]]:
         parts = [run[split] for run in each]
         combined[split] = _fold(parts, fmean)

@@ -16,7 +16,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import writing
 from isthmus.federation.handshake import agree_schema
-from isthmus.federation.statistics import zscore
+from isthmus.federation.scaling import scaled_again
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
 from isthmus.graph.silo import Silo, merge
 from isthmus.launch.host import check_device, load_silos, open_run
@@ -40,8 +40,8 @@ def score_command(
     trained = _trained_with(folder)
     silos = [_without_labels(silo, trained, data) for silo in load_silos(config.data, merged=False)]
     part = _to_score(merge(agree_schema(LocalWire(len(silos)), silos)[0]), data)
-    config, part = _scaled(config, part, folder.metrics.get("scale", {}))
-    training = open_run(config, LocalWire(1), [part])
+    part = scaled_again(part, folder.metrics.get("scale", {}))
+    training = open_run(replace(config, data=replace(config.data, scale="none")), LocalWire(1), [part])
     _load(training, model)
     logits, index = _predict_all(training)
     path = out or folder.path / "predictions.parquet"
@@ -61,18 +61,6 @@ def _configure(folder: RunFolder, data: str, sets: tuple[str, ...]) -> RunConfig
     config = resolve(merge_into(recipe, parse_set(sets)))
     check_device(config.system.device)
     return config
-
-
-def _scaled(config: RunConfig, part: Silo, moments: Mapping[str, Any]) -> tuple[RunConfig, Silo]:
-    """Features scaled by the moments that training agreed on; where silos scaled by their own, so does the new data."""
-    if not moments:
-        return config, part
-    for name, (mean, deviation) in moments.items():
-        rows = getattr(part, name)
-        scale = [torch.tensor(each, dtype=torch.float64) for each in (mean, deviation)]
-        changed: dict[str, Any] = {name: zscore(rows, *scale)}
-        part = replace(part, **changed)
-    return replace(config, data=replace(config.data, scale="none")), part
 
 
 def _model_file(folder: RunFolder, silo: int | None) -> Path:

@@ -24,6 +24,14 @@ def fill(config: _T, values: Mapping[str, Any], table: str) -> _T:
     return replace(config, **changed)  # type: ignore[type-var]
 
 
+def table_of(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A copy of the table under ``key``, empty where there is none; raises if it is no table."""
+    value = recipe.get(key, {})
+    if not isinstance(value, Mapping):
+        raise IsthmusError(f"'{key}' is a table of values; set one of its keys, like {key}.… = …, not '{key}' itself.")
+    return dict(value)
+
+
 def as_type(name: str, value: Any, example: Any) -> Any:
     """A value of the type of an example: whole numbers become floats, single values lists; nothing else is bent."""
     if isinstance(example, tuple):

@@ -8,6 +8,7 @@ from typing import Any
 
 from isthmus.core.coerce import as_type
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.methods import catalogue
 from isthmus.methods.method import AXES, Method, Phase
 from isthmus.methods.parts import PARTS, make_part, part_options
 from isthmus.protect.base import Mechanism
@@ -122,6 +123,27 @@ def _no_such_option(method: Method, axis: str, key: str, parts: list[Any]) -> Is
     known = [f"{axis}.{option}" for part in parts for option in part_options(part)]
     offer = f"it has {', '.join(known)}" if known else "it has none"
     return IsthmusError(f"Method '{method.name}' has no option {axis}.{key}; on the axis {axis} {offer}.")
+
+
+def swapped(method: Method) -> list[str]:
+    """The parts that a method does not have in the catalogue, each as ``axis=name``; empty for methods of one's own."""
+    if method.name not in catalogue.names():
+        return []
+    usual = catalogue.get(method.name)
+    pairs = [(axis, here, there) for axis, here, there in _each_part(method, usual) if here.name != there.name]
+    chains = [",".join(mechanism.name for mechanism in each.protect) for each in (method, usual)]
+    protect = [f"protect={chains[0] or 'nothing'}"] if chains[0] != chains[1] else []
+    return [f"{axis}={here.name}" for axis, here, _ in pairs] + protect
+
+
+def _each_part(method: Method, usual: Method) -> list[tuple[str, Any, Any]]:
+    """Every part of a method beside the one of another composition of the same phases."""
+    several = len(method.phases) > 1
+    return [
+        (f"{here.name}.{axis}" if several else axis, getattr(here, axis), getattr(there, axis))
+        for here, there in zip(method.phases, usual.phases, strict=True)
+        for axis in AXES
+    ]
 
 
 def tables_of(method: Method) -> dict[str, Any]:

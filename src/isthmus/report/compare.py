@@ -4,112 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from html import escape
 from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.audit.findings import ATTACK_NOTE, attack_error, attack_text
-from isthmus.core.errors import IsthmusError
+from isthmus.audit.findings import ATTACK_NOTE, attack_text
 from isthmus.core.files import write_atomic, writing
 from isthmus.report import compare_plots
+from isthmus.report.compared_run import SAW, ComparedRun, cautions, comparison
 from isthmus.report.network import price
 from isthmus.report.page import box, figure, page, table
-from isthmus.runs.config import link_of
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.summary import (
-    curves,
-    data_name,
-    epsilons,
-    final_score,
-    is_merged,
-    members,
-    primary,
-    read_flows,
-    silo_names,
-    steps_of,
-)
+from isthmus.runs.network_time import link_of
+from isthmus.runs.summary import curves, final_score, silo_names
 from isthmus.runs.text import bytes_text, duration, epsilon_text, metric_label, score_text, spread_text
 
 ShownColumn = tuple[str, Callable[["ComparedRun"], str]]  # title, and the text of a run's cell
 
 
-@dataclass(frozen=True)
-class ComparedRun:
-    """The figures of one run; with several seeds bytes and seconds are means over them.
-
-    A ``merged`` run held all data in one place and sent nothing to other parties, so that its bytes are None.
-    """
-
-    name: str
-    method: str
-    data: str
-    split: str
-    silos: int
-    merged: bool
-    metric: str
-    test: float | None
-    deviation: float | None
-    seeds: int
-    bytes: int | None
-    bytes_per_step: float | None
-    seconds: float | None
-    epsilon: float
-    attack: (
-        float | str | None
-    )  # the attack's error as a share of a guess's error; words where no row left; None: not audited
-    path: str
-
-
-def comparison(folders: Sequence[RunFolder]) -> list[ComparedRun]:
-    """The figures of each run, in the order given; runs of one method are named by their folders too."""
-    if not folders:
-        raise IsthmusError("There is nothing to compare; give the folders of two or more finished runs.")
-    used = [str(folder.metrics.get("method", "run")) for folder in folders]
-    names = [f"{m} ({f.path.name})" if used.count(m) > 1 else m for m, f in zip(used, folders, strict=True)]
-    names = [f"{n} #{i + 1}" if names.count(n) > 1 else n for i, n in enumerate(names)]
-    return [_row(name, folder) for name, folder in zip(names, folders, strict=True)]
-
-
-def _row(name: str, folder: RunFolder) -> ComparedRun:
-    """The figures of the run in a folder."""
-    metric, data, merged = primary(folder), folder.config.get("data", {}), is_merged(folder)
-    total, seconds = sum(flow.bytes for flow in read_flows(folder)), folder.metrics.get("seconds")
-    return ComparedRun(
-        name=name,
-        method=str(folder.metrics.get("method", "run")),
-        data=data_name(folder),
-        split=str(data.get("split", "–")),
-        silos=int(data.get("silos") or folder.metrics.get("silos") or 0),
-        merged=merged,
-        metric=metric,
-        test=final_score(folder, "test", metric),
-        deviation=final_score(folder, "test_std", metric),
-        seeds=len(folder.metrics.get("seeds") or [0]),
-        bytes=None if merged else round(total / len(members(folder))),
-        bytes_per_step=None if merged else total / steps_of(folder),
-        seconds=None if seconds is None else float(seconds),
-        epsilon=float("inf") if merged else max(epsilons(folder).values(), default=0.0),
-        attack=attack_error(folder),
-        path=str(folder.path),
-    )
-
-
-def cautions(rows: Sequence[ComparedRun]) -> list[str]:
-    """Sentences about differences (data, split, silos, metric) that make the runs' scores incomparable."""
-    said = []
-    named = {"data": "data", "split": "splits", "silos": "numbers of silos", "metric": "metrics"}
-    for key, what in named.items():
-        values = list(dict.fromkeys(str(getattr(row, key)) for row in rows))
-        if len(values) > 1:
-            said.append(f"The runs have different {what} ({', '.join(values)}): their scores do not compare.")
-    return said
-
-
 def _columns(rows: Sequence[ComparedRun]) -> list[ShownColumn]:
-    """The columns of the table; data and metric are columns only where runs differ in them."""
+    """The columns of the table; data and metric are columns only where runs differ in them.
+
+    Scores that saw different things are in different columns.
+    """
     one_metric, one_data = (len({getattr(row, key) for row in rows}) == 1 for key in ("metric", "data"))
     title = f"Test {metric_label(rows[0].metric)}" if one_metric else "Test"
     data: list[ShownColumn] = [] if one_data else [("Data", lambda row: row.data)]
@@ -120,13 +41,38 @@ def _columns(rows: Sequence[ComparedRun]) -> list[ShownColumn]:
         *data,
         *metric,
         ("Silos", lambda row: "merged" if row.merged else str(row.silos)),
-        (title, lambda row: spread_text(row.metric, row.test, row.deviation)),
+        *_score_columns(rows, title),
         ("Bytes", lambda row: "–" if row.bytes is None else bytes_text(row.bytes)),
         ("Per step", lambda row: "–" if row.bytes_per_step is None else bytes_text(row.bytes_per_step)),
         ("Time", lambda row: duration(row.seconds)),
         ("Worst ε", lambda row: epsilon_text(row.epsilon)),
         *(attack if any(row.attack is not None for row in rows) else []),
     ]
+
+
+def _score_columns(rows: Sequence[ComparedRun], title: str) -> list[ShownColumn]:
+    """A column of test scores for everything that some score saw, and one of pooled scores where these can differ."""
+    seen = [saw for saw in SAW if any(saw in row.tests for row in rows)]
+    if not seen:
+        return [(title, lambda row: spread_text(row.metric, row.test, row.deviation))]
+    ranked = any(row.metric != "accuracy" or row.average == "silos" for row in rows)
+    columns: list[ShownColumn] = []
+    for saw in seen:
+        columns.append((f"{title}, {SAW[saw]}", partial(_score_cell, saw=saw)))
+        columns += [(f"{SAW[saw]}, pooled", partial(_pooled_cell, saw=saw))] if ranked else []
+    return columns
+
+
+def _score_cell(row: ComparedRun, saw: str) -> str:
+    """The text of a run's test score, as far as it has one that saw this."""
+    found = row.tests.get(saw)
+    return "–" if found is None else spread_text(row.metric, found.test, found.deviation)
+
+
+def _pooled_cell(row: ComparedRun, saw: str) -> str:
+    """The text of a run's pooled test score, as far as it has one that saw this."""
+    found = row.tests.get(saw)
+    return "–" if found is None else score_text(row.metric, found.pooled)
 
 
 def _title(rows: Sequence[ComparedRun]) -> str:
@@ -163,7 +109,11 @@ def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
 def _overview(rows: Sequence[ComparedRun]) -> str:
     """The cautions and the table, as markup."""
     columns = _columns(rows)
-    note = "Bytes count once for each receiving party. ε = ∞: something left unprotected."
+    note = (
+        "Own edges: each silo scores without what lies beyond its boundary. Across: with rows that their owners "
+        "compute when scores are made. As trained: with rows that the method keeps. Bytes count once for each "
+        "receiving party, those of scoring included. ε = ∞: something left unprotected."
+    )
     if any(row.seeds > 1 for row in rows):
         note += " Bytes and time are means over seeds; ± is the deviation over seeds."
     if any(row.merged for row in rows):

@@ -12,9 +12,8 @@ from isthmus.core.kinds import FINAL, Purpose
 from isthmus.report.compare_plots import price_curves
 from isthmus.report.drawing import Values
 from isthmus.report.page import CellRow, figure, table
-from isthmus.runs.config import link_of
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.network_time import LinkConfig, Usage, link_times, phases, used
+from isthmus.runs.network_time import LinkConfig, Usage, link_of, link_times, phases, used
 from isthmus.runs.recipe import merge_into, parse_set
 from isthmus.runs.summary import curves, fact, is_merged, members, primary
 from isthmus.runs.text import bytes_text, metric_label, wait_text
@@ -42,7 +41,7 @@ def relinked(folder: RunFolder, sets: Sequence[str]) -> LinkConfig:
 
 def counted(folder: RunFolder) -> bool:
     """Whether a run has counted its one-way trips; runs of older versions have not."""
-    return all((part.path / "legs.parquet").is_file() for part in members(folder))
+    return all((part.path / "steps.parquet").is_file() for part in members(folder))
 
 
 def price(folder: RunFolder, link: LinkConfig) -> Price | None:
@@ -57,7 +56,7 @@ def price(folder: RunFolder, link: LinkConfig) -> Price | None:
 
 def _until(part: RunFolder, epochs: Sequence[int], link: LinkConfig) -> tuple[list[float], list[float]]:
     """Emulated seconds, and bytes, from the start of a run to the end of each of some epochs."""
-    usage = {} if is_merged(part) else used(phases(part.ledger, part.legs), "epoch", leave_out=FINAL)
+    usage = {} if is_merged(part) else used(phases(part.steps, part.legs), "epoch", leave_out=FINAL)
     spent, crossed = [0.0], [0.0]
     for epoch, computing in enumerate([0.0, *part.metrics["seconds_by_epoch"]]):
         here = usage.get(epoch, Usage())
@@ -71,7 +70,7 @@ def over_network(folder: RunFolder, link: LinkConfig) -> str:
     if not counted(folder) or is_merged(folder):
         return ""
     parts = members(folder)
-    usage = [used(phases(part.ledger, part.legs), "purpose") for part in parts]
+    usage = [used(phases(part.steps, part.legs), "purpose") for part in parts]
     mean = {p.value: sum((each.get(p, Usage()) for each in usage), Usage()).times(1 / len(parts)) for p in Purpose}
     computing = sum(sum(part.metrics["seconds_by_epoch"]) for part in parts) / len(parts)
     return f"<h2>Over a network</h2>{_waits(folder, link, mean, computing)}{_curves(folder, link)}"

@@ -17,9 +17,8 @@ from isthmus.report.page import box, page, table, tiles
 from isthmus.report.privacy import privacy
 from isthmus.report.results import results, training
 from isthmus.report.traffic import sheet, traffic
-from isthmus.runs.config import link_of
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.network_time import LinkConfig
+from isthmus.runs.network_time import LinkConfig, link_of
 from isthmus.runs.summary import (
     Flow,
     data_name,

@@ -9,16 +9,17 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from inspect import signature
 from typing import Any
 
-from isthmus.core.coerce import as_default, fill
+from isthmus.core.coerce import as_default, fill, table_of
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.plugins import load_plugins
 from isthmus.engine.settings import TrainConfig
+from isthmus.federation.scaling import SCALES
 from isthmus.kernels import CHOICES as KERNELS
 from isthmus.methods import catalogue
-from isthmus.methods.compose import NAME, TABLES, compose, tables_of
+from isthmus.methods.compose import NAME, TABLES, compose, swapped, tables_of
 from isthmus.methods.method import Method
 from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
-from isthmus.runs.network_time import LinkConfig
+from isthmus.runs.network_time import LinkConfig, link_of
 
 DTYPES = ("float32", "float64")
 # Default training settings of some models; multi-pna has ego ids, which mark the seeds of a batch, so it needs batches.
@@ -35,7 +36,7 @@ class DataConfig:
     split: str = "louvain"
     resolution: float = 0.0
     communities: int = 0
-    scale: str = "none"
+    scale: str = "auto"
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -111,6 +112,11 @@ class RunConfig:
             recipe["train"].pop(free)
         return flat(recipe)
 
+    @property
+    def label(self) -> str:
+        """The method's name, and the parts that are not its own: ``fedavg, exchange=optimes``."""
+        return ", ".join([self.method.name, *swapped(self.method)])
+
     def digest(self) -> str:
         """A short hash of all settings that affect results; a checkpoint belongs to one digest."""
         return hashlib.blake2b(json.dumps(self._essence(), sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -141,7 +147,7 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     for key in recipe:
         if key not in allowed:
             raise unknown("key", key, allowed)
-    tables = {key: _table(recipe, key) for key in ("data", "model", "train", "system")}
+    tables = {key: table_of(recipe, key) for key in ("data", "model", "train", "system")}
     method = catalogue.get(str(recipe.get("method", "fedavg"))) if method is None else method
     asked = {key: _part_table(recipe, key) for key in TABLES}
     method = compose(method, {**asked, "score": recipe.get("score", "")})
@@ -160,24 +166,11 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe))
 
 
-def link_of(recipe: Mapping[str, Any]) -> LinkConfig:
-    """The link (bandwidth and latency) of a recipe, with defaults for what it leaves out."""
-    return fill(LinkConfig(), _table(recipe, "link"), "link").check()
-
-
-def _table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """A copy of the table under ``key``, empty where there is none; raises if it is no table."""
-    value = recipe.get(key, {})
-    if not isinstance(value, Mapping):
-        raise IsthmusError(f"'{key}' is a table of values; set one of its keys, like {key}.… = …, not '{key}' itself.")
-    return dict(value)
-
-
 def _part_table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The table of a part of a method; a bare name becomes a table that holds only the name."""
     value = recipe.get(key, {})
     named = isinstance(value, str) or (key == "protect" and isinstance(value, list))
-    return {NAME: value} if named and key != "phase" else _table(recipe, key)
+    return {NAME: value} if named and key != "phase" else table_of(recipe, key)
 
 
 def _whole(name: str, value: Any) -> int:
@@ -193,6 +186,8 @@ def _data(table: dict[str, Any]) -> DataConfig:
     data = fill(DataConfig(), own, "data")
     if data.silos < 1:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
+    if data.scale not in SCALES:
+        raise unknown("data.scale", data.scale, SCALES)
     _whole("data.seed", data.seed)
     return replace(data, options=_loader_options(data.name, options))
 
@@ -230,7 +225,7 @@ def _model_name(table: Mapping[str, Any], method: Method, data: str) -> str:
 def _model(table: dict[str, Any], method: Method, data: str) -> ModelConfig:
     """The settings of the named model with what ``[model]`` overrides."""
     preset = MODELS[_model_name(table, method, data)]
-    options = _table(table, "options")
+    options = table_of(table, "options")
     table.pop("options", None)
     for key in [key for key in table if key in options_of(LAYERS[preset.name])]:
         options[key] = table.pop(key)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from isthmus.core.coerce import fill, table_of
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import FINAL, STEPS, Kind, Purpose
 
@@ -52,6 +53,11 @@ class LinkConfig:
         return f"{self.mbps:g} Mbit/s and {self.latency_ms:g} ms"
 
 
+def link_of(recipe: Mapping[str, Any]) -> LinkConfig:
+    """The link (bandwidth and latency) of a recipe, with defaults for what it leaves out."""
+    return fill(LinkConfig(), table_of(recipe, "link"), "link").check()
+
+
 @dataclass(frozen=True)
 class Usage:
     """How much crossed: ``bytes`` of all parties, bytes of the ``busiest`` party of each phase, and one-way trips."""
@@ -68,7 +74,7 @@ class Usage:
         return Usage(self.bytes * factor, self.busiest * factor, self.legs * (factor if trips is None else trips))
 
 
-def phases(ledger: pa.Table, legs: pa.Table) -> pa.Table:
+def phases(steps: pa.Table, legs: pa.Table) -> pa.Table:
     """A table of phases, (epoch, step, purpose): all bytes, bytes of the busiest party, and one-way trips.
 
     Every party has one link in each direction, and all parties transfer at once, so that a phase lasts as long as its
@@ -77,18 +83,15 @@ def phases(ledger: pa.Table, legs: pa.Table) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    moved = [ledger.group_by([*_WHEN, end]).aggregate([("bytes", "sum")]) for end in ("sender", "receiver")]
-    ends = pa.concat_tables([table.select([*_WHEN, "bytes_sum"]) for table in moved])
-    busiest = ends.group_by(_WHEN).aggregate([("bytes_sum", "max")])
-    total = ledger.group_by(_WHEN).aggregate([("bytes", "sum")])
-    found = legs.join(total, _WHEN).join(busiest, _WHEN)
-    sizes = [pc.fill_null(found[name], 0) for name in ("bytes_sum", "bytes_sum_max")]  # nobody had anything to send
+    total = steps.group_by(_WHEN).aggregate([("bytes", "sum")])
+    found = legs.join(total, _WHEN)
+    sizes = [pc.fill_null(found["bytes_sum"], 0), found["busiest"]]  # 0: nobody had anything to send
     table = pa.table([*(found[name] for name in _WHEN), *sizes, found["legs"]], [*_WHEN, "bytes", "busiest", "legs"])
     return table.sort_by([(name, "ascending") for name in _WHEN])
 
 
 def used(table: pa.Table, key: str, leave_out: Sequence[str] = ()) -> dict[Any, Usage]:
-    """The usage of all phases by ``key`` (``purpose`` or ``epoch``), without phases whose purpose is in ``leave_out``."""
+    """The usage of all phases by ``key`` (``purpose`` or ``epoch``), without those of the purposes ``leave_out``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -98,7 +101,7 @@ def used(table: pa.Table, key: str, leave_out: Sequence[str] = ()) -> dict[Any, 
     return {line[key]: Usage(*(line[f"{name}_sum"] for name in names)) for line in sums}
 
 
-def price_of_scores(ledger: pa.Table, legs: pa.Table, scores: Mapping[int, float | None]) -> dict[str, list[Any]]:
+def price_of_scores(steps: pa.Table, legs: pa.Table, scores: Mapping[int, float | None]) -> dict[str, list[Any]]:
     """The ``curve`` of ``metrics.json``: validation scores by epoch, and what training alone had cost until then.
 
     Costs are sums from the start: all bytes, bytes of messages other than parameters and gradients (``exchanged``),
@@ -108,11 +111,11 @@ def price_of_scores(ledger: pa.Table, legs: pa.Table, scores: Mapping[int, float
     import pyarrow.compute as pc
 
     kept = pa.array([purpose.value for name in ("setup", "training") for purpose in PARTS[name]])
-    ledger, legs = (table.filter(pc.is_in(table["purpose"], kept)) for table in (ledger, legs))
-    exchanged = ledger.filter(pc.invert(pc.is_in(ledger["kind"], pa.array([Kind.GRADIENTS, Kind.PARAMETERS]))))
+    steps, legs = (table.filter(pc.is_in(table["purpose"], kept)) for table in (steps, legs))
+    exchanged = steps.filter(pc.invert(pc.is_in(steps["kind"], pa.array([Kind.GRADIENTS, Kind.PARAMETERS]))))
     sums = {
         "exchanged": exchanged.group_by("epoch").aggregate([("bytes", "sum")]),
-        **{name: phases(ledger, legs).group_by("epoch").aggregate([(name, "sum")])
+        **{name: phases(steps, legs).group_by("epoch").aggregate([(name, "sum")])
            for name in ("bytes", "busiest", "legs")},
     }  # fmt: skip
     found: dict[str, list[Any]] = {"epoch": list(scores), "valid": list(scores.values())}

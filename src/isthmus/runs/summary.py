@@ -10,7 +10,6 @@ from typing import Any
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER_NAME, Kind
-from isthmus.methods import catalogue as methods
 from isthmus.protect.events import hides
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.text import party_order
@@ -18,8 +17,7 @@ from isthmus.runs.text import party_order
 
 def is_merged(folder: RunFolder) -> bool:
     """Whether the run's method merged all silos into one."""
-    name = str(folder.config.get("method", folder.metrics.get("method", "")))
-    return name in methods.names() and methods.get(name).merged
+    return bool(fact(folder, "merged", False))
 
 
 def members(folder: RunFolder) -> list[RunFolder]:

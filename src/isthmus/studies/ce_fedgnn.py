@@ -21,7 +21,7 @@ COLUMNS = (score_column("accuracy", "accuracy"), score_column(F1, "macro_f1"))
 MEASURE = "macro F1, plain mean over silos, %"
 SILOS = 16
 ROUNDS: dict[str, Any] = {"local_steps": 32, "weights": "silos"}
-SCALED: dict[str, tuple[Any, ...]] = {"data.normalise": (False, True)}
+SCALED: dict[str, tuple[Any, ...]] = {"data.scale": ("none", "rows")}
 DECAY: dict[str, tuple[Any, ...]] = {"train.weight_decay": (0.0, 5e-4)}
 # 20 rounds are enough to tell settings apart: models are selected long before. Rows of features that sum to 1 are small
 # beside the bias of the input map; halo rows then carry other silos' biases, and which is better depends on the graph.
@@ -38,7 +38,7 @@ ROWS = (
 )
 # A silo of Cora or CiteSeer takes two steps an epoch, one of PubMed or CS a dozen.
 BASE: dict[str, Any] = {
-    "data": {"split": "random", "silos": SILOS, "masks": "random", "normalise": False},
+    "data": {"split": "random", "silos": SILOS, "masks": "random", "scale": "none"},
     "model": {"name": "gcn", "layers": 2, "hidden": 64, "dropout": 0.5},
     "train": {
         "steps": 2000,

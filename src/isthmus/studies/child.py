@@ -1,10 +1,12 @@
-"""Training one run of a study: in this process, or as the program that ``--jobs`` starts for each run."""
+"""Training one run of a study: in this process, or in a worker that trains one run after the other."""
 
 from __future__ import annotations
 
 import os
+import queue
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 from isthmus.commands.run import run_one
@@ -12,32 +14,53 @@ from isthmus.core.errors import IsthmusError
 from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
 
+LOG = "child.log"
+DONE, USERS_ERROR, OUR_ERROR = 0, 2, 1  # what a worker says of a run that has ended
+
 
 def go_on(folder: RunFolder, label: str = "") -> None:
-    """Train the run of a folder's ``config.toml``, from its last checkpoint where there is one."""
-    run_one(resolve(folder.config), folder, resume=True, label=label)
+    """Train the run of a folder's ``config.toml``, from its last checkpoint where there is one; no page is written."""
+    run_one(resolve(folder.config), folder, resume=True, label=label, page=False)
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent does: standard input, whose other end the parent holds, is then closed.
+def _read_orders(orders: queue.Queue[str]) -> None:
+    """Pass on every line of standard input, and end this process when its parent does: the pipe is then closed.
 
-    Another process may then go on with this run.
+    Another process may then go on with the run that was under way.
     """
-    while os.read(0, 1):
-        pass
+    for line in sys.stdin:
+        orders.put(line.strip())
     os._exit(1)
 
 
-def run_child(path: str) -> int:
-    """Train the run in a folder; returns the exit code: 0 when it has ended, 2 for an error that the user can mend."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def run_worker() -> None:
+    """Train the run of every folder that is named on standard input; say on standard output how each has ended."""
+    orders: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read_orders, args=(orders,), daemon=True).start()
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    while True:
+        folder = Path(orders.get())
+        with open(folder / LOG, "wb", buffering=0) as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+            code = _train(folder)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        print(code, file=answers)
+
+
+def _train(folder: Path) -> int:
+    """Train the run in a folder; returns how it has ended."""
     try:
-        go_on(RunFolder(Path(path)))
+        go_on(RunFolder(folder))
     except IsthmusError as error:
         print(error, file=sys.stderr)
-        return 2
-    return 0
+        return USERS_ERROR
+    except Exception:
+        traceback.print_exc()
+        return OUR_ERROR
+    return DONE
 
 
 if __name__ == "__main__":
-    sys.exit(run_child(sys.argv[1]))
+    run_worker()

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import writing
-from isthmus.studies.child import go_on
+from isthmus.studies.child import DONE, LOG, go_on
 from isthmus.studies.plan import Job
 from isthmus.studies.progress import Show
 
 Ended = Generator[tuple[Job, str]]  # each job as it ends, and what went wrong (empty: nothing)
-_LOG = "child.log"
 _LAST = 6  # lines of a failed child's log that are shown
 _PATIENCE = 10.0  # seconds to wait for the lock; the children of a killed parent end sooner
 
@@ -36,7 +34,7 @@ def sole_owner(out: Path) -> Iterator[int]:
         deadline = time.monotonic() + _PATIENCE
         while not _locked(handle):
             if time.monotonic() > deadline:
-                raise IsthmusError(f"Another 'isthmus reproduce' is at work in '{out}'; wait, or choose another --out.")
+                raise IsthmusError(f"Another program is at work in '{out}'; wait, or choose another --out.")
             time.sleep(0.1)
         yield handle
     finally:
@@ -57,7 +55,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> Ended:
     computed = [job for job in jobs if job.row.compute is not None]
     trained = [job for job in jobs if job.row.compute is None]
     yield from _run_here(computed, show)
-    yield from _run_here(trained, show) if workers == 1 else _run_children(trained, workers, lock, show)
+    yield from _run_here(trained, show) if workers == 1 else _run_workers(trained, workers, lock, show)
 
 
 def _run_here(jobs: Sequence[Job], show: Show) -> Ended:
@@ -84,59 +82,70 @@ def _run(job: Job) -> None:
         folder.write_json("metrics.json", job.row.compute(job.config))
 
 
-@dataclass
-class _Child:
-    """A process that trains one job, and its log."""
+class _Worker:
+    """A process that trains one run after the other; it ends when this process does, and holds the lock until then."""
 
-    job: Job
-    process: subprocess.Popen[bytes]
-    log: IO[bytes]
+    def __init__(self, threads: int, lock: int) -> None:
+        env = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+        command = [sys.executable, "-P", "-m", "isthmus.studies.child"]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, pass_fds=(lock,), env=env)
+        self.job: Job | None = None
 
-    def error(self) -> str:
-        """What went wrong in an ended process: the last lines of its log; empty where nothing did."""
-        self.log.close()
-        code = self.process.returncode
-        if code == 0:
-            return ""
-        said = (self.job.path / _LOG).read_text(errors="replace").strip().splitlines()[-_LAST:]
-        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        return "\n".join([*said, f"({how}; the whole log is {self.job.path / _LOG})"])
+    def take(self, job: Job) -> None:
+        """Begin a run."""
+        self.job = job
+        assert self.process.stdin is not None
+        print(job.claim().path.resolve(), file=self.process.stdin, flush=True)
+
+    def ended(self) -> tuple[Job, str] | None:
+        """The run that has ended since it was taken, and what went wrong in it; None while it is under way."""
+        if self.job is None or not (self._spoke() or self.process.poll() is not None):
+            return None
+        job, self.job = self.job, None
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline().strip()
+        return job, "" if said == str(DONE) else self._error(job, said)
+
+    def _spoke(self) -> bool:
+        """Whether there is an answer to read."""
+        assert self.process.stdout is not None
+        return bool(select.select([self.process.stdout], [], [], 0)[0])
+
+    def _error(self, job: Job, said: str) -> str:
+        """What went wrong in a run: the last lines of its log."""
+        log = job.path / LOG
+        lines = log.read_text(errors="replace").strip().splitlines()[-_LAST:] if log.is_file() else []
+        how = f"exit code {said}" if said else f"killed by signal {-self.process.wait()}"
+        return "\n".join([*lines, f"({how}; the whole log is {log})"])
+
+    def stop(self) -> None:
+        """End the process, also in the middle of a run."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
-def _run_children(jobs: Sequence[Job], workers: int, lock: int, show: Show) -> Ended:
-    """Run jobs in processes of their own, ``workers`` at once; all are killed when this generator is closed."""
-    waiting, running = list(jobs), list[_Child]()
+def _run_workers(jobs: Sequence[Job], count: int, lock: int, show: Show) -> Ended:
+    """Run jobs in ``count`` processes, which all are killed when this generator is closed."""
+    threads = max(1, (os.cpu_count() or 1) // count)
+    waiting, workers = list(jobs), [_Worker(threads, lock) for _ in range(min(count, len(jobs)))]
     try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                running.append(_start(waiting.pop(0), workers, lock))
-                show.started(running[-1].job)
-            time.sleep(0.05)
-            for child in [child for child in running if child.process.poll() is not None]:
-                running.remove(child)
-                error = child.error()
-                show.ended(child.job, error)
-                yield child.job, error
+        while waiting or any(worker.job for worker in workers):
+            for place, worker in enumerate(workers):
+                if worker.job is None and waiting:
+                    if worker.process.poll() is not None:  # killed with its last run
+                        worker = workers[place] = _Worker(threads, lock)
+                    job = waiting.pop(0)
+                    worker.take(job)
+                    show.started(job)
+                elif (end := worker.ended()) is not None:
+                    show.ended(*end)
+                    yield end
+            time.sleep(0.02)
             show.look()
     finally:
-        for child in running:
-            child.process.kill()
-            child.process.wait()
-            child.log.close()
-
-
-def _start(job: Job, workers: int, lock: int) -> _Child:
-    """Start a process for one job; it ends when this process does, and holds the lock until then."""
-    folder = job.claim()
-    threads = job.config.system.threads or max(1, (os.cpu_count() or 1) // workers)
-    command = [sys.executable, "-m", "isthmus.studies.child", str(folder.path)]
-    log = open(folder.path / _LOG, "wb")
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=log,
-        pass_fds=(lock,),
-        env=os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))},
-    )
-    return _Child(job, process, log)
+        for worker in workers:
+            worker.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -15,29 +16,35 @@ from isthmus.core.files import write_atomic
 from isthmus.core.version import VERSION
 from isthmus.studies import catalogue, plots, tuning
 from isthmus.studies.engine import run_jobs, sole_owner
+from isthmus.studies.forecast import read_forecast, row_of, short_job, whole_seconds, write_forecast
+from isthmus.studies.grid_page import grid_page
+from isthmus.studies.merge import take_over
 from isthmus.studies.page import study_page
 from isthmus.studies.plan import FINISHED, Job, StudyPlan, StudyRequest, plan_rows, plan_study, settle
 from isthmus.studies.progress import show_for
 from isthmus.studies.results import Findings, as_csv, as_json, collect
+from isthmus.studies.study import Study
 from isthmus.studies.tuning import Tuned, make_trials, waiting
 
 
-def run_study(name: str, request: StudyRequest) -> tuple[Findings, Path, list[str]]:
-    """Run the unfinished rows of the named study; returns the findings, the folder, and labels of failed runs."""
-    plan = plan_study(catalogue.get_study(name), request)
+def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list[str]]:
+    """Run the unfinished rows of a study; returns the findings, the folder, and labels of failed runs."""
+    plan = plan_study(study, request)
     tuned = make_trials(plan.study, request, plan.out) if plan.study.tuning and request.tune else None
     facts = _facts(plan, request)
     errors: dict[str, str] = {}
     with sole_owner(plan.out) as lock:
         if tuned is not None:
             settle(tuned.jobs, request.overwrite)
-            for _ in _run(waiting(tuned, plan), request, lock, errors):
+            take_over(tuned.jobs, plan.out, request.merge)
+            for _ in _run(waiting(tuned, plan), request, lock, errors, plan.out):
                 write_files(tuning.tuning_files(tuned), plan.out)
             plan = plan_rows(tuned.settle_on(plan.study), request, plan.out)
             errors |= tuned.undecided([job.row for job in plan.wanted])
         plan.settle(request.overwrite)
+        take_over(plan.jobs, plan.out, request.merge)
         missing = [job for job in plan.wanted if job.state != FINISHED and _ready(job, tuned)]
-        for job in _run(missing, request, lock, errors):
+        for job in _run(missing, request, lock, errors, plan.out):
             if all(each.state == FINISHED or each.label in errors for each in plan.of(job.row)):
                 write_findings(collect(plan, errors, facts, tuned), plan.out)
         findings = collect(plan, errors, facts, tuned)
@@ -50,9 +57,9 @@ def _ready(job: Job, tuned: Tuned | None) -> bool:
     return tuned is None or job.row.compute is not None or tuned.chosen(job.row) is not None
 
 
-def _run(jobs: Sequence[Job], request: StudyRequest, lock: int, errors: dict[str, str]) -> Iterator[Job]:
+def _run(jobs: Sequence[Job], request: StudyRequest, lock: int, errors: dict[str, str], out: Path) -> Iterator[Job]:
     """Run all jobs, yield each as it ends, and add to ``errors`` what went wrong, by label."""
-    show = show_for(jobs, request.jobs)
+    show = show_for(jobs, request.jobs, read_forecast(out))
     try:
         with closing(run_jobs(jobs, request.jobs, lock, show)) as ended:
             for job, error in ended:
@@ -64,13 +71,38 @@ def _run(jobs: Sequence[Job], request: StudyRequest, lock: int, errors: dict[str
         show.close()
 
 
+def forecast_study(study: Study, request: StudyRequest) -> tuple[dict[str, float], dict[str, int]]:
+    """Time a few epochs of every wanted row; returns by row the seconds of a run, and the number of runs.
+
+    Runs of all seeds count, those of tuning too. The forecast is kept in the folder, and the time that is left is told
+    by it later.
+    """
+    plan = plan_study(study, request)
+    tuned = make_trials(plan.study, request, plan.out) if plan.study.tuning and request.tune else None
+    first = {job.row.slug: job for job in reversed(plan.wanted) if job.row.compute is None}
+    with tempfile.TemporaryDirectory() as place, sole_owner(plan.out) as lock:
+        short = {slug: short_job(job, Path(place)) for slug, job in reversed(first.items())}
+        show = show_for(list(short.values()), 1, {})
+        errors = {job.row.slug: error for job, error in run_jobs(list(short.values()), 1, lock, show) if error}
+        for slug, error in errors.items():
+            raise IsthmusError(f"{first[slug].row.label} failed: {error.splitlines()[-1]}")
+        took = show.watch.took
+        known = {slug: whole_seconds(first[slug], job, took[job.path]) for slug, job in short.items()}
+    write_forecast(plan.out, known)
+    runs: dict[str, int] = {}
+    for job in [*plan.wanted, *(waiting(tuned, plan) if tuned else ())]:
+        runs[row_of(job)] = runs.get(row_of(job), 0) + 1
+    return known, runs
+
+
 def write_findings(findings: Findings, out: Path) -> None:
-    """Write results.csv, results.json, plot.png, plot.svg and report.html; tuning.csv and tuning.json where tuned."""
+    """Write results.csv, results.json and report.html; of a paper's table also plots, of a tuned one its trials."""
+    grid = bool(findings.study.axes)
     files = {
         "results.csv": as_csv(findings).encode(),
         "results.json": as_json(findings).encode(),
-        **plots.plot_files(findings),
-        "report.html": study_page(findings).encode(),
+        **({} if grid else plots.plot_files(findings)),
+        "report.html": (grid_page(findings) if grid else study_page(findings)).encode(),
     }
     write_files(files | (tuning.tuning_files(findings.tuned) if findings.tuned else {}), out)
 

@@ -27,8 +27,8 @@ def study_page(findings: Findings) -> str:
         ),
         study.figure(findings) if study.figure else "",
         _columns(findings),
-        _tuning(findings),
-        _repeat(findings),
+        tuning_section(findings),
+        ways_to_repeat(findings),
     ]
     return page.page(study.title, "\n".join(body))
 
@@ -40,7 +40,8 @@ def study_cautions(findings: Findings) -> list[str]:
         usual, ours = findings.study.base.get("train", {}).get(f"{length}s"), findings.facts.get(f"{length}s")
         if usual and ours and usual != ours:
             said.append(f"Trained for {count_text(ours, length)}, where the study has {usual}.")
-    missing = [line.row.label for line in findings.lines if len(line.seeds) < findings.facts["seeds"]]
+    kept = [line for line in findings.lines if not line.row.left_out]
+    missing = [line.row.label for line in kept if len(line.seeds) < findings.facts["seeds"]]
     if missing:
         said.append(f"Not finished yet: {', '.join(missing)}. The same command goes on where it stopped.")
     said += [f"{line.row.label} failed: {line.error.splitlines()[-1]}" for line in findings.lines if line.error]
@@ -104,7 +105,7 @@ def _ours(cell: ComparedValue) -> page.Cell:
     return page.Cell(mean_text(cell), hint=f"ours {value_text(cell.ours)}, paper {value_text(cell.paper)}")
 
 
-def _tuning(findings: Findings) -> str:
+def tuning_section(findings: Findings) -> str:
     """The section on tuning: the setting that each row chose, and all that it tried; empty without tuning."""
     tuned = findings.tuned
     if tuned is None:
@@ -130,7 +131,7 @@ def _tuning(findings: Findings) -> str:
     )
 
 
-def _repeat(findings: Findings) -> str:
+def ways_to_repeat(findings: Findings) -> str:
     """The last section: the command that repeats the study, where it ran, and errors of failed rows."""
     facts = findings.facts
     named = {"torch": "PyTorch ", "python": "Python "}

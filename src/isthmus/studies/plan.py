@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class StudyRequest:
     overwrite: bool = False
     tune: bool = True
     tuning_seeds: int | None = None
+    part: str = ""
+    merge: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Job:
     row: StudyRow
     config: RunConfig
     path: Path
+    trial_of: str = ""  # the folder of the row that tries these settings; empty for a run that is reported
 
     @property
     def label(self) -> str:
@@ -128,9 +132,10 @@ def plan_rows(study: Study, request: StudyRequest, out: Path) -> StudyPlan:
     jobs = tuple(
         Job(row, config, out / row.slug / f"seed-{config.seed}")
         for row in study.rows
+        if not row.left_out
         for config in configs(study, row, request, seeds)
     )
-    chosen = _choose(study, request.rows)
+    chosen = _part(request.part, _choose(study, request.rows))
     return StudyPlan(study, out, jobs, tuple(job for job in jobs if job.row in chosen), seeds)
 
 
@@ -164,15 +169,27 @@ def configs(study: Study, row: StudyRow, request: StudyRequest, seeds: int, firs
     for layer in (row.overrides, asked, parse_set(request.sets)):
         merge_into(recipe, deepcopy(dict(layer)))
     config = resolve(recipe)
-    return [replace(config, seed=config.seed + first + number) for number in range(seeds)]
+    made = [replace(config, seed=config.seed + first + number) for number in range(seeds)]
+    return [replace(each, data=replace(each.data, seed=each.seed)) for each in made] if study.vary_data else made
 
 
 def _choose(study: Study, names: Sequence[str]) -> tuple[StudyRow, ...]:
-    """The rows that were asked for, by label or by folder name; all rows where none was named."""
+    """The rows that were asked for, by label or folder name, or by a pattern (``cora-*``); all where none was named."""
     known = {row.slug: row for row in study.rows} | {row.label.lower(): row for row in study.rows}
-    chosen = []
+    chosen: list[StudyRow] = []
     for part in [part for name in names for part in ([name] if name.lower() in known else name.split(","))]:
-        if part.strip().lower() not in known:
+        found = [row for name, row in known.items() if fnmatch(name, part.strip().lower())]
+        if not found:
             raise unknown("row", part, [row.slug for row in study.rows])
-        chosen.append(known[part.strip().lower()])
+        chosen += [row for row in found if row not in chosen]
     return tuple(chosen) or study.rows
+
+
+def _part(part: str, rows: tuple[StudyRow, ...]) -> tuple[StudyRow, ...]:
+    """Every n-th of the rows, from the k-th on, where ``part`` is ``k/n``; all of them where it is empty."""
+    if not part:
+        return rows
+    number, _, count = part.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise IsthmusError(f"--part is '{part}'; the second of three machines takes --part 2/3.")
+    return rows[int(number) - 1 :: int(count)]

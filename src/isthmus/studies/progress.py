@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from isthmus.runs.text import duration
+from isthmus.studies.forecast import Forecast, Stopwatch
 from isthmus.studies.plan import BEGUN, Job
 
 _TAIL = 4096  # bytes at the end of metrics.jsonl that hold its last line
@@ -20,21 +21,30 @@ _EVERY = 1.0  # seconds between looks at the running jobs
 class Show:
     """Prints a line on stderr for each run that starts or ends; the parent of ``Bars``."""
 
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
+    def __init__(self, forecast: Forecast) -> None:
+        self.forecast, self.total, self.done = forecast, len(forecast.waiting), 0
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.since: dict[Path, float] = {}
+        self.watch = Stopwatch()
+        if self.total > 1:
+            self.say(f"{self.total} runs, {self.left()}")
+
+    def left(self) -> str:
+        """The time that is left, in words."""
+        seconds = self.forecast.left()
+        return "no telling how long before one has ended" if seconds is None else f"about {duration(seconds)} left"
 
     def started(self, job: Job) -> None:
         """Tell that a run begins, or goes on from its checkpoint."""
-        self.since[job.path] = time.monotonic()
+        self.watch.start(job)
         self.say(f"start  {job.label}" + (", from its checkpoint" if job.state == BEGUN else ""))
 
     def ended(self, job: Job, error: str) -> None:
         """Tell that a run has ended, and what went wrong, if anything."""
         self.done += 1
-        took = duration(time.monotonic() - self.since[job.path])
-        self.say(f"{'FAILED' if error else 'done  '} {job.label}, {took} ({self.done}/{self.total})")
+        took = self.watch.stop(job)
+        self.forecast.ended(job, took)
+        left = f", {self.left()}" if self.done < self.total else ""
+        self.say(f"{'FAILED' if error else 'done  '} {job.label}, {duration(took)} ({self.done}/{self.total}{left})")
         for line in error.splitlines():
             self.say(f"       {line}")
 
@@ -52,11 +62,11 @@ class Show:
 class Bars(Show):
     """Shows a bar for the study and one for each run under way."""
 
-    def __init__(self, total: int) -> None:
-        super().__init__(total)
+    def __init__(self, forecast: Forecast) -> None:
+        super().__init__(forecast)
         columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[state]}"))
         self.progress = Progress(*columns, TimeElapsedColumn(), console=self.console, transient=True)
-        self.whole = self.progress.add_task("runs", total=total, state=f"0/{total}")
+        self.whole = self.progress.add_task("runs", total=self.total, state=f"0/{self.total}")
         self.tasks: dict[Path, tuple[Job, TaskID]] = {}
         self.looked = 0.0
         self.progress.start()
@@ -71,7 +81,7 @@ class Bars(Show):
         """Print a line and remove the bar of the run."""
         super().ended(job, error)
         self.progress.remove_task(self.tasks.pop(job.path)[1])
-        self.progress.update(self.whole, completed=self.done, state=f"{self.done}/{self.total}")
+        self.progress.update(self.whole, completed=self.done, state=f"{self.done}/{self.total}, {self.left()}")
 
     def look(self) -> None:
         """Move the bars to the epochs (or steps) that the runs have logged."""
@@ -105,7 +115,11 @@ def last_logged(log: Path, unit: str) -> int:
         return 0
 
 
-def show_for(jobs: Sequence[Job], workers: int) -> Show:
-    """The display of a study's progress: bars where several runs share a terminal, else lines."""
+def show_for(jobs: Sequence[Job], workers: int, known: Mapping[str, float]) -> Show:
+    """The display of a study's progress: bars where several runs share a terminal, else lines.
+
+    ``known``: seconds of a run by row, as far as they have been forecast.
+    """
     several = workers > 1 and Console(stderr=True).is_terminal
-    return Bars(len(jobs)) if several else Show(len(jobs))
+    forecast = Forecast(jobs, workers, known)
+    return Bars(forecast) if several else Show(forecast)

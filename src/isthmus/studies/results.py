@@ -72,7 +72,7 @@ class Findings:
     @property
     def complete(self) -> bool:
         """Whether every row has all its seeds."""
-        return all(len(line.seeds) == self.facts["seeds"] for line in self.lines)
+        return all(len(line.seeds) == self.facts["seeds"] for line in self.lines if not line.row.left_out)
 
     def headline(self, line: RowResult) -> ComparedValue:
         """The number of a row in the column that rows are judged by."""
@@ -129,11 +129,12 @@ def _where(jobs: Sequence[Job]) -> dict[str, Any]:
 def as_csv(findings: Findings) -> str:
     """The findings as CSV in long format: a line for each row and column."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
+    writer = csv.DictWriter(out, (*findings.study.axes, *FIELDS), lineterminator="\n")
     writer.writeheader()
     for line in findings.lines:
         for name, cell in line.cells.items():
-            writer.writerow({"row": line.row.label, "column": name, "seeds": cell.seeds, **_numbers(cell)})
+            place = {**line.row.at, "row": line.row.label, "column": name}
+            writer.writerow({**place, "seeds": cell.seeds, **_numbers(cell)})
     return out.getvalue()
 
 
@@ -152,6 +153,8 @@ def as_json(findings: Findings) -> str:
     rows = [
         {
             "row": line.row.label,
+            **({"at": dict(line.row.at)} if line.row.at else {}),
+            **({"left_out": line.row.left_out} if line.row.left_out else {}),
             "folder": line.row.slug,
             "seeds": list(line.seeds),
             "seconds": line.seconds,

@@ -56,6 +56,34 @@ def score_column(label: str, metric: str, scale: float = 100.0) -> StudyColumn:
     return StudyColumn(label, reader("test"), reader("test_pooled"))
 
 
+def way_column(label: str, metric: str, way: str, scale: float = 100.0) -> StudyColumn:
+    """The column of a test score in one way of scoring (``own``, ``across``, ...), in per cent."""
+
+    def reader(split: str) -> Reader:
+        def read(metrics: Metrics) -> float | None:
+            value = ((metrics["scored"].get(way) or {}).get(split) or {}).get(metric)
+            return None if value is None else scale * float(value)
+
+        return read
+
+    return StudyColumn(label, reader("test"), reader("test_pooled"))
+
+
+def training_megabytes(metrics: Metrics) -> float | None:
+    """Megabytes that crossed until training ended, validations left out; None for a merged run."""
+    parts = metrics["link"]["parts"]
+    return None if metrics["merged"] else sum(parts[part]["bytes"] for part in ("setup", "training")) / 1e6
+
+
+def scoring_megabytes(way: str) -> Reader:
+    """A reader of the megabytes that cross when the test split is scored once, in one way."""
+
+    def read(metrics: Metrics) -> float | None:
+        return None if metrics["merged"] or way not in metrics["scored"] else metrics["scored"][way]["bytes"] / 1e6
+
+    return read
+
+
 def mean_column(label: str, columns: Sequence[StudyColumn]) -> StudyColumn:
     """The column of the plain mean of other columns; None where one of them has no number."""
 
@@ -75,7 +103,8 @@ class StudyRow:
     """A row of a study's table: its label in the paper, its changes to the study's recipe, and the paper's values.
 
     A row that the paper does not have has no values. ``compute`` returns metrics where nothing needs to be trained.
-    ``tune`` holds settings that this row may choose from, in addition to those that all rows may choose from.
+    ``tune`` holds settings that this row may choose from, in addition to those that all rows may choose from. ``at`` is
+    its place in a grid, by axis. ``left_out`` says why a place of a grid is not run; empty where it is.
     """
 
     label: str
@@ -83,11 +112,18 @@ class StudyRow:
     paper: Mapping[str, Value] = field(default_factory=dict)
     compute: Callable[[RunConfig], dict[str, Any]] | None = None
     tune: Grid = field(default_factory=dict)
+    at: Mapping[str, str] = field(default_factory=dict)
+    left_out: str = ""
 
     @property
     def slug(self) -> str:
         """The label as the name of a folder: ``FedAvg + Fwd-LE`` is ``fedavg-fwd-le``."""
         return re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")
+
+    @property
+    def trains(self) -> bool:
+        """Whether runs of this row are trained: it is neither computed without training nor left out."""
+        return self.compute is None and not self.left_out
 
     @property
     def crossing(self) -> int:
@@ -116,6 +152,9 @@ class Study:
     that the paper's values hold for; None where each row has its own. ``close``: rows of the paper whose values differ
     by less count as ties. ``tuning`` is the stage in which rows choose settings, if any. ``figure`` draws one more
     figure for the page; ``beside`` are columns that the terminal shows too. ``quick`` is a small form of the study.
+
+    A grid has ``axes``, of which the last is compared: each of its values with the value ``against``, seed by seed.
+    ``vary_data``: every seed has a split of its own, too; else only initial values and draws depend on the seed.
     """
 
     name: str
@@ -134,16 +173,19 @@ class Study:
     figure: Callable[[Any], str] | None = None
     beside: tuple[str, ...] = ()
     quick: Study | None = None
+    axes: tuple[str, ...] = ()
+    against: str = ""
+    vary_data: bool = False
 
     def __post_init__(self) -> None:
         for what in ([row.slug for row in self.rows], [column.label for column in self.columns]):
             assert what and len(set(what)) == len(what), f"{self.name}: {what}"
-        budgets = {row.label: len(self.candidates(row)) for row in self.rows if row.compute is None}
+        budgets = {row.label: len(self.candidates(row)) for row in self.rows if row.trains}
         assert len(set(budgets.values())) <= 1, f"{self.name}: rows try different numbers of settings, {budgets}"
 
     def candidates(self, row: StudyRow) -> list[dict[str, Any]]:
         """The settings that a row chooses from; none where the study is not tuned, or nothing is trained."""
-        if self.tuning is None or row.compute is not None:
+        if self.tuning is None or not row.trains:
             return []
         grid = {**self.tuning.grid, **row.tune}
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.runs.text import count_text
+from isthmus.runs.text import count_text, duration
 from isthmus.studies.results import ComparedValue, Findings
 from isthmus.studies.study import Value
 from isthmus.studies.tuning import Tuned, settings_text
@@ -107,6 +107,19 @@ def study_table(findings: Findings) -> Table:
             "failed" if line.error and cell.ours is None else ours,
             Text(difference_text(cell.difference), style=_COLOURS[tone(cell.difference)]),
         )
+    return table
+
+
+def forecast_table(seconds: dict[str, float], runs: dict[str, int], jobs: int) -> Table:
+    """What each row of a study will take, and the whole."""
+    total = sum(seconds[row] * runs[row] for row in seconds)
+    at_once = f", {jobs} at once: {duration(total / jobs)}" if jobs > 1 else ""
+    table = Table(caption=Text(f"All {sum(runs.values())} runs, one after the other: {duration(total)}{at_once}."))
+    table.caption_justify = "left"
+    for name in ("row", "runs", "a run", "all of them"):
+        table.add_column(name, justify="left" if name == "row" else "right")
+    for row, each in seconds.items():
+        table.add_row(Text(row), str(runs[row]), duration(each), duration(each * runs[row]))
     return table
 
 

@@ -84,7 +84,10 @@ class Tuned:
         return {
             f"{row.label}, tuning": "No trial has a validation score: all have diverged, or nothing is validated."
             for row in rows
-            if row.compute is None and all(trial.finished for trial in self.of(row)) and self.chosen(row) is None
+            if row.compute is None
+            and not row.left_out
+            and all(trial.finished for trial in self.of(row))
+            and self.chosen(row) is None
         }
 
 
@@ -106,12 +109,12 @@ def make_trials(study: Study, request: StudyRequest, out: Path) -> Tuned:
     if seeds < 1:
         raise IsthmusError(f"--tuning-seeds is {seeds}; it must be at least 1.")
     trials = []
-    for row in (row for row in study.rows if row.compute is None):
+    for row in (row for row in study.rows if row.trains):
         for settings in study.candidates(row):
             tried = replace(_with(row, settings), label=f"{row.label}, {settings_text(settings)}")
             place = out / FOLDER / row.slug / settings_text(settings).replace(" ", "")
             made = configs(study, tried, request, seeds, FIRST_SEED)
-            jobs = tuple(Job(tried, config, place / f"seed-{config.seed}") for config in made)
+            jobs = tuple(Job(tried, config, place / f"seed-{config.seed}", row.slug) for config in made)
             trials.append(Trial(row, settings, jobs))
     return Tuned(tuple(trials), seeds)
 

@@ -45,6 +45,14 @@ class Exchange:
         return self.view != "drop"
 
     @property
+    def sees(self) -> str:
+        """What a score with this exchange sees: ``own`` edges, ``across`` the boundary, or ``trained``: rows it keeps.
+
+        ``across`` only where owners compute the rows of far ends with the parameters that are scored.
+        """
+        return "trained" if self.view == "halo" else "own"
+
+    @property
     def doubles(self) -> bool:
         """Whether both silos of a labelled cross edge learn from it, each by half; else its target's owner does."""
         return False

@@ -38,6 +38,11 @@ class LayerWise(Exchange):
     asks_degrees: ClassVar[bool] = False  # owners tell degrees and ports of far ends also where statistics are own
 
     @property
+    def sees(self) -> str:
+        """Owners compute the rows of far ends with the parameters that are scored."""
+        return "across"
+
+    @property
     def view(self) -> str:
         """Far ends are rows without neighbours of their own."""
         return "halo"

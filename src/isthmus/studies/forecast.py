@@ -1,0 +1,92 @@
+"""How long a study will take: from the runs that have ended, and before that from a few epochs of every row."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from isthmus.core.files import write_atomic
+from isthmus.runs.folder import RunFolder
+from isthmus.studies.plan import FINISHED, Job
+
+FILE = "forecast.json"
+_EPOCHS = 2  # of a row's short run, or as many as lie between two validations
+
+
+class Forecast:
+    """Seconds of a run by row: as measured, else as forecast, else the mean of those that are known."""
+
+    def __init__(self, jobs: Sequence[Job], workers: int, known: Mapping[str, float]) -> None:
+        self.waiting = {job.path: row_of(job) for job in jobs}
+        self.workers, self.known = workers, dict(known)
+        self.measured: dict[str, list[float]] = {}
+
+    def ended(self, job: Job, seconds: float) -> None:
+        """Take note of how long a run took."""
+        self.waiting.pop(job.path, None)
+        self.measured.setdefault(row_of(job), []).append(seconds)
+
+    def left(self) -> float | None:
+        """Seconds until all waiting runs will have ended; None where nothing is known of any."""
+        seconds = self.known | {row: fmean(each) for row, each in self.measured.items()}
+        if not seconds:
+            return None
+        usual = fmean(seconds.values())
+        return sum(seconds.get(row, usual) for row in self.waiting.values()) / self.workers
+
+
+def row_of(job: Job) -> str:
+    """The row of the table that a run or a trial belongs to."""
+    return job.trial_of or job.row.slug
+
+
+def read_forecast(out: Path) -> dict[str, float]:
+    """Seconds by row from an earlier forecast in a folder; empty where there is none."""
+    try:
+        return {str(row): float(seconds) for row, seconds in json.loads((out / FILE).read_text()).items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def write_forecast(out: Path, seconds: Mapping[str, float]) -> None:
+    """Keep seconds by row for the runs that follow."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomic(out / FILE, (json.dumps(dict(seconds), indent=2) + "\n").encode())
+
+
+def short_job(job: Job, place: Path) -> Job:
+    """A run like ``job``, of as few epochs as tell what it costs, in a folder of its own."""
+    train = job.config.train
+    epochs = max(_EPOCHS, train.evaluate_every)
+    short = replace(train, epochs=epochs, steps=0) if not train.steps else replace(train, steps=min(train.steps, 8))
+    return replace(job, config=replace(job.config, train=short), path=place / job.row.slug)
+
+
+def whole_seconds(job: Job, short: Job, took: float) -> float:
+    """What ``job`` will take, from its short form, which took so long from start to end."""
+    assert short.state == FINISHED
+    metrics, train = RunFolder(short.path).metrics, job.config.train
+    training = float(metrics["seconds"])
+    often: float = train.steps / max(metrics["steps"], 1) if train.steps else train.epochs / max(metrics["epochs"], 1)
+    return took - training + training * often
+
+
+class Stopwatch:
+    """How long runs take, from their start to their end."""
+
+    def __init__(self) -> None:
+        self.since: dict[Path, float] = {}
+        self.took: dict[Path, float] = {}
+
+    def start(self, job: Job) -> None:
+        """A run begins."""
+        self.since[job.path] = time.monotonic()
+
+    def stop(self, job: Job) -> float:
+        """A run has ended; returns its seconds."""
+        self.took[job.path] = time.monotonic() - self.since.pop(job.path)
+        return self.took[job.path]

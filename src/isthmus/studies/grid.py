@@ -1,0 +1,144 @@
+"""A study from a file: a grid of settings, of which every place is a row, and what is compared in it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.report.compared_run import SAW
+from isthmus.runs.recipe import merge_into
+from isthmus.runs.text import metric_label
+from isthmus.studies.study import (
+    Study,
+    StudyColumn,
+    StudyRow,
+    Tuning,
+    scoring_megabytes,
+    training_megabytes,
+    way_column,
+)
+
+KEYS = ("title", "summary", "metric", "seeds", "vary_data", "against")
+TABLES = ("base", "axes", "tune", "leave_out", "quick", "notes")
+_Leave = tuple[Mapping[str, Sequence[str]], str]  # values by axis, and why their places are left out
+
+
+def read_study(path: Path) -> Study:
+    """The study that a TOML file describes; raises for a key or value that means nothing."""
+    try:
+        said = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise IsthmusError(f"'{path}' cannot be read: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise IsthmusError(f"'{path}' is no TOML: {error}.") from None
+    return grid_study(path.stem, said)
+
+
+def grid_study(name: str, said: Mapping[str, Any]) -> Study:
+    """The study of a grid, from the tables of its file."""
+    for key in said:
+        if key not in (*KEYS, *TABLES):
+            raise unknown("key of a study", key, (*KEYS, *TABLES))
+    axes = said.get("axes")
+    if not isinstance(axes, Mapping) or not axes or not all(isinstance(v, Mapping) and v for v in axes.values()):
+        raise IsthmusError("A study needs [axes]: each has names, and for each name the settings that it stands for.")
+    base = dict(said.get("base", {}))
+    metric, compared = str(said.get("metric", "accuracy")), list(axes)[-1]
+    against = str(said.get("against", ""))
+    if against and against not in axes[compared]:
+        raise unknown(f"value of axis {compared}", against, axes[compared])
+    study = Study(
+        name=name,
+        title=str(said.get("title", name)),
+        summary=str(said.get("summary", "a grid of your own")),
+        source="No paper has this table",
+        measure=f"test {metric_label(metric)}, %",
+        columns=_columns(metric, _ways(base)),
+        rows=_rows(axes, _left_out(said.get("leave_out", ()), axes)),
+        base=base,
+        seeds=int(said.get("seeds", 1)),
+        notes=tuple(map(str, said.get("notes", ()))),
+        tuning=_tuning(said.get("tune")),
+        axes=tuple(axes),
+        against=against,
+        vary_data=bool(said.get("vary_data", False)),
+    )
+    small = said.get("quick")
+    return replace(study, quick=_small(study, small)) if small else study
+
+
+def _ways(base: Mapping[str, Any]) -> list[str]:
+    """The ways in which every run of the grid is scored."""
+    ways = [way.strip() for way in str(base.get("score", "trained")).split(",")]
+    for way in ways:
+        if way not in SAW:
+            raise unknown("score", way, SAW)
+    return ways
+
+
+def _columns(metric: str, ways: Sequence[str]) -> tuple[StudyColumn, ...]:
+    """Bytes of training and of one scoring, then a test score for each way; the last one is what rows are judged by."""
+    sizes = [StudyColumn("MB, training", training_megabytes)]
+    sizes += [StudyColumn(f"MB, scoring {SAW[way]}", scoring_megabytes(way)) for way in ways]
+    return (*sizes, *(way_column(SAW[way], metric, way) for way in ways))
+
+
+def _rows(axes: Mapping[str, Mapping[str, Any]], left_out: Sequence[_Leave]) -> tuple[StudyRow, ...]:
+    """A row for each place of the grid; the settings of later axes are written over those of earlier ones."""
+    rows = []
+    for names in product(*axes.values()):
+        at = dict(zip(axes, names, strict=True))
+        overrides: dict[str, Any] = {}
+        for axis, name in at.items():
+            merge_into(overrides, deepcopy(dict(axes[axis][name])))
+        why = next((why for where, why in left_out if all(at[axis] in where[axis] for axis in where)), "")
+        rows.append(StudyRow(" / ".join(names), overrides, at=at, left_out=why))
+    return tuple(rows)
+
+
+def _left_out(said: Sequence[Mapping[str, Any]], axes: Mapping[str, Mapping[str, Any]]) -> list[_Leave]:
+    """Which places are not run, and why."""
+    found: list[_Leave] = []
+    for entry in said:
+        where = {
+            axis: [names] if isinstance(names, str) else list(names)
+            for axis, names in entry.items()
+            if axis != "because"
+        }
+        for axis, names in where.items():
+            for name in names:
+                if axis not in axes or name not in axes[axis]:
+                    raise unknown(f"value of axis {axis} in [[leave_out]]", name, axes.get(axis, axes))
+        if not entry.get("because"):
+            raise IsthmusError('Every [[leave_out]] says why: because = "...".')
+        found.append((where, str(entry["because"])))
+    return found
+
+
+def _tuning(said: Mapping[str, Any] | None) -> Tuning | None:
+    """The stage in which every row chooses settings by validation, if there is one."""
+    if not said:
+        return None
+    for key in said:
+        if key not in ("grid", "seeds", "changes"):
+            raise unknown("key in [tune]", key, ("grid", "seeds", "changes"))
+    grid = said.get("grid", {})
+    if not grid or not all(isinstance(values, list) and values for values in grid.values()):
+        raise IsthmusError("[tune] needs a list of values for each key of its grid: grid.'train.lr' = [0.01, 0.03].")
+    return Tuning(grid, int(said.get("seeds", 1)), said.get("changes", {}))
+
+
+def _small(study: Study, said: Mapping[str, Any]) -> Study:
+    """The small form of a grid: changed settings of all rows, some values of each axis, one seed."""
+    changes = {key: value for key, value in said.items() if key != "axes"}
+    kept = said.get("axes", {})
+    base = merge_into(deepcopy(dict(study.base)), deepcopy(changes))
+    rows = tuple(row for row in study.rows if all(row.at[axis] in names for axis, names in kept.items()))
+    note = "Quick: fewer places of the grid, and small runs. Look at what is there, not at the values."
+    return replace(study, base=base, rows=rows, seeds=1, notes=(note,))

@@ -1,0 +1,71 @@
+"""A grid's findings as tables: for each place the rows of the compared axis, and how far they are from one of them."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from isthmus.runs.text import count_text
+from isthmus.studies.paired import Difference, base_of, groups, paired
+from isthmus.studies.results import Findings, RowResult
+from isthmus.studies.text import mean_text, value_text
+
+
+def difference_of(findings: Findings, line: RowResult, column: str) -> Difference | None:
+    """A row minus the row that it is compared with, seed by seed; None for that row itself."""
+    base = base_of(findings, line.row)
+    return None if base is None or base is line else paired(line, base, column)
+
+
+def difference_cell(found: Difference | None) -> str:
+    """A paired difference as text, with half the width of its interval: ``+1.2 ± 0.4``."""
+    if found is None:
+        return "–"
+    half = "" if found.half is None else f" ± {found.half:.2f}"
+    return f"{found.mean:+.2f}{half}".replace("-", "−")
+
+
+def heads(findings: Findings) -> list[str]:
+    """The titles of a place's table: the compared axis, every column, and differences of the scores."""
+    study = findings.study
+    scores = [column.label for column in study.columns if not column.label.startswith("MB")]
+    apart = [f"{name} − {study.against}" for name in scores] if study.against else []
+    return [study.axes[-1], *(column.label for column in study.columns), *apart]
+
+
+def cells(findings: Findings, line: RowResult) -> list[str]:
+    """The texts of one row of a place's table."""
+    study, name = findings.study, line.row.at[findings.study.axes[-1]]
+    if line.row.left_out:
+        return [name, *["–"] * (len(heads(findings)) - 2), line.row.left_out]
+    scores = [column.label for column in study.columns if not column.label.startswith("MB")]
+    values = [
+        value_text(line.cells[column.label].ours) if column.label in scores else mean_text(line.cells[column.label])
+        for column in study.columns
+    ]
+    apart = [difference_cell(difference_of(findings, line, column)) for column in scores] if study.against else []
+    return [name, *values, *apart]
+
+
+def grid_tables(findings: Findings) -> list[Table]:
+    """A table for the terminal for each place of the grid."""
+    tables = []
+    for place, lines in groups(findings).items():
+        title = " / ".join(place) or findings.study.title
+        table = Table(title=Text(title), title_justify="left", caption_justify="left")
+        for number, head in enumerate(heads(findings)):
+            table.add_column(head, justify="right" if number else "left", overflow="fold")
+        for line in lines:
+            table.add_row(*map(Text, cells(findings, line)))
+        tables.append(table)
+    if tables:
+        tables[-1].caption = caption(findings)
+    return tables
+
+
+def caption(findings: Findings) -> str:
+    """What the numbers of a grid are."""
+    study = findings.study
+    seeds = count_text(findings.facts["seeds"], "seed")
+    apart = f" Differences to {study.against} are paired by seed, ± half a 95 % interval." if study.against else ""
+    return f"{study.measure}: mean over {seeds} ± deviation. MB: megabytes that cross, of all parties.{apart}"
