@@ -52,7 +52,7 @@ def test_citation_rows_follow_one_protocol(name: str) -> None:
     for job in jobs:
         config, train = job.config, job.config.train
         assert (config.data.silos, config.data.split, config.data.scale) == (16, "random", "none")
-        assert config.data.options == {"masks": "random", "normalise": False}
+        assert config.data.options == {"masks": "random"}
         assert (config.model.name, config.model.layers, config.model.hidden) == ("gcn", 2, 64)
         joint = config.method.name in ("centralised", "sync-sgd+fwd-bwd-le")
         assert (train.steps, train.fanout, train.batch) == (2000, (10, 10), 64 * 16 if joint else 64)

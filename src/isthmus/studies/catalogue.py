@@ -1,6 +1,8 @@
-"""All studies by name. Each module of studies lists its own in ``STUDIES``; a new module is added here."""
+"""All studies by name: of papers, from modules that list theirs in ``STUDIES``, and grids, from files in ``grids``."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from isthmus.core.errors import unknown
 from isthmus.studies import (
@@ -12,10 +14,14 @@ from isthmus.studies import (
     swift,
     swift_surface,
 )
+from isthmus.studies.grid import read_study
 from isthmus.studies.study import Study
 
 PAPERS = (layerwise, ce_fedgnn, ce_fedgnn_aml, ce_fedgnn_parts, ce_fedgnn_epsilon, swift, swift_surface)
-STUDIES: dict[str, Study] = {study.name: study for paper in PAPERS for study in paper.STUDIES}
+GRIDS = Path(__file__).parent / "grids"
+STUDIES: dict[str, Study] = {study.name: study for paper in PAPERS for study in paper.STUDIES} | {
+    path.stem: read_study(path) for path in sorted(GRIDS.glob("*.toml"))
+}
 
 
 def get_study(name: str) -> Study:

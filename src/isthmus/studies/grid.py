@@ -85,7 +85,7 @@ def _ways(base: Mapping[str, Any]) -> list[str]:
 def _columns(metric: str, ways: Sequence[str]) -> tuple[StudyColumn, ...]:
     """Bytes of training and of one scoring, then a test score for each way; the last one is what rows are judged by."""
     sizes = [StudyColumn("MB, training", training_megabytes)]
-    sizes += [StudyColumn(f"MB, scoring {SAW[way]}", scoring_megabytes(way)) for way in ways]
+    sizes += [StudyColumn(f"MB, scoring {SAW[way]}", scoring_megabytes(way)) for way in ways if way != "own"]
     return (*sizes, *(way_column(SAW[way], metric, way) for way in ways))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from isthmus.report import page
 from isthmus.report.drawing import GRID, INK, MUTED, SERIES, Canvas, drawing
 from isthmus.runs.text import count_text
-from isthmus.studies.grid_text import caption, cells, heads
+from isthmus.studies.grid_text import caption, cells, heads, left_out
 from isthmus.studies.page import study_cautions, tuning_section, ways_to_repeat
 from isthmus.studies.paired import groups
 from isthmus.studies.results import Findings, RowResult
@@ -37,7 +37,9 @@ def _tables(findings: Findings) -> str:
     for place, lines in groups(findings).items():
         rows: list[page.CellRow] = [list(cells(findings, line)) for line in lines]
         title = f"<h2>{escape(' / '.join(place) or findings.study.title)}</h2>"
-        parts.append(title + page.table(heads(findings), rows, caption(findings)))
+        parts.append(
+            title + page.table(heads(findings), rows, f"{left_out(findings, lines)} {caption(findings)}".strip())
+        )
     return "".join(parts)
 
 
@@ -74,5 +76,5 @@ def _panel(axes: Any, findings: Findings, group: list[RowResult], title: str, na
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_title(title, loc="left", size=8.5, color=INK)
-    if legend:
+    if legend and axes.get_legend_handles_labels()[0]:
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.12), ncols=len(columns), frameon=False, handletextpad=0.3)

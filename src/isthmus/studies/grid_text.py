@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.table import Table
 from rich.text import Text
 
@@ -37,7 +39,7 @@ def cells(findings: Findings, line: RowResult) -> list[str]:
     """The texts of one row of a place's table."""
     study, name = findings.study, line.row.at[findings.study.axes[-1]]
     if line.row.left_out:
-        return [name, *["–"] * (len(heads(findings)) - 2), line.row.left_out]
+        return [name, *["–"] * (len(heads(findings)) - 1)]
     scores = [column.label for column in study.columns if not column.label.startswith("MB")]
     values = [
         value_text(line.cells[column.label].ours) if column.label in scores else mean_text(line.cells[column.label])
@@ -57,10 +59,17 @@ def grid_tables(findings: Findings) -> list[Table]:
             table.add_column(head, justify="right" if number else "left", overflow="fold")
         for line in lines:
             table.add_row(*map(Text, cells(findings, line)))
+        table.caption = Text(left_out(findings, lines))
         tables.append(table)
     if tables:
-        tables[-1].caption = caption(findings)
+        tables[-1].caption = Text(f"{tables[-1].caption} {caption(findings)}".strip())
     return tables
+
+
+def left_out(findings: Findings, lines: Sequence[RowResult]) -> str:
+    """Which rows of a place are not run, and why; empty where all are."""
+    axis = findings.study.axes[-1]
+    return " ".join(f"{line.row.at[axis]}: {line.row.left_out}." for line in lines if line.row.left_out)
 
 
 def caption(findings: Findings) -> str:

@@ -22,7 +22,8 @@ from isthmus.studies.merge import take_over
 from isthmus.studies.page import study_page
 from isthmus.studies.plan import FINISHED, Job, StudyPlan, StudyRequest, plan_rows, plan_study, settle
 from isthmus.studies.progress import show_for
-from isthmus.studies.results import Findings, as_csv, as_json, collect
+from isthmus.studies.record import as_csv, as_json
+from isthmus.studies.results import Findings, collect
 from isthmus.studies.study import Study
 from isthmus.studies.tuning import Tuned, make_trials, waiting
 

@@ -1,10 +1,7 @@
-"""The findings of a study so far: the paper's values, ours, and their differences, as CSV and JSON."""
+"""The findings of a study so far: the paper's values, ours, and their differences."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -14,9 +11,7 @@ from typing import Any
 from isthmus.runs.folder import RunFolder
 from isthmus.studies.plan import FINISHED, Job, StudyPlan
 from isthmus.studies.study import Metrics, Study, StudyColumn, StudyRow, Value
-from isthmus.studies.tuning import Tuned, as_records
-
-FIELDS = ("row", "column", "paper", "paper_std", "ours", "ours_std", "difference", "seeds", "pooled")
+from isthmus.studies.tuning import Tuned
 
 
 @dataclass(frozen=True)
@@ -124,55 +119,3 @@ def _where(jobs: Sequence[Job]) -> dict[str, Any]:
     found = [RunFolder(job.path).metrics.get("environment") for job in jobs if job.state == FINISHED]
     said = [{key: each.get(key) for key in ("device", "machine", "torch", "python")} for each in found if each]
     return {"hardware": [one for number, one in enumerate(said) if one not in said[:number]]}
-
-
-def as_csv(findings: Findings) -> str:
-    """The findings as CSV in long format: a line for each row and column."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, (*findings.study.axes, *FIELDS), lineterminator="\n")
-    writer.writeheader()
-    for line in findings.lines:
-        for name, cell in line.cells.items():
-            place = {**line.row.at, "row": line.row.label, "column": name}
-            writer.writerow({**place, "seeds": cell.seeds, **_numbers(cell)})
-    return out.getvalue()
-
-
-def _numbers(cell: ComparedValue) -> dict[str, float | None]:
-    """The numbers of one place of the table by name, rounded to six digits after the point."""
-    numbers: dict[str, float | None] = {}
-    for name, value in (("paper", cell.paper), ("ours", cell.ours)):
-        numbers |= {name: value.mean if value else None, f"{name}_std": value.std if value else None}
-    numbers |= {"difference": cell.difference, "pooled": cell.pooled}
-    return {name: None if value is None else round(value, 6) for name, value in numbers.items()}
-
-
-def as_json(findings: Findings) -> str:
-    """All findings as JSON, with the command that repeats them."""
-    pairs, swapped = findings.order()
-    rows = [
-        {
-            "row": line.row.label,
-            **({"at": dict(line.row.at)} if line.row.at else {}),
-            **({"left_out": line.row.left_out} if line.row.left_out else {}),
-            "folder": line.row.slug,
-            "seeds": list(line.seeds),
-            "seconds": line.seconds,
-            "error": line.error or None,
-            "columns": {name: {**_numbers(cell), "by_seed": list(cell.runs)} for name, cell in line.cells.items()},
-        }
-        for line in findings.lines
-    ]
-    study = findings.study
-    head = {
-        "study": study.name,
-        "title": study.title,
-        "source": study.source,
-        "measure": study.measure,
-        **findings.facts,
-    }
-    order = {"pairs": pairs, "swapped": [list(pair) for pair in swapped], "ties_within": study.close}
-    whole = {**head, "complete": findings.complete, "notes": list(study.notes), "order": order, "rows": rows}
-    if findings.tuned is not None:
-        whole["tuning"] = as_records(findings.tuned)
-    return json.dumps(whole, indent=2) + "\n"

@@ -1,0 +1,154 @@
+"""A study from a file: every place of its grid is run, compared seed by seed, on one machine or on several."""
+
+import csv
+import json
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+from scipy.stats import ttest_rel
+
+from isthmus.studies import grid_page
+from isthmus.studies.catalogue import GRIDS, STUDIES
+from isthmus.studies.grid import read_study
+from tests.helpers.command import metrics, refuse, succeed
+
+GRID = """
+title = "Two splits"
+seeds = 3
+vary_data = true
+against = "fedavg"
+
+[base]
+score = "across,own"
+data = { name = "blocks", silos = 3, nodes = 64, degree = 3, features = 4, classes = 3 }
+model = { name = "gcn", hidden = 8 }
+train = { epochs = 6 }
+
+[axes.split]
+random = { data.split = "random" }
+skewed = { data.split = "label:0.5" }
+
+[axes.method]
+local = { method = "local" }
+fedavg = { method = "fedavg" }
+mlp = { method = "local-mlp" }
+
+[[leave_out]]
+split = "skewed"
+method = "mlp"
+because = "does not apply"
+"""
+TUNE = """
+[tune]
+seeds = 1
+grid."train.lr" = [0.01, 0.1]
+"""
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
+    """Draw nothing, since drawing takes longer than training."""
+    monkeypatch.setattr(grid_page, "scores", lambda findings: "")
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    path = tmp_path / "two.toml"
+    path.write_text(
+        GRID.replace('mlp = { method = "local-mlp" }', 'mlp = { method = "local-mlp", model.name = "mlp" }')
+    )
+    return path
+
+
+def table(out: Path) -> dict[tuple[str, str, str], dict[str, str]]:
+    """The lines of ``results.csv`` by split, method and column."""
+    with open(out / "results.csv") as file:
+        return {(line["split"], line["method"], line["column"]): line for line in csv.DictReader(file)}
+
+
+def test_every_place_is_run_and_scored_in_every_way(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    said = succeed("study", grid, "--out", out).out
+    lines = table(out)
+    assert {place[:2] for place in lines} == {(s, m) for s in ("random", "skewed") for m in ("local", "fedavg", "mlp")}
+    assert lines["skewed", "mlp", "across"]["ours"] == "" and "does not apply" in said
+    runs = [metrics(out / "random-fedavg" / f"seed-{seed}") for seed in range(3)]
+    for way, column in (("own", "own edges"), ("across", "across")):
+        mean = fmean(100 * run["scored"][way]["test"]["accuracy"] for run in runs)
+        assert float(lines["random", "fedavg", column]["ours"]) == pytest.approx(mean)
+    assert float(lines["random", "fedavg", "MB, scoring across"]["ours"]) > 0
+
+
+def test_differences_are_paired_by_seed(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    succeed("study", grid, "--out", out, "--rows", "random-*")
+    each = {
+        name: [100 * metrics(out / f"random-{name}" / f"seed-{s}")["test"]["accuracy"] for s in range(3)]
+        for name in ("local", "fedavg")
+    }
+    expected = ttest_rel(each["local"], each["fedavg"]).confidence_interval(0.95)
+    [row] = [row for row in json.loads((out / "results.json").read_text())["rows"] if row["row"] == "random / local"]
+    found = row["columns"]["across"]["against"]
+    assert found["mean"] == pytest.approx(fmean(a - b for a, b in zip(each["local"], each["fedavg"], strict=True)))
+    assert found["half"] == pytest.approx((expected.high - expected.low) / 2)
+    assert stdev(each["local"]) > 0  # seeds do differ
+    assert len({metrics(out / "random-fedavg" / f"seed-{s}")["silo_nodes"]["silo-0"]["halo"] for s in range(3)}) > 1
+
+
+def test_parts_on_two_machines_make_one_table(grid: Path, tmp_path: Path) -> None:
+    grid.write_text(grid.read_text() + TUNE)
+    whole, first, second = (tmp_path / name for name in ("whole", "first", "second"))
+    succeed("study", grid, "--out", whole, "--seeds", 1)
+    succeed("study", grid, "--out", first, "--seeds", 1, "--part", "1/2")
+    assert not json.loads((first / "results.json").read_text())["complete"]
+    succeed("study", grid, "--out", second, "--seeds", 1, "--part", "2/2")
+    said = succeed("study", grid, "--out", first, "--seeds", 1, "--merge", second)
+    assert "start " not in said.err  # nothing was trained again
+    assert (first / "results.csv").read_text() == (whole / "results.csv").read_text()
+    assert (first / "tuning.csv").read_text() == (whole / "tuning.csv").read_text()
+
+
+def test_runs_of_another_configuration_are_not_merged(grid: Path, tmp_path: Path) -> None:
+    words = ("study", grid, "--seeds", 1, "--rows", "random-local")
+    succeed(*words, "--out", tmp_path / "a", "--epochs", 3)
+    refuse(*words, "--out", tmp_path / "b", "--merge", tmp_path / "a", says=["another configuration", "train.epochs"])
+    refuse(*words, "--out", tmp_path / "b", "--merge", tmp_path / "none", says=["no such folder"])
+
+
+def test_a_forecast_tells_the_whole_and_is_used_later(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    grid.write_text(grid.read_text() + TUNE)
+    said = succeed("study", grid, "--out", out, "--forecast").out
+    assert "All 25 runs, one after the other" in said  # five places, three seeds and two trials each
+    assert not (out / "results.csv").exists()
+    forecast = json.loads((out / "forecast.json").read_text())
+    assert set(forecast) == {"random-local", "random-fedavg", "random-mlp", "skewed-local", "skewed-fedavg"}
+    assert "runs, about" in succeed("study", grid, "--out", out, "--seeds", 1, "--no-tune").err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("seeds = 3", "sedes = 3", ["sedes", "seeds"]),
+        ('against = "fedavg"', 'against = "fedovg"', ["fedovg", "fedavg"]),
+        ('score = "across,own"', 'score = "beyond"', ["beyond", "across"]),
+        ('because = "does not apply"', "", ["because"]),
+        ('split = "skewed"', 'split = "skwed"', ["skwed", "skewed"]),
+        ("[axes.split]", "[axes.split", ["TOML"]),
+        ('method = "fedavg" }', 'methot = "fedavg" }', ["methot"]),
+    ],
+)
+def test_a_grid_that_means_nothing_is_refused(grid: Path, tmp_path: Path, old: str, new: str, says: list[str]) -> None:
+    text = grid.read_text()
+    assert old in text
+    grid.write_text(text.replace(old, new, 1))
+    refuse("study", grid, "--out", tmp_path / "out", says=says)
+    refuse("study", tmp_path / "none.toml", says=["none.toml"])
+
+
+def test_grids_of_the_catalogue_resolve() -> None:
+    for path in GRIDS.glob("*.toml"):
+        study = read_study(path)
+        assert STUDIES[path.stem].rows == study.rows
+        assert study.quick is not None and len(study.quick.rows) < len(study.rows)
