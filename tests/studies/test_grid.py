@@ -32,7 +32,7 @@ skewed = { data.split = "label:0.5" }
 [axes.method]
 local = { method = "local" }
 fedavg = { method = "fedavg" }
-mlp = { method = "local-mlp" }
+mlp = { method = "local-mlp", model.name = "mlp" }
 
 [[leave_out]]
 split = "skewed"
@@ -55,9 +55,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
 @pytest.fixture
 def grid(tmp_path: Path) -> Path:
     path = tmp_path / "two.toml"
-    path.write_text(
-        GRID.replace('mlp = { method = "local-mlp" }', 'mlp = { method = "local-mlp", model.name = "mlp" }')
-    )
+    path.write_text(GRID)
     return path
 
 
@@ -72,7 +70,7 @@ def test_every_place_is_run_and_scored_in_every_way(grid: Path, tmp_path: Path) 
     said = succeed("study", grid, "--out", out).out
     lines = table(out)
     assert {place[:2] for place in lines} == {(s, m) for s in ("random", "skewed") for m in ("local", "fedavg", "mlp")}
-    assert lines["skewed", "mlp", "across"]["ours"] == "" and "does not apply" in said
+    assert lines["skewed", "mlp", "across"]["ours"] == "" and "mlp: does not apply." in said
     runs = [metrics(out / "random-fedavg" / f"seed-{seed}") for seed in range(3)]
     for way, column in (("own", "own edges"), ("across", "across")):
         mean = fmean(100 * run["scored"][way]["test"]["accuracy"] for run in runs)

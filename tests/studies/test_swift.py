@@ -11,7 +11,8 @@ from rich.console import Console
 from isthmus.studies.catalogue import STUDIES, get_study
 from isthmus.studies.page import study_page
 from isthmus.studies.plan import StudyRequest, plan_study
-from isthmus.studies.results import ComparedValue, Findings, RowResult, as_csv, as_json
+from isthmus.studies.record import as_csv, as_json
+from isthmus.studies.results import ComparedValue, Findings, RowResult
 from isthmus.studies.study import Value
 from isthmus.studies.swift import CROSSING, EXCHANGED, TIME, TRAFFIC, VALID, reached, target_columns
 from isthmus.studies.swift_plots import network_seconds
@@ -41,7 +42,7 @@ def test_the_papers_values() -> None:
 def test_rows_follow_one_protocol(name: str) -> None:
     configs = [job.config for job in plan_study(get_study(name), StudyRequest(out="nowhere")).jobs]
     assert {config.method.name for config in configs} == {"swift-fedgnn", "fedgnn-g", "llcg", "fedgnn-pns", "fedsage"}
-    assert all(config.method.score == "trained" for config in configs)
+    assert all(config.method.scores == ("trained",) for config in configs)
     assert len({(c.train.steps, c.train.batch, c.train.fanout, c.train.lr, c.model.hidden) for c in configs}) == 1
     assert {c.train.batch for c in configs} == {256} and {c.train.fanout for c in configs} == {(15, 10)}
     tables = {config.method.name: config.as_dict() for config in configs}

@@ -104,3 +104,10 @@ def test_metrics_have_every_way_with_what_it_costs(tmp_path: Path) -> None:
     assert metrics["test"] == metrics["scored"]["own"]["test"]
     assert metrics["scored"]["across"]["bytes"] > 10 * metrics["scored"]["own"]["bytes"] > 0
     assert "across" in refuse(*SMALL, "--set", "score=acros")
+
+
+def test_averaged_parameters_with_private_parts_are_scored_across(tmp_path: Path) -> None:
+    """Rows leave when scores are made, and with them the parameters that made them are kept for an audit."""
+    private = ("--set", "sync.private=head", "--set", "score=across")
+    succeed(*SMALL, "--method", "fedavg", *private, "--out", str(tmp_path / "run"))
+    assert (tmp_path / "run" / "released.safetensors").is_file()
