@@ -14,7 +14,7 @@ from scipy.special import log_ndtr
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.protect.accounting import metric_dp
+from isthmus.protect.accounting import neighbours
 from isthmus.protect.accounting.metric_dp import (
     FINE_ORDERS,
     ORDERS,
@@ -200,7 +200,7 @@ def test_each_node_by_how_often_it_was_released() -> None:
 def test_neighbours_by_brute_force(
     n: int, k: int, normalise: bool, pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metric_dp, "_PAIRS", pairs)
+    monkeypatch.setattr(neighbours, "_PAIRS", pairs)
     rows = 5 * draw(n)
     rows[0] = 0
     ours = neighbour_distances(rows, k, normalise)
@@ -210,14 +210,15 @@ def test_neighbours_by_brute_force(
 
 def test_no_block_holds_more_pairs_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    plain = metric_dp._kth_nearest
+    plain = neighbours._Known._distances
 
-    def watched(points: Tensor, squares: Tensor, chunk: Tensor, rank: int) -> Tensor:
-        sizes.append(len(chunk) * len(points))
-        return plain(points, squares, chunk, rank)
+    def watched(*given: Any) -> Tensor:
+        found = plain(*given)
+        sizes.append(found.numel())
+        return found
 
-    monkeypatch.setattr(metric_dp, "_PAIRS", 1000)
-    monkeypatch.setattr(metric_dp, "_kth_nearest", watched)
+    monkeypatch.setattr(neighbours, "_PAIRS", 1000)
+    monkeypatch.setattr(neighbours._Known, "_distances", watched)
     neighbour_distances(draw(70), 3)
     assert sum(sizes) == 70 * 70 and max(sizes) <= 1000
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor
-
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import ROWS, SERVER_NAME, STEPS, Kind, Purpose
+from isthmus.core.kinds import ROWS, STEPS, Kind, Purpose
 from isthmus.launch.artifacts import silo_sizes
 from isthmus.launch.host import load_silos, open_run, prepare, set_up_process
-from isthmus.launch.released import row_losses
+from isthmus.launch.privacy import Accounts, privacy_of, take_account
 from isthmus.plan.length import Length, length_of, trial_steps_of
 from isthmus.plan.trial import ByPurpose, Stopwatch
-from isthmus.protect.accounting.rows import NAMES, noise_of, silo_loss
+from isthmus.protect.accounting.guarantee import EVERYTHING, ROW, as_json, headline
 from isthmus.runs.config import RunConfig
 from isthmus.runs.network_time import PARTS, link_times, phases, used
 from isthmus.runs.text import count_text
 from isthmus.train.loop import train
+from isthmus.train.stage import Stage
 from isthmus.train.training import Training
 from isthmus.wire.ledger import Ledger
 from isthmus.wire.local import LocalWire
@@ -32,7 +30,7 @@ _SAMPLED = (Kind.IDS, *ROWS, Kind.FEATURES, Kind.LABELS, Kind.EDGES)
 
 @dataclass(frozen=True)
 class Plan:
-    """An estimate: bytes by part and kind, the time over the link, epsilon by kind (None without noise)."""
+    """An estimate: bytes by part and kind, the time over the link, epsilon of one node by kind (None without noise)."""
 
     length: Length
     trial: Length
@@ -77,8 +75,8 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     length, trial = length_of(training, config.train), length_of(training, training.train)
     silo_sizes(training)  # called for the messages that the end of a run sends
     training.stage.exchange.notes()
-    releases.scale(length.rows_over(trial))
-    losses = row_losses(training)
+    releases.scale(length.rows_over(trial), length.over(trial))
+    accounts = take_account(training)
     sizes = _bytes(wire.ledger, length, trial)
     return Plan(
         length,
@@ -86,7 +84,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
         {part: _of_part(sizes, purposes) for part, purposes in PARTS.items()},
         [kind for kind in _SAMPLED if _draws(training) and _in_training(kind, sizes)],
         _times(config, wire.ledger, length.over(trial), sizes, watch.whole(length)),
-        _epsilon(training, losses, length, trial, sizes),
+        _epsilon(training, accounts, length, trial, sizes),
         [*_notes(config, training, round_fits, sizes), *training.federation.notes],
     )
 
@@ -101,7 +99,7 @@ def _bytes(ledger: Ledger, length: Length, trial: Length) -> Sizes:
     """Bytes of the whole run, scaled from those of the trial."""
     often, rows = length.over(trial), length.rows_over(trial)
     sizes: Sizes = {}
-    for line in ledger.table().group_by(["purpose", "kind"]).aggregate([("bytes", "sum")]).to_pylist():
+    for line in ledger.step_table().group_by(["purpose", "kind"]).aggregate([("bytes", "sum")]).to_pylist():
         factors = rows if line["kind"] in _SAMPLED else often
         sizes[line["purpose"], line["kind"]] = line["bytes_sum"] * factors[line["purpose"]]
     return sizes
@@ -125,7 +123,7 @@ def _times(
 ) -> dict[str, Any]:
     """The ``link`` table; losses grow with the steps of an epoch, but their trips come once an epoch."""
     trips = {**often, Purpose.LOSSES: often[Purpose.ORDER]}
-    found = {} if config.method.merged else used(phases(ledger.table(), ledger.leg_table()), "purpose")
+    found = {} if config.method.merged else used(phases(ledger.step_table(), ledger.leg_table()), "purpose")
     whole = {purpose: sum(size for (of, _), size in sizes.items() if of == purpose) for purpose in found}
     usage = {
         purpose: use.times(whole[purpose] / use.bytes if use.bytes else 0.0, trips[purpose])
@@ -135,37 +133,29 @@ def _times(
 
 
 def _epsilon(
-    training: Training, losses: dict[Kind, Tensor], length: Length, trial: Length, sizes: Sizes
+    training: Training, accounts: Accounts, length: Length, trial: Length, sizes: Sizes
 ) -> dict[str, float | str] | None:
-    """By kind the privacy loss of the whole run, infinite where no noise is added; words where a trial cannot tell."""
-    wire, stage = training.wire, training.stage
-    if not wire.protect.noisy:
+    """Epsilon of one node over the whole run, of everything and by kind; words where a trial cannot tell."""
+    if not training.wire.protect.noisy:
         return None
-    found: dict[str, float | str] = dict.fromkeys((kind for _, kind in sizes), math.inf)
-    for kind, numbers in losses.items():
-        found[kind] = float(numbers[:, NAMES.index("epsilon 100")].max())
-        at_steps = any((purpose, kind) in sizes for purpose in STEPS)
-        if at_steps and trial.crosses < min(stage.steps_per_epoch, length.crosses):
-            what = count_text(trial.crosses, "trial step") + (
-                "" if stage.phase.schedule.always else " across the boundary"
-            )
-            found[kind] = f"unknown: {what} do not show how often a node leaves in an epoch"
-        elif at_steps and stage.phase.schedule.draws and trial.steps < length.steps:
-            found[kind] = f"unknown: {trial.steps} trial steps do not show how often each silo is drawn to cross"
-    for kind in (Kind.PARAMETERS, Kind.GRADIENTS):
-        noise = noise_of(wire.releases.events.get(kind, []))
-        if kind in found and noise is not None:
-            found[kind] = silo_loss(_times_up(wire.ledger, kind, length.over(trial)), noise)
-    return {kind: "inf" if loss == math.inf else loss for kind, loss in found.items()}
+    known = privacy_of(training, accounts)
+    found: dict[str, float | str] = {each.of: as_json(each.epsilon) for each in known if each.unit != ROW}
+    found |= dict.fromkeys(headline(known).bare, "inf")
+    for kind in ROWS:
+        if kind in found and any((purpose, kind) in sizes for purpose in STEPS):
+            why = _unknown(training.stage, length, trial)
+            found |= {of: why for of in (kind.value, EVERYTHING) if why and found[of] != "inf"}
+    return found
 
 
-def _times_up(ledger: Ledger, kind: Kind, factors: Mapping[Purpose, float]) -> int:
-    """How often the silo that sends most often would send its own payload of a kind to the server."""
-    times: dict[str, float] = {}
-    for line in ledger.table().to_pylist():
-        if line["kind"] == kind and line["receiver"] == SERVER_NAME:
-            times[line["sender"]] = times.get(line["sender"], 0) + line["messages"] * factors[line["purpose"]]
-    return round(max(times.values(), default=0))
+def _unknown(stage: Stage, length: Length, trial: Length) -> str:
+    """Why a trial does not show how often nodes leave at steps; empty where it does."""
+    if trial.crosses < min(stage.steps_per_epoch, length.crosses):
+        what = count_text(trial.crosses, "trial step") + ("" if stage.phase.schedule.always else " across the boundary")
+        return f"unknown: {what} do not show how often a node leaves in an epoch"
+    if stage.phase.schedule.draws and trial.steps < length.steps:
+        return f"unknown: {trial.steps} trial steps do not show how often each silo is drawn to cross"
+    return ""
 
 
 def _notes(config: RunConfig, training: Training, round_fits: bool, sizes: Sizes) -> list[str]:
@@ -181,6 +171,6 @@ def _notes(config: RunConfig, training: Training, round_fits: bool, sizes: Sizes
         notes.append("One party holds all data: a simulation, in which nothing leaves it.")
     if training.wire.protect.noisy:
         notes.append(
-            "Epsilon of nodes: releases are those of the whole run, distances between rows those of the trial."
+            "Epsilon is of one node in the worst case, by how often rows and payloads would leave in the whole run."
         )
     return notes

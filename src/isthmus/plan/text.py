@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from isthmus.plan.plan import Plan
+from isthmus.protect.accounting.guarantee import EVERYTHING
 from isthmus.runs.network_time import LinkConfig
 from isthmus.runs.text import bytes_text, count_text, epsilon_text, wait_text
 
@@ -42,7 +43,9 @@ def _size(size: int, about: str) -> str:
 def _epsilon(plan: Plan, kind: str) -> list[str]:
     if plan.epsilon is None:
         return []
-    loss = plan.epsilon[kind]
+    loss = plan.epsilon.get(kind)
+    if loss is None:  # names, counts and the like, which no epsilon covers
+        return ["–"]
     return ["unknown" if isinstance(loss, str) and loss != "inf" else epsilon_text(float(loss))]
 
 
@@ -61,6 +64,8 @@ def sentences(plan: Plan, link: LinkConfig, seeds: int) -> Iterator[str]:
         yield f"Exact: bytes, round trips, transfer and latency. Extrapolated from {tried}: computing."
     if seeds > 1:
         yield f"These are the figures of one seed; {seeds} seeds take {seeds} times as much."
+    if plan.epsilon is not None:
+        yield f"Epsilon of one node, over everything that leaves: {_epsilon(plan, EVERYTHING)[0]}."
     for kind, loss in (plan.epsilon or {}).items():
         if isinstance(loss, str) and loss != "inf":
             yield f"Epsilon of {kind} is {loss}."

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.core.kinds import STEPS, Kind, Purpose
+from isthmus.core.kinds import STEPS, Purpose
 from isthmus.plan.length import Length
-from isthmus.protect.releases import COUNTS, Releases
+from isthmus.protect.releases import PAYLOADS, Releases
 from isthmus.train.loop import Watcher
 from isthmus.train.progress import Progress
 from isthmus.wire.ledger import Ledger
@@ -26,26 +26,24 @@ class ByPurpose(Releases):
         super().__init__()
         self.ledger, self.each = ledger, dict[tuple[str, Purpose], Tensor]()
 
-    def record(self, kind: Kind, layer: int, row: Tensor, left: Tensor, plain: Tensor | None) -> None:
-        """Count a release of each listed row, and once more by purpose."""
-        super().record(kind, layer, row, left, plain)
-        key = f"{COUNTS}/{kind.value}/{layer}", self.ledger.purpose
-        counts = self.each.setdefault(key, torch.zeros(self.rows, device=row.device))
-        counts.index_copy_(0, row, counts.index_select(0, row) + 1)
+    def count(self, name: str, at: Tensor, size: int, every: bool = False) -> None:
+        """Count in the table itself, and once more by purpose."""
+        before = self.state[name].clone() if name in self.state else torch.zeros(size, dtype=torch.int64)
+        super().count(name, at, size, every)
+        more = self.state[name] - before.to(self.state[name].device)
+        key = name, self.ledger.purpose
+        self.each[key] = self.each[key] + more if key in self.each else more
 
-    def record_parts(self, kind: Kind, layer: int, row: Tensor) -> None:
-        """Count a release for each listing of a row, and once more by purpose."""
-        super().record_parts(kind, layer, row)
-        key = f"{COUNTS}/{kind.value}/{layer}", self.ledger.purpose
-        counts = self.each.setdefault(key, torch.zeros(self.rows, device=row.device))
-        counts.index_add_(0, row, torch.ones_like(row, dtype=counts.dtype))
+    def scale(self, rows: Mapping[Purpose, float], often: Mapping[Purpose, float]) -> None:
+        """Scale the counts to those of the whole run: of rows by what steps draw, of payloads by how often they leave.
 
-    def scale(self, factors: Mapping[Purpose, float]) -> None:
-        """Scale the counts to as many releases as the whole run would make."""
+        Factors are by purpose.
+        """
         for name in {name for name, _ in self.each}:
+            factors = often if name.startswith(f"{PAYLOADS}/") else rows
             whole = sum(counts * factors[purpose] for (of, purpose), counts in self.each.items() if of == name)
             assert isinstance(whole, Tensor)
-            self.state[name] = whole.round().to(torch.int32)
+            self.state[name] = whole.round().long()
 
 
 @dataclass

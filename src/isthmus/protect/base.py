@@ -17,7 +17,7 @@ from isthmus.protect.secrets import Noise
 
 @dataclass(frozen=True)
 class Sealed:
-    """Rows as they leave, what was done to them, and, where noise was added, the rows as noise found them."""
+    """Rows as they leave, what was done to them, and, where noise was added, the rows before it."""
 
     rows: Tensor
     events: Events = ()
@@ -45,7 +45,7 @@ class Mechanism:
         return False
 
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
-        """New rows for a parcel, what was done (None: nothing), and the rows as noise found them (None: no noise)."""
+        """New rows for a parcel, what was done (None: nothing), and the rows before noise (None: no noise)."""
         return parcel.rows, None, None
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class Chain:
         return self.seal(Parcel(kind, torch.zeros(0, 1), Origin(none, none), Traffic.up(none)), Noise()).events
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
-        """Undo what readers must undo, last to first."""
+        """Bring rows that arrived into readable form: every mechanism's ``open``, last to first."""
         for mechanism in reversed(self.mechanisms):
             rows = mechanism.open(kind, rows, like)
         return rows

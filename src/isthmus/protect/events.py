@@ -38,7 +38,7 @@ class Clipped(Event):
 class GaussianNoise(Event):
     """Each row was brought to a norm of at most ``clip``, then got noise N(0, ``sigma``^2) of its own.
 
-    ``hidden``: whose presence the noise hides. ``delta`` and ``neighbours`` are what its loss is to be accounted with.
+    ``hidden``: whose presence the noise hides. ``delta`` and ``neighbours`` are for the accountant of the privacy loss.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -88,7 +88,7 @@ def describe(events: Events) -> str:
 
 
 def hides(text: str) -> str:
-    """The unit that a described event hides; empty where it hides none."""
+    """The unit that a text of :func:`describe` names as hidden; empty where it names none."""
     return text.partition("/")[2]
 
 

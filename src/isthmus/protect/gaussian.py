@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
-from isthmus.core.kinds import ROWS, Kind
+from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Origin, Parcel
 from isthmus.protect.base import Mechanism
 from isthmus.protect.events import Clipped, Event, GaussianNoise
@@ -25,8 +25,13 @@ class Gaussian(Mechanism):
 
     ``clip`` and ``sigma`` are those of released rows of nodes (embeddings, sums of features and of rows), the others
     those of adjoints, of weights (W) and of gradients (G). With clip = infinity and sigma = 0, the default, nothing is
-    done and nothing is claimed. Noise is drawn once for a released row: all receivers get the same. ``delta`` and
-    ``neighbours`` are those of the accountant.
+    done and nothing is claimed. Noise is drawn once for a released row: all receivers get the same. A row that is not
+    finite leaves as noise alone. ``delta`` and ``neighbours`` are those of the accountant.
+
+    ``sigma_parameters`` and ``sigma_gradients`` are noise of each silo, added before silos are averaged: the mean of N
+    silos that count alike has noise of deviation sigma / sqrt(N). CE-FedGNN's paper adds sigma to the mean itself; for
+    as much noise there, take sigma sqrt(N) here.
+
     ``secrets``: noise comes from the ``seed`` (a simulation), or from ``random`` secrets of each silo; empty: the seed
     where all silos live in one process, else secrets. Secrets of silos are never written down.
     """
@@ -51,6 +56,9 @@ class Gaussian(Mechanism):
         Kind.PARAMETERS: "_parameters",
         Kind.GRADIENTS: "_gradients",
     }
+    # Whose presence the noise of one row or payload hides: a row that the model computed, a node's features, or all
+    # that a silo's model has seen.
+    _hidden: ClassVar[dict[Kind, str]] = {Kind.EMBEDDINGS: "row", Kind.PARTIALS: "row", Kind.AGGREGATES: "node"}
 
     def __post_init__(self) -> None:
         for suffix in dict.fromkeys(self._suffix.values()):
@@ -79,7 +87,7 @@ class Gaussian(Mechanism):
         return any(self.bounds(kind)[1] > 0 for kind in self._suffix)
 
     def separates(self, kind: Kind) -> bool:
-        """A sum over silos cannot be clipped silo by silo."""
+        """Whether payloads of this kind are clipped or get noise: a sum over silos cannot be clipped silo by silo."""
         return self.bounds(kind) != (math.inf, 0.0)
 
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
@@ -90,16 +98,16 @@ class Gaussian(Mechanism):
         event = self._event(parcel.kind, clip, sigma)
         if parcel.by_server:
             return parcel.rows, event, None
-        plain = clipped(parcel.rows, clip)
         if not sigma:
-            return plain, event, None
+            return clipped(parcel.rows, clip), event, None
+        plain = clipped(_finite(parcel.rows), clip)
         return plain + sigma * drawn(plain, parcel.origin, noise), event, plain
 
     def _event(self, kind: Kind, clip: float, sigma: float) -> Event:
-        """What is done to a kind; without noise it hides nobody."""
+        """The event of sealing a payload of this kind; without noise it hides nobody."""
         if not sigma:
             return Clipped(clip)
-        return GaussianNoise(clip, sigma, "node" if kind in ROWS else "silo", self.delta, self.neighbours)
+        return GaussianNoise(clip, sigma, self._hidden.get(kind, "silo"), self.delta, self.neighbours)
 
 
 def clipped(rows: Tensor, clip: float) -> Tensor:
@@ -111,13 +119,21 @@ def clipped(rows: Tensor, clip: float) -> Tensor:
     return rows * factor.reshape(-1, *[1] * (rows.dim() - 1))
 
 
+def _finite(rows: Tensor) -> Tensor:
+    """Rows [n, ...] in which those that are not finite, and that no clipping would bound, are zeros."""
+    if not rows.numel():
+        return rows
+    kept = rows.flatten(1).isfinite().all(1)
+    return torch.where(kept.reshape(-1, *[1] * (rows.dim() - 1)), rows, torch.zeros_like(rows))
+
+
 def drawn(rows: Tensor, origin: Origin, noise: Noise) -> Tensor:
-    """Standard normal numbers for rows [n, ...], the same wherever the same row is listed."""
+    """Standard normal numbers for rows [n, ...]; a row that is listed several times gets equal numbers."""
     count = int(origin.row.max()) + 1 if len(origin.row) else 1
     each, place = (origin.silo.to(rows.device) * count + origin.row.to(rows.device)).unique(return_inverse=True)
     silos, sizes = (each // count).unique_consecutive(return_counts=True)
     width = rows.shape[1:].numel()
     parts = [noise.normal(s, n, width) for s, n in zip(silos.tolist(), sizes.tolist(), strict=True)]
-    noise.draws += 1  # of every host at once, also of one that has nothing to send
+    noise.draws += 1  # on every host alike, also on one that has nothing to send
     numbers = torch.cat([*parts, torch.zeros(0, width, dtype=torch.float64)]).to(rows)
     return numbers[place].reshape(rows.shape)

@@ -45,7 +45,7 @@ class NumberFormat(Mechanism):
         if as_sent is not None:
             return rows.to(as_sent)
         if rows.dim() != 2:
-            raise IsthmusError(f"protect=int8 sends rows [n, width]; a payload of shape {list(rows.shape)} is none.")
+            raise IsthmusError(f"protect=int8 sends rows [n, width], not a payload of shape {list(rows.shape)}.")
         scale = rows.abs().amax(1).float() if rows.shape[1] else rows.new_zeros(len(rows), dtype=torch.float32)
         steps = (127 * rows / scale.clamp(min=torch.finfo(torch.float32).tiny)[:, None].to(rows)).round()
         head = scale[:, None].contiguous().view(torch.uint8)
@@ -57,7 +57,7 @@ class NumberFormat(Mechanism):
             return rows
         if self.format in FORMATS:
             return rows.to(like.dtype)
-        if not len(rows):  # of no bytes torch makes no float32
+        if not len(rows):  # torch cannot view zero bytes as float32
             return like.new_zeros(0, rows.shape[1] - _SCALE)
         scale = rows[:, :_SCALE].contiguous().view(torch.float32).to(like.dtype)
         return rows[:, _SCALE:].contiguous().view(torch.int8).to(like.dtype) * (scale / 127)

@@ -10,23 +10,29 @@ from isthmus.core.parcel import Parcel
 from isthmus.protect.base import Chain, Sealed
 from isthmus.protect.events import Events
 
-COUNTS, LEFT, PLAIN = "counts", "left", "plain"
+COUNTS, SUMS, PAYLOADS, LEFT, PLAIN = "counts", "sums", "payloads", "left", "plain"
 
 
 class Releases:
-    """By kind and layer: how often each row left (once, whoever received it), and each embedding as it left last.
+    """By kind and layer: how often each row left (once for all receivers), and each embedding as it left last.
 
-    Rows are numbered as in the stack, owned and halo rows of one silo after the other. ``plain`` are the rows that
-    noise was added to. They stay with the host that released them, and are checkpointed as ``state``.
+    Rows are numbered as in the stack, owned and halo rows of one silo after the other. All tables stay with the host
+    that released the rows, and are checkpointed as ``state``:
+
+    - ``counts`` [rows]: how often a row left; of sums, how many that left hold the row
+    - ``sums`` [rows]: how many sums left, by the row that a sum is for
+    - ``payloads`` [silos]: how often a silo sent a clipped or noisy payload (weights, gradients), by its number
+    - ``left`` [rows, width]: embeddings as they left last; and what each silo sent last as its parameters
+    - ``plain`` [rows, width]: embeddings before their noise
     """
 
     def __init__(self) -> None:
         self.rows = 0
         self.events: dict[Kind, list[Events]] = {}  # every treatment that rows, or whole payloads, of a kind had
-        self.state: dict[str, Tensor] = {}  # counts/kind/layer: [rows]; left and plain: [rows, width]
+        self.state: dict[str, Tensor] = {}  # by table/kind/layer
 
     def open(self, rows: int) -> None:
-        """Begin a book of so many rows."""
+        """Begin an empty book of ``rows`` rows."""
         self.rows, self.state, self.events = rows, {}, {}
 
     def book(self, parcel: Parcel, sealed: Sealed, chain: Chain) -> None:
@@ -39,8 +45,10 @@ class Releases:
                 known.append(sealed.events)
         if parcel.kind == Kind.PARAMETERS:
             self.record_whole(parcel.kind, sealed.rows)
+        if sealed.events and not parcel.of_nodes:
+            self.record_payloads(parcel.kind, parcel.origin.silo)
         elif parcel.of_nodes and parcel.origin.parts is not None:
-            self.record_parts(parcel.kind, parcel.layer, parcel.origin.parts)
+            self.record_sums(parcel.kind, parcel.layer, parcel.origin.row, parcel.origin.parts)
         elif parcel.of_nodes:
             left = chain.open(parcel.kind, sealed.rows, parcel.rows) if parcel.kind == Kind.EMBEDDINGS else sealed.rows
             self.record(parcel.kind, parcel.layer, parcel.origin.row, left, sealed.plain)
@@ -48,40 +56,59 @@ class Releases:
     def record(self, kind: Kind, layer: int, row: Tensor, left: Tensor, plain: Tensor | None) -> None:
         """Count a release of each listed row, and keep it as it left."""
         name = f"{kind.value}/{layer}"
-        if f"{COUNTS}/{name}" not in self.state:
-            self.state[f"{COUNTS}/{name}"] = torch.zeros(self.rows, dtype=torch.int32, device=row.device)
-        counts = self.state[f"{COUNTS}/{name}"]
-        counts.index_copy_(0, row, counts.index_select(0, row) + 1)  # one more, however often a row is listed
+        self.count(f"{COUNTS}/{name}", row, self.rows)
         if kind == Kind.EMBEDDINGS:
-            self._keep(f"{LEFT}/{name}", row, left)
-        if plain is not None:
-            self._keep(f"{PLAIN}/{name}", row, plain)
+            self._store(f"{LEFT}/{name}", row, left)
+        if kind == Kind.EMBEDDINGS and plain is not None:
+            self._store(f"{PLAIN}/{name}", row, plain)
 
-    def record_parts(self, kind: Kind, layer: int, row: Tensor) -> None:
-        """Count a release for each listing of a row: of sums that it is a part of, each has noise of its own."""
-        name = f"{COUNTS}/{kind.value}/{layer}"
+    def record_sums(self, kind: Kind, layer: int, row: Tensor, parts: Tensor) -> None:
+        """Count sums by the ``row`` that each is for, and for every row how many sums it is a part of.
+
+        ``parts`` lists a row once for each sum that holds it. However often a sum holds a row, along parallel edges
+        say, the sum is clipped as a whole, so that the row can move it by no more than twice the clipping norm.
+        """
+        name = f"{kind.value}/{layer}"
+        self.count(f"{SUMS}/{name}", row, self.rows)
+        self.count(f"{COUNTS}/{name}", parts, self.rows, every=True)
+
+    def record_payloads(self, kind: Kind, silo: Tensor) -> None:
+        """Count payloads by the number of the silo that sent each; one of several rows counts for each of them."""
+        name, size = f"{PAYLOADS}/{kind.value}/0", int(silo.max()) + 1 if len(silo) else 0
+        known = self.state.get(name)
+        if known is not None and len(known) < size:
+            self.state[name] = torch.cat([known, known.new_zeros(size - len(known))])
+        self.count(name, silo, size, every=True)
+
+    def count(self, name: str, at: Tensor, size: int, every: bool = False) -> None:
+        """Add one to the places ``at`` of a table: once, however often a place is listed, or for ``every`` listing."""
         if name not in self.state:
-            self.state[name] = torch.zeros(self.rows, dtype=torch.int32, device=row.device)
-        self.state[name].index_add_(0, row, torch.ones_like(row, dtype=torch.int32))
+            self.state[name] = torch.zeros(size, dtype=torch.int64, device=at.device)
+        counts = self.state[name]
+        at = at.to(counts.device)
+        if every:
+            counts.index_add_(0, at, torch.ones_like(at))
+        else:
+            counts.index_copy_(0, at, counts.index_select(0, at) + 1)
 
     def record_whole(self, kind: Kind, payload: Tensor) -> None:
         """Keep what each silo has sent of a kind (its parameters) as it left last: [silos, numbers]."""
         self.state[f"{LEFT}/{kind.value}/0"] = payload.detach().clone()
 
-    def _keep(self, name: str, row: Tensor, values: Tensor) -> None:
+    def _store(self, name: str, row: Tensor, values: Tensor) -> None:
         if name not in self.state:
             self.state[name] = values.new_zeros(self.rows, *values.shape[1:])
         self.state[name].index_copy_(0, row, values.detach())
 
     def layers(self, kind: Kind) -> list[int]:
-        """The layers of which rows have left."""
+        """The layers of which rows of this kind have left."""
         names = (name.split("/") for name in self.state)
         return sorted(int(layer) for what, of, layer in names if what == COUNTS and of == kind.value)
 
     def has(self, what: str, kind: Kind) -> bool:
-        """Whether there is any table of this sort."""
+        """Whether there is a table ``what`` of any layer of this kind."""
         return any(name.startswith(f"{what}/{kind.value}/") for name in self.state)
 
     def get(self, what: str, kind: Kind, layer: int) -> Tensor:
-        """One of the tables."""
+        """The table ``what`` (counts, left or plain) of a kind and layer."""
         return self.state[f"{what}/{kind.value}/{layer}"]

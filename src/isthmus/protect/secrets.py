@@ -1,4 +1,4 @@
-"""Noise that nobody else can take away again: from a silo's own secret, through a cryptographic generator."""
+"""Noise that nobody else can subtract again: from a silo's own secret, through a cryptographic generator."""
 
 from __future__ import annotations
 

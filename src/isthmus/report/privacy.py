@@ -1,4 +1,4 @@
-"""The report's section on privacy loss: epsilon by kind of message, and by node where rows left with noise."""
+"""The report's section on privacy loss: the epsilon a run is known by, by kind of message, and metric figures."""
 
 from __future__ import annotations
 
@@ -7,47 +7,76 @@ from html import escape
 from typing import Any
 
 from isthmus.core.kinds import Kind
-from isthmus.protect.accounting.metric_dp import PERCENTILES
+from isthmus.protect.accounting.guarantee import DP, EVERYTHING, NODE, ROW, Guarantee, headline
 from isthmus.report.disclosure import protection
 from isthmus.report.page import table
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.summary import Flow, epsilons, fact, is_merged
-from isthmus.runs.text import epsilon_text
+from isthmus.runs.plain_words import WORDS
+from isthmus.runs.summary import Flow, guarantees, is_merged, members
+from isthmus.runs.text import epsilon_text, privacy_line
 
-MEANING = "Epsilon bounds how far a release can move the odds of any conclusion about one protected unit; ∞: no bound."
+TITLE = "<h2>Privacy loss</h2>"
+MEANING = (
+    "Epsilon bounds how far releases can move the odds of any conclusion about one unit, whatever its two values are; "
+    "∞: no bound. A node: its features and its label, which may be inside every payload that its silo has computed, "
+    "and inside those sums of features that hold it. A row: what the model computed for one node, whose traces in the "
+    "rows of others are then not counted. Each release moves by at most twice the clipping norm."
+)
+METRIC_MEANING = (
+    "A weaker promise than epsilon above: a node's rows are hidden among rows within ρ, and not beyond. ρ: distance of "
+    "a node's rows (as clipped, before noise) to those of its k-th nearest neighbour among the silo's released rows, "
+    "as a root mean square over its releases, by percentile of nodes. Spread: such a distance of two rows taken at "
+    "random. Distinct: different rows among a node's own and its k nearest, of the node with fewest. Alike: nodes "
+    "whose k nearest all have the node's own row, of which this ε says nothing."
+)
+_SHOWN = ("50", "90", "99", "100")  # percentiles; all are in metrics.json
 
 
 def privacy(folder: RunFolder, flows: Sequence[Flow]) -> str:
-    """The section as markup: the worst epsilon of each kind, and for noisy rows its distribution over nodes."""
+    """The section as markup: one line for the run, a table by kind, and metric figures where rows left with noise."""
     if is_merged(folder):
-        return "<h2>Privacy loss</h2><p>One party held everything, so epsilon is infinite.</p>"
+        return f"{TITLE}<p>One party held everything, so epsilon is infinite.</p>"
+    if not flows:
+        return f"{TITLE}<p>Nothing crossed, so there is no loss: epsilon is 0.</p>"
+    known = guarantees(folder)
+    line = privacy_line(headline(known), lambda kind: WORDS[Kind(kind)].name)
+    several = " This is the seed that lost most; what all seeds released adds up." * (len(members(folder)) > 1)
+    metric = [_metric(each) for each in known if each.notion != DP]
+    lead = f"<p><b>{escape(line[0].upper() + line[1:])}.</b>{several}</p>"
+    return TITLE + lead + _kinds(known, flows) + "".join(metric)
+
+
+def _kinds(known: Sequence[Guarantee], flows: Sequence[Flow]) -> str:
+    """The table of epsilon by kind, of one row and of one node; empty where no kind carries data of nodes."""
+    units = {unit: {each.of: each for each in known if (each.unit, each.notion) == (unit, DP)} for unit in (ROW, NODE)}
     rows = []
-    for kind, value in epsilons(folder).items():
+    for kind, node in units[NODE].items():
+        if kind == EVERYTHING:
+            continue
+        row = units[ROW].get(kind)
         events = sorted({f.event for f in flows if f.kind == kind})
-        rows.append([kind, " ".join(map(protection, events)), epsilon_text(value)])
-    if not rows:
-        return "<h2>Privacy loss</h2><p>Nothing crossed, so there is no loss: epsilon is 0.</p>"
-    known = fact(folder, "privacy", {})
-    nodes = [_nodes(kind, part) for kind, part in known.items() if part["unit"] == "node"]
-    return "<h2>Privacy loss</h2>" + table(["Kind", "Protection", "ε"], rows, MEANING, left=2) + "".join(nodes)
+        cells = [f"{row.releases:,}", epsilon_text(row.epsilon)] if row else ["–", "–"]
+        rows.append([kind, " ".join(map(protection, events)), *cells, f"{node.releases:,}", epsilon_text(node.epsilon)])
+    head = ["Kind", "Protection", "Releases of a row", "ε of a row", "Releases a node may be in", "ε of a node"]
+    return table(head, rows, MEANING, left=2) if rows else ""
 
 
-def _nodes(kind: str, part: Mapping[str, Any]) -> str:
-    """The table of one kind by silo: nodes whose rows left, how often, distances to neighbours, and epsilon."""
-    shown = [q for q in PERCENTILES if q != 95]  # all are in metrics.json
-    head = ["Silo", "Nodes", "Most releases", "ρ 90 %", *(f"ε {q:g} %" for q in shown), "ε, any two"]
-    rows = []
-    for silo, told in part["silos"].items():
-        numbers = [told["rho 90"], *(told[f"epsilon {q:g}"] for q in shown), told["epsilon of any two rows"]]
-        counts = [f"{told['nodes']:,}", f"{told['releases']:,}"]
-        rows.append([silo, *counts, *(epsilon_text(float(number)) for number in numbers)])
-    sampled = any(told["measured"] < told["nodes"] for told in part["silos"].values())
-    note = (
-        f"Metric privacy of single nodes, delta {part['delta']:g}. ρ: distance of a node's released row (as clipped, "
-        "before noise) to its k-th nearest neighbour among the silo's released rows of that layer, by percentile of "
-        "nodes. ε: of a node against rows within its own ρ, over all its releases, by percentile of nodes. Any two: "
-        "against any row within the clipping norm, for the node that left most often. Nodes: those that left."
-    )
-    note += " Of sums no rows are known: ρ is twice the clipping norm." * (kind == Kind.PARTIALS)
-    note += " Distances were measured on a sample of the nodes." if sampled else ""
-    return f"<h3>{escape(kind.capitalize())}: nodes</h3>" + table(head, rows, note)
+def _metric(told: Guarantee) -> str:
+    """The table of metric figures by silo: nodes that left, neighbours, distances and epsilon within them."""
+    of = " of a sample" if any(each["measured"] < each["nodes"] for each in told.silos.values()) else ""
+    names = [f"ε {q} %{of}" for q in _SHOWN]
+    head = ["Silo", "Nodes", "k", "Distinct", "Alike", f"ρ 90 %{of}", "Spread", *names]
+    rows = [[silo, *_cells(each)] for silo, each in told.silos.items()]
+    note = f"{METRIC_MEANING} Delta {told.delta:g}."
+    alike, nodes = (sum(each[key] for each in told.silos.values()) for key in ("homogeneous", "measured"))
+    warning = f"<p><b>Of {alike:,} of {nodes:,} nodes this says nothing: rows near them are all alike.</b></p>"
+    title = f"<h3>{escape(told.of.capitalize())}: metric privacy within ρ</h3>"
+    return title + (warning if alike else "") + table(head, rows, note)
+
+
+def _cells(each: Mapping[str, Any]) -> list[str]:
+    """The figures of one silo as text."""
+    of = " of a sample" if each["measured"] < each["nodes"] else ""
+    counts = [f"{each['nodes']:,}", str(each["k"]), str(each["distinct rows"]["fewest"]), f"{each['homogeneous']:,}"]
+    numbers = [each[f"rho{of}"]["90"], each["spread"], *(each[f"epsilon{of}"][q] for q in _SHOWN)]
+    return [*counts, *(epsilon_text(float(number)) for number in numbers)]

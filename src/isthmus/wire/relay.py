@@ -95,20 +95,20 @@ def open_relay(
 def relayed(
     wire: Door, relay: Relay, x: Tensor, columns: Sequence[Column], layer: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Up to the server, merged there, and down: what arrives at my silos' slots; what the server had and made."""
+    """Send partials to the server, which merges them: returns my silos' slots, and what the server got and made."""
     parts = lift(wire, Kind.PARTIALS, x.detach(), relay.partials, layer)
     whole = relay.join(parts, columns)
     return hand_out(wire, Kind.PARTIALS, whole, relay.slots), parts, whole
 
 
 class Relayed(torch.autograd.Function):
-    """Partials [p, w] of my silos become merged rows [s, w] of my silos' slots; derivatives take the way back."""
+    """Partials [p, w] of my silos become merged rows [s, w] of my silos' slots; derivatives return the same way."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, token: Tensor, wire: Door, relay: Relay, columns: Sequence[Column], layer: int
     ) -> tuple[Tensor, Tensor]:
-        """Merge partials through the server, and remember what the way back needs."""
+        """Merge partials through the server, and remember what the backward pass needs."""
         ctx.wire, ctx.relay, ctx.columns, ctx.layer = wire, relay, columns, layer
         arrived, parts, whole = relayed(wire, relay, x, columns, layer)
         ctx.save_for_backward(parts, whole)

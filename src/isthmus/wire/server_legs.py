@@ -20,7 +20,7 @@ class Ends:
     silo: Tensor  # [n] numbers of silos
     row: Tensor  # [n] stack rows
     hosts: list[int]  # rows of each host; known where the server lives, zeros elsewhere
-    parts: Tensor | None = None  # stack rows that these are sums of, each as often as it is in one (None: no sums)
+    parts: Tensor | None = None  # stack rows that these are sums of, each once for every sum (None: no sums)
 
     @cached_property
     def up(self) -> Traffic:
@@ -34,7 +34,7 @@ class Ends:
 
 
 def tell_server(wire: Door, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[Tensor, list[int]]:
-    """Send what the server does not expect yet; there: all silos' numbers in order, and how many each host sent."""
+    """Send numbers that the server does not expect yet; there: all silos' in order, and how many each host sent."""
     parcel = Parcel(kind, numbers, Origin(silo, silo), Traffic.up(silo))
     return wire.leave_sized(parcel, _to_server(wire, len(numbers)))
 
@@ -48,7 +48,7 @@ def lift(wire: Door, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor
 
 
 def hand_out(wire: Door, kind: Kind, rows: Tensor, ends: Ends) -> Tensor:
-    """Send the server's rows, in the order of silos, to those whose they are; returns my silos' part."""
+    """Send the server's rows, in the order of silos, to the silos that they are for; returns those for mine."""
     parcel = Parcel(kind, rows, Origin.server(len(rows)), ends.down, by_server=True)
     arriving = _to_server(wire, len(ends.silo))
     return wire.leave_alone(parcel, lambda sealed: wire._swap(kind, sealed, ends.hosts, arriving))
@@ -62,5 +62,5 @@ def by_host(wire: Door, counts: Tensor) -> list[int]:
 
 
 def _to_server(wire: Door, rows: int) -> list[int]:
-    """So many rows between this host and the server's, none between it and any other: [hosts]."""
+    """Rows between this host and every other: ``rows`` with the server's host, none with the others: [hosts]."""
     return [rows if host == wire.members.home(SERVER) else 0 for host in range(wire.hosts)]

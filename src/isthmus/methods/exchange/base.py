@@ -89,6 +89,12 @@ class LiveExchange:
         """What samples neighbours, and so who expands which node; here each silo expands what it knows by itself."""
         return Sampler(stack, fanout, self.site.draws, self.site.model.directed)
 
+    def begin(self) -> None:
+        """Called before the first step of a phase, also of one that is resumed, whose ``state`` is loaded by then.
+
+        It is the place to release what steps read from the first one on, unless ``state`` holds it already.
+        """
+
     def enter(self, batch: Batch, this: Pass) -> tuple[int, Features]:
         """How many layers are ready when a pass begins, and what the next one reads: here none, embedded features."""
         h = self.site.net.embed(batch.x, batch.x_rows, batch.ego)

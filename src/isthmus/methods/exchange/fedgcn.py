@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from isthmus.federation.statistics import agree_far_degrees
 from isthmus.graph.features import Features
 from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.base import Exchange, LiveExchange
-from isthmus.methods.exchange.fedgcn_sums import Sums, collect_sums, hand_out_sums
+from isthmus.methods.exchange.fedgcn_sums import Arrived, Sums, add_up, of_all_rows, send_parts, send_sums
 from isthmus.nn.block import Rows
 from isthmus.nn.gcn import GCN
 from isthmus.nn.linear import product
@@ -66,26 +66,53 @@ class FeatureSums(Exchange):
             )
 
     def open(self, site: Site) -> LiveExchange:
-        """Collect the sums: all that ever crosses of features."""
+        """The live exchange, which collects the sums before the first step: all that ever crosses of features."""
         return LiveFeatureSums(self, site)
 
 
 class LiveFeatureSums(LiveExchange):
-    """The sums of owned rows, or with two hops those of all rows of the stack; a resumed run collects them again."""
+    """The sums of owned rows, or with two hops those of all rows of the stack.
+
+    What arrived is kept in ``state``, so that a resumed run has it without another release: ``parts`` of the sums of
+    owned rows, with two hops also ``sums`` of halo rows, and the stack rows of both, ``parts-at`` and ``sums-at``.
+    """
 
     spec: FeatureSums
 
-    @torch.no_grad()
     def __init__(self, spec: FeatureSums, site: Site) -> None:
         super().__init__(spec, site)
         spec.check(site.model)
         _check_labels(site)
-        self.sums = collect_sums(site.wire, site.stack, site.boundary)
+        self._sums: Sums | None = None
         self.place = site.stack.own_line  # [stack rows] the line of a row in the sums
         if spec.hops == 2:
             agree_far_degrees(site.wire, site.stack, site.boundary)
-            self.sums = hand_out_sums(site.wire, site.stack, site.boundary, self.sums)
             self.place = torch.arange(site.stack.rows, device=site.device)
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Collect the sums; what arrived before the checkpoint that this run goes on from is not sent again."""
+        if self._sums is not None:
+            return
+        wire, stack, boundary = self.site.wire, self.site.stack, self.site.boundary
+        sums = add_up(stack, self._arrived("parts", lambda: send_parts(wire, stack, boundary)))
+        if self.spec.hops == 2:
+            sums = of_all_rows(stack, sums, self._arrived("sums", lambda: send_sums(wire, stack, boundary, sums)))
+        self._sums = sums
+
+    @property
+    def sums(self) -> Sums:
+        """The sums, collected by now."""
+        self.begin()
+        assert self._sums is not None
+        return self._sums
+
+    def _arrived(self, name: str, send: Callable[[], Arrived]) -> Arrived:
+        """What arrived of a kind: from the state, or else sent now and kept there."""
+        if name not in self.state:
+            arrived = send()
+            self.state |= {f"{name}-at": arrived.at, name: arrived.rows}
+        return Arrived(self.state[f"{name}-at"], self.state[name])
 
     def sampler(self, stack: Stack, fanout: Sequence[int]) -> Sampler:
         """Each silo expands what it knows by itself, one hop less than there are layers."""
@@ -97,8 +124,9 @@ class LiveFeatureSums(LiveExchange):
         at, rows = batch.layout.held[1], batch.blocks[0].targets
         if self.spec.hops == 2:
             at, rows = batch.layout.read[1], batch.blocks[1].sources
-        whole = len(at) == len(self.sums.one)  # rows ascend, so that all of them are the sums as they lie
-        sums = self.sums if whole else self.sums.at(self.place[at])
+        sums = self.sums
+        if len(at) < len(sums.one):  # else all of them, which are the sums as they lie, for rows ascend
+            sums = sums.at(self.place[at])
         pre = _first_layer(net, sums, stack.in_degree[at], rows)
         return 1, net.finish(0, pre, rows, this)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import Kind
+from isthmus.core.parcel import members
 from isthmus.graph.features import Features, SparseRows, concat, take, weighted_sums
 from isthmus.graph.stack import Stack
 from isthmus.wire.route import Boundary
@@ -42,47 +43,74 @@ class Sums:
         return torch.cat([x, self.one], 1)
 
 
-def collect_sums(wire: Wire, stack: Stack, boundary: Boundary) -> Sums:
-    """The sum over u in N(v) and v itself of [x_u, 1] / sqrt(d_u + 1), for every owned node v, in stack order.
+@dataclass(frozen=True)
+class Arrived:
+    """Rows of sums that other silos sent, and the stack rows that each belongs to."""
 
-    Each silo adds up what its own nodes contribute to a halo node, and sends that one row to the node's owner.
-    """
+    at: Tensor  # [n]
+    rows: Tensor  # [n, features + 1]
+
+
+def send_parts(wire: Wire, stack: Stack, boundary: Boundary) -> Arrived:
+    """Each silo adds up what its own nodes are to a halo node, and sends that one row to the node's owner."""
     owned, place = stack.owned, stack.own_line
-    scale = stack.in_degree.add(1).to(stack.x.dtype).rsqrt()
-    mine = Sums(stack.x, scale.new_ones(len(stack.x), 1))
-    source, target = stack.ends[:, owned[stack.ends[0]]]
-    inside = owned[target]
-    far = target[~inside]
+    source, far = stack.ends[:, owned[stack.ends[0]] & ~owned[stack.ends[1]]]
     asked = wire.ask(boundary, far.unique())
     line = torch.zeros_like(place)
     line[asked.halo] = torch.arange(len(asked.halo), device=far.device)
-    parts = mine.added(place[source[~inside]], line[far], scale[source[~inside]], len(asked.halo))
+    parts = _own(stack).added(place[source], line[far], _scale(stack)[source], len(asked.halo))
     served, halo = asked.lots(wire.silos)
-    arrived = wire.move(Kind.AGGREGATES, parts.table(), halo, served, parts=_members(source[~inside], far, stack.rows))
-    here = torch.arange(len(stack.x), device=far.device)
-    there = torch.arange(len(arrived), device=far.device) + len(stack.x)
-    return mine.under(arrived).added(
-        torch.cat([place[source[inside]], here, there]),
-        torch.cat([place[target[inside]], here, place[asked.served]]),
-        torch.cat([scale[source[inside]], scale[owned], scale.new_ones(len(there))]),
+    inside = members(source, far, stack.rows)
+    return Arrived(asked.served, wire.move(Kind.AGGREGATES, parts.table(), halo, served, parts=inside))
+
+
+def add_up(stack: Stack, parts: Arrived) -> Sums:
+    """The sum over u in N(v) and v itself of [x_u, 1] / sqrt(d_u + 1), for every owned node v, in stack order.
+
+    ``parts``: what nodes of other silos add to it.
+    """
+    owned, place, scale = stack.owned, stack.own_line, _scale(stack)
+    source, target = stack.ends[:, owned[stack.ends].all(0)]
+    here = torch.arange(len(stack.x), device=source.device)
+    there = torch.arange(len(parts.rows), device=source.device) + len(stack.x)
+    every = _own(stack).under(parts.rows)
+    return every.added(
+        torch.cat([place[source], here, there]),
+        torch.cat([place[target], here, place[parts.at]]),
+        torch.cat([scale[source], scale[owned], scale.new_ones(len(there))]),
         len(stack.x),
     )
 
 
-def hand_out_sums(wire: Wire, stack: Stack, boundary: Boundary, sums: Sums) -> Sums:
-    """The sums of all rows: owners send those of halo nodes from which an edge leads to this silo; others are 0."""
+def send_sums(wire: Wire, stack: Stack, boundary: Boundary, sums: Sums) -> Arrived:
+    """Owners send the sums of nodes, of which edges lead to other silos, to those silos."""
     owned, place = stack.owned, stack.own_line
     source, target = stack.ends
     asked = wire.ask(boundary, source[~owned[source] & owned[target]].unique())
     served, halo = asked.lots(wire.silos)
     inside = _own_parts(stack, asked.served.unique())
     rows = sums.at(place[asked.served]).table()
-    arrived = wire.move(Kind.AGGREGATES, rows, served, halo, layer=1, parts=inside)
-    nothing = arrived.new_zeros(1, arrived.shape[1])
-    line = torch.full_like(place, len(stack.x) + len(arrived))
-    line[owned] = place[owned]
-    line[asked.halo] = torch.arange(len(arrived), device=line.device) + len(stack.x)
-    return sums.under(torch.cat([arrived, nothing])).at(line)
+    return Arrived(asked.halo, wire.move(Kind.AGGREGATES, rows, served, halo, layer=1, parts=inside))
+
+
+def of_all_rows(stack: Stack, sums: Sums, far: Arrived) -> Sums:
+    """The sums of all rows of a stack: those of its own nodes, those ``far`` that arrived, and zeros for the others."""
+    place = stack.own_line
+    nothing = far.rows.new_zeros(1, far.rows.shape[1])
+    line = torch.full_like(place, len(stack.x) + len(far.rows))
+    line[stack.owned] = place[stack.owned]
+    line[far.at] = torch.arange(len(far.rows), device=line.device) + len(stack.x)
+    return sums.under(torch.cat([far.rows, nothing])).at(line)
+
+
+def _own(stack: Stack) -> Sums:
+    """The features of a stack's own nodes, and ones."""
+    return Sums(stack.x, _scale(stack).new_ones(len(stack.x), 1))
+
+
+def _scale(stack: Stack) -> Tensor:
+    """1 / sqrt(d + 1) of each row; right for owned rows, before owners tell degrees of others."""
+    return stack.in_degree.add(1).to(stack.x.dtype).rsqrt()
 
 
 def _own_parts(stack: Stack, targets: Tensor) -> Tensor:
@@ -95,10 +123,4 @@ def _own_parts(stack: Stack, targets: Tensor) -> Tensor:
     source, target = stack.ends
     inner = chosen[target] & stack.owned[source]
     around = torch.cat([targets, source[inner]]), torch.cat([targets, target[inner]])
-    return _members(*around, stack.rows)
-
-
-def _members(source: Tensor, target: Tensor, rows: int) -> Tensor:
-    """The rows that are in the sums of targets, each once for every sum, whatever the number of parallel edges."""
-    pairs: Tensor = (target * rows + source).unique()
-    return pairs % rows
+    return members(*around, stack.rows)

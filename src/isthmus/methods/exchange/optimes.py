@@ -46,22 +46,35 @@ class OptimES(Exchange):
         need_embedding(model, "OptimES caches rows of one width")
 
     def open(self, site: Site) -> LiveExchange:
-        """Fill the cache with rows of the first parameters."""
+        """The live exchange, whose cache is filled with rows of the first parameters before the first step."""
         return LiveOptimES(self, site)
 
 
 class LiveOptimES(LiveExchange):
-    """The cache of boundary embeddings: ``layer-l`` [halo rows, width] for each hidden layer l."""
+    """The cache of boundary embeddings: ``layer-l`` [halo rows, width] for each hidden layer l.
+
+    ``filled`` says that there is one, so that a resumed run does not push again what it reads from its state.
+    """
 
     def __init__(self, spec: OptimES, site: Site) -> None:
         super().__init__(spec, site)
         spec.check(site.model)
         self._batcher = site.batcher(site.train_stack, self.reads_halo)
-        self.round_end()
+
+    def begin(self) -> None:
+        """Fill the cache with rows of the first parameters, unless it is filled."""
+        if "filled" not in self.state:
+            self.state["filled"] = torch.ones(1, dtype=torch.bool, device=self.site.device)
+            self.round_end()
 
     def apart(self, stack: Stack) -> tuple[LiveExchange, Stack]:
         """Far ends as the silo computes them from placeholders, at every layer."""
         return Nothing("placeholder").open(self.site), stack
+
+    def enter(self, batch: Batch, this: Pass) -> tuple[int, Features]:
+        """Embedded features; the cache is filled by now."""
+        self.begin()
+        return super().enter(batch, this)
 
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
         """Halo rows from the cache; the first layer, and the first push, have none."""
@@ -85,5 +98,6 @@ class LiveOptimES(LiveExchange):
 
     def table_bytes(self) -> list[int]:
         """Bytes of the cached rows of a silo's halo."""
-        row = sum(table.shape[1] * table.element_size() for table in self.state.values())
+        tables = [table for name, table in self.state.items() if name.startswith("layer-")]
+        row = sum(table.shape[1] * table.element_size() for table in tables)
         return [row * silo.h for silo in self.site.federation.silos]

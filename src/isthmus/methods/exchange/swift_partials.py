@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isthmus.core.parcel import members
 from isthmus.engine.site import Site
 from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows
@@ -48,7 +49,7 @@ def reduce_for_others(asks: Sequence[AskedEdges], site: Site, fewest: int) -> Re
     target = target[order]
     held, near = (torch.cat(each)[order] for each in ([a.held for a in asks], [a.near for a in asks]))
     whose = torch.tensor(stack.silos, dtype=torch.int64, device=target.device)[stack.silo_of(target)]
-    partials = pairs[first] // silos, far, stack.ends[0][edges]
+    partials = pairs[first] // silos, far, members(stack.ends[0][edges], at, stack.rows)
     relay = open_relay(site.wire, partials, labels, (whose, target), fewest)
     return Reduction(sources, _block(edges, at, sources, far, stack, site), target, held, near, relay)
 

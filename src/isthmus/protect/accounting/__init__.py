@@ -1,1 +1,1 @@
-"""From what was released to guarantees."""
+"""Privacy guarantees, computed from what a run has released."""

@@ -1,33 +1,91 @@
-"""What an accountant says: of whom, in which sense, how much, and under which assumptions."""
+"""A privacy guarantee as an accountant states it: of which unit, in which sense, how strong, on which assumptions."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-NODE_ROWS = "metric DP: a node's rows against rows within its rho"
-WHOLE_PAYLOADS = "DP: one payload against any other within the clipping norm"
-ASSUMED = ("noise secrets are unknown to readers", "who is released when is public")
+from isthmus.core.kinds import ROWS, Kind
+
+CHARGED = (*ROWS, Kind.PARAMETERS, Kind.GRADIENTS)  # kinds that can get noise
+# What no epsilon covers: names, who is linked to whom, the course of training, and counts before and after it.
+APART = (Kind.SCHEMA, Kind.IDS, Kind.ORDER, Kind.PORTS, Kind.METRICS, Kind.LEDGER, Kind.STATISTICS)
+RECORDS = tuple(kind for kind in Kind if kind not in (*CHARGED, *APART))  # data of nodes that never gets noise
+
+EVERYTHING = "everything"  # what a guarantee is of, where it composes all kinds of messages
+
+# What is to be told apart from any other value of itself.
+NODE, EDGE, ROW = "node", "edge", "row"
+UNITS = {
+    NODE: "the features and the label of one node",
+    EDGE: "the attributes and the label of one edge, or of one node",
+    ROW: "the rows that the model computed for one node",
+}
+DP = "DP, any two values"
+METRIC = "metric DP, a node's rows against those of its k-th nearest neighbour"
+OF_A_SAMPLE = f"{METRIC}, of a sample of nodes"
+
+ASSUMED = (
+    "noise secrets are unknown to readers",
+    "who is linked to whom, and who is released when, is public",
+    "noise in floating point is as good as exact noise",
+)
+ROWS_ALONE = "traces of a node in the rows of others, in weights and in gradients are not in it"
+AS_LEFT_LAST = "rows were as near to each other at every release as at the last one"
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A bound on what releases can tell of one ``unit``: (epsilon, delta) in the sense of ``notion``."""
+    """A bound on what releases can tell of one ``unit``: (epsilon, delta) in the sense of ``notion``.
 
-    unit: str  # node, edge, silo
+    ``of``: a kind of message, or ``everything``. ``releases``: how many the worst unit may be inside. ``bare``: kinds
+    that carried data of nodes without noise, and make epsilon infinite. ``apart``: kinds that no epsilon covers.
+    ``silos``: figures of each silo, by its name.
+    """
+
+    of: str
+    unit: str
     notion: str
     epsilon: float
     delta: float
+    releases: int = 0
     assumptions: tuple[str, ...] = ASSUMED
+    bare: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    silos: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The guarantee as JSON holds it; an infinite epsilon is the word inf."""
-        spent = "inf" if self.epsilon == math.inf else self.epsilon
         return {
-            "epsilon": spent,
+            "of": self.of,
             "unit": self.unit,
             "notion": self.notion,
+            "epsilon": as_json(self.epsilon),
             "delta": self.delta,
+            "releases": self.releases,
             "assumptions": list(self.assumptions),
+            "bare": list(self.bare),
+            "apart": list(self.apart),
+            "silos": {silo: {key: as_json(value) for key, value in each.items()} for silo, each in self.silos.items()},
         }
+
+    @staticmethod
+    def from_dict(told: Mapping[str, Any]) -> Guarantee:
+        """The guarantee that :meth:`as_dict` told."""
+        named: dict[str, Any] = {key: told[key] for key in ("of", "unit", "notion", "delta", "releases")}
+        named |= {key: tuple(told.get(key, ())) for key in ("assumptions", "bare", "apart")}
+        return Guarantee(**named, epsilon=float(told["epsilon"]), silos=told.get("silos", {}))
+
+
+def headline(guarantees: Sequence[Guarantee]) -> Guarantee:
+    """The one guarantee that a run is known by: of everything that left, against any two values."""
+    return next(each for each in guarantees if each.of == EVERYTHING)
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON holds it: infinity is the word inf, also within a table."""
+    if isinstance(value, Mapping):
+        return {key: as_json(each) for key, each in value.items()}
+    return "inf" if value == math.inf else value

@@ -21,14 +21,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from isthmus.core.errors import IsthmusError
+from isthmus.protect.accounting.neighbours import nearest
 
-# Those of Opacus, by which published tables were computed.
+# The orders of Opacus, with which published tables were computed.
 ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *map(float, range(12, 64)))
-# And alpha - 1 in even ratios, 50 a decade: the best order is near 1 where much is lost, large where little is lost.
+# Also alpha - 1 in even ratios, 50 a decade: the best order is near 1 where much is lost, large where little is lost.
 FINE_ORDERS = tuple(sorted({*ORDERS, *(1 + 10 ** (step / 50) for step in range(-200, 251))}))
 
+_AT_ONCE = 8192  # losses whose bounds by all orders are held at a time
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 100.0)
-_PAIRS = 2**24  # distances held at a time: 128 MiB
 
 
 def epsilon(
@@ -44,14 +45,24 @@ def epsilon(
     if times.isinf().any():
         raise IsthmusError("releases is infinite; give how often the row was released, a finite number.")
     times, distance = torch.broadcast_tensors(times, distance)
-    # The bound depends on this one number (divergence / alpha), of which thousands of nodes share few.
-    distinct, place = (times * (distance / sigma).square() / 2).unique(return_inverse=True)
-    least = torch.full_like(distinct, math.inf)
-    for alpha in orders:
-        conversion = math.log1p(-1 / alpha) - math.log(delta * alpha) / (alpha - 1)
-        least = torch.minimum(least, alpha * distinct + conversion)
-    # With nothing to tell apart the loss is 0, where the formula leaves more, or 0 / 0 if there is no noise either.
-    return torch.where((times > 0) & (distance > 0), least.clamp(min=0)[place], 0.0)
+    # With nothing to tell apart the loss is 0, also if there is no noise either, where the formula has 0 / 0.
+    loss = torch.where((times > 0) & (distance > 0), times * (distance / sigma).square() / 2, 0.0)
+    return composed_epsilon(loss, delta, orders)
+
+
+def composed_epsilon(loss: float | Tensor, delta: float, orders: Sequence[float] = FINE_ORDERS) -> Tensor:
+    """Epsilon of releases whose R rho^2 / (2 sigma^2) add up to ``loss``, the Renyi divergence divided by its order.
+
+    Losses of releases of one unit add up, whatever their kinds, noise and distances: that is composition.
+    """
+    _check(0.0, delta, orders)
+    # Thousands of nodes share few different losses.
+    distinct, place = _at_least_zero("loss", loss).unique(return_inverse=True)
+    alpha = torch.tensor(orders, dtype=torch.float64)[:, None]
+    conversion = torch.log1p(-1 / alpha) - torch.log(delta * alpha) / (alpha - 1)
+    least = torch.cat([(alpha * each + conversion).amin(0) for each in distinct.split(_AT_ONCE)])
+    # Where nothing was lost the formula leaves more than 0.
+    return torch.where(distinct > 0, least.clamp(min=0), 0.0)[place]
 
 
 def node_epsilons(
@@ -70,29 +81,24 @@ def node_epsilons(
 def neighbour_distances(rows: Tensor, k: int, normalise: bool = True) -> Tensor:
     """Each node's distance to its k-th nearest neighbour among ``rows`` [n, width]: float64, [n].
 
-    Of fewer than k + 1 nodes, k is clipped to n - 1: the farthest of the others. A node that is alone has nobody to be
+    With fewer than k + 1 nodes, k becomes n - 1: the farthest of the others. A node that is alone has nobody to be
     mistaken for, and its distance is infinite. Rows are brought to unit L2 norm first (a row of zeros stays); with
     ``normalise=False`` they are measured as they are, which is right where they leave at another norm.
-    Computed in float64, as close neighbours are what counts, and by blocks, as all pairs of 100,000 rows would not fit.
+    Computed in float64, as close neighbours are what counts.
     """
     if rows.dim() != 2 or not rows.isfinite().all():
         raise IsthmusError(f"rows of shape {list(rows.shape)} must be [nodes, width], and every value finite.")
     if k < 1:
         raise IsthmusError(f"k is {k}; it must be 1 or more: the k-th nearest neighbour is measured.")
-    points = rows.detach().double()
-    if len(points) < 2:
-        return points.new_full((len(points),), math.inf)
-    points = functional.normalize(points) if normalise else points
-    squares, rank = points.square().sum(1), min(k, len(points) - 1)
-    found = [_kth_nearest(points, squares, chunk, rank) for chunk in _blocks(points)]
-    # Products choose the neighbour, a difference measures it: exactly 0 for equal rows, where products leave rounding.
-    return (points - points[torch.cat(found)]).square().sum(1).sqrt()
+    points = functional.normalize(rows.detach().double()) if normalise else rows.detach().double()
+    once = torch.ones(1, len(points), dtype=torch.int64)
+    return nearest([points], once, k, torch.arange(len(points))).squared.sqrt()
 
 
 def rho_percentiles(
     rows: Tensor, k: int = 50, percentiles: Iterable[float] = PERCENTILES, normalise: bool = True
 ) -> dict[float, float]:
-    """By percentile, the smallest measured distance rho within which at least so many nodes have k neighbours."""
+    """By percentile, the smallest measured distance rho within which that percentage of nodes has k neighbours."""
     distances = neighbour_distances(rows, k, normalise).sort().values
     if not len(distances):
         raise IsthmusError("There are no rows; percentiles need one or more.")
@@ -141,22 +147,8 @@ def _at_least_zero(name: str, value: float | Tensor) -> Tensor:
     return numbers
 
 
-def _blocks(points: Tensor) -> Iterable[Tensor]:
-    """Row numbers, as many at a time as their distances to all rows may be held."""
-    numbers, size = torch.arange(len(points), device=points.device), max(1, _PAIRS // len(points))
-    return (numbers[start : start + size] for start in range(0, len(points), size))
-
-
-def _kth_nearest(points: Tensor, squares: Tensor, chunk: Tensor, rank: int) -> Tensor:
-    """The row number of the neighbour of that rank of each row of a chunk; a row is not its own neighbour."""
-    # The squared distance less the row's own square, which does not change the order.
-    distances = torch.addmm(squares, points[chunk], points.T, alpha=-2)
-    distances[torch.arange(len(chunk), device=chunk.device), chunk] = math.inf
-    return distances.topk(rank, largest=False).indices[:, -1]
-
-
 def place_of(percentile: float, count: int) -> int:
-    """Where in sorted values at least that many percent lie at or before."""
+    """The first place in ``count`` sorted values at or before which at least ``percentile`` percent of them lie."""
     if not 0 < percentile <= 100:
         raise IsthmusError(f"percentile is {percentile}; it must be above 0 and at most 100.")
     return math.ceil(percentile * count / 100) - 1

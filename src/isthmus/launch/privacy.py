@@ -1,0 +1,115 @@
+"""The privacy loss of a run: what its silos' books of releases and the ledger of all of them add up to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from isthmus.core.files import write_atomic
+from isthmus.core.kinds import FINAL, KINDS, PURPOSES, SERVER, Kind, Purpose
+from isthmus.core.tensors import stacked
+from isthmus.launch.released import RESUMED
+from isthmus.protect.accounting.accountant import Spent, guarantees
+from isthmus.protect.accounting.charges import Charge, charge, noise_of
+from isthmus.protect.accounting.guarantee import APART, CHARGED, DP, EVERYTHING, NODE, RECORDS, Guarantee
+from isthmus.protect.accounting.metric_rows import MetricFigures, homogeneity_note, metric_figures, metric_guarantee
+from isthmus.protect.events import GaussianNoise
+from isthmus.train.training import Training
+from isthmus.wire.ledger import STEP_COLUMNS
+from isthmus.wire.wire import Wire
+
+ALL_DATA = "all data, in one place"
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """How often what left [silos, kinds, fields of ``Charge``]; and metric figures of this host's silos, by name."""
+
+    charges: Tensor
+    figures: dict[str, MetricFigures]
+
+
+def take_account(training: Training, folder: Path | None = None) -> Accounts:
+    """Tell the server how often rows and payloads of my silos left, and measure how near released rows lie.
+
+    Counts alone are told. Distances between rows come from private rows and get no noise, so that they stay with the
+    host: in ``privacy-host-N.json`` of the ``folder`` where that host does not write the report.
+    """
+    wire = training.wire
+    none = torch.zeros(len(CHARGED), len(fields(Charge)), dtype=torch.int64)
+    if not wire.protect.noisy:
+        return Accounts(none.expand(wire.silos, *none.shape), {})
+    mine = [
+        torch.tensor([astuple(charge(wire.releases, kind, rows, silo)) for kind in CHARGED])
+        for silo, rows in _places(training)
+    ]
+    accounts = Accounts(wire.share(Kind.METRICS, stacked(mine, none)), _figures(training))
+    if wire.hosts == 1 and homogeneity_note(accounts.figures):
+        training.federation.note(homogeneity_note(accounts.figures))
+    noise = _embedding_noise(wire)
+    if folder is not None and not wire.houses(SERVER) and noise is not None and accounts.figures:
+        told = metric_guarantee(accounts.figures, noise).as_dict()
+        write_atomic(folder / f"privacy-host-{wire.host}.json", json.dumps([told], indent=1).encode())
+    return accounts
+
+
+def privacy_of(training: Training, accounts: Accounts) -> list[Guarantee]:
+    """The guarantees of a run, as the host of the server knows them; the first is what the run is known by."""
+    if training.method.merged:
+        return [Guarantee(EVERYTHING, NODE, DP, float("inf"), 0.0, bare=(ALL_DATA,))]
+    wire, schema = training.wire, training.federation.schema
+    left = {kind: wire.ledger.treatments(kind) for kind in (*CHARGED, *RECORDS)}
+    spent: Spent = {
+        kind: {
+            wire.party(silo): (Charge(*accounts.charges[silo, i].tolist()), noise_of(list(each)))
+            for silo, each in left[kind].items()
+        }
+        for i, kind in enumerate(CHARGED)
+        if left[kind]
+    }
+    at_steps = Kind.STATISTICS in _during_training(wire)
+    bare = [kind.value for kind in RECORDS if left[kind]] + [Kind.STATISTICS.value] * at_steps
+    apart = [kind.value for kind in APART if kind.value in wire.ledger.by_kind()]
+    edges = bool(schema.edge_features) or schema.target == "edge"
+    found = guarantees(spent, bare, apart, edges)
+    noise = _embedding_noise(wire)
+    if noise is not None and accounts.figures:
+        found.append(metric_guarantee(accounts.figures, noise))
+    resumed = any(RESUMED in note for note in training.federation.notes)
+    return [replace(each, assumptions=(*each.assumptions, RESUMED)) for each in found] if resumed else found
+
+
+def _places(training: Training) -> Iterator[tuple[int, slice]]:
+    """The number of each of my silos, and where its rows lie in the book: owned, then halo."""
+    first = 0
+    for silo in training.federation.silos:
+        yield silo.number, slice(first, first + silo.n + silo.h)
+        first += silo.n + silo.h
+
+
+def _figures(training: Training) -> dict[str, MetricFigures]:
+    """Metric figures of my silos that released embeddings with noise, by name."""
+    wire = training.wire
+    noise = _embedding_noise(wire)
+    if noise is None:
+        return {}
+    found = {wire.party(silo): metric_figures(wire.releases, rows, noise) for silo, rows in _places(training)}
+    return {name: figures for name, figures in found.items() if figures is not None}
+
+
+def _embedding_noise(wire: Wire) -> GaussianNoise | None:
+    """The weakest noise of embeddings that this host's silos released."""
+    return noise_of(wire.releases.events.get(Kind.EMBEDDINGS, []))
+
+
+def _during_training(wire: Wire) -> set[Kind]:
+    """The kinds that left between set-up and the end: of statistics, these are moments of the rows of steps."""
+    lines = wire.ledger.book("steps")
+    kind, purpose = (lines[:, STEP_COLUMNS.index(name)] for name in ("kind", "purpose"))
+    besides = torch.tensor([PURPOSES.index(each) for each in (Purpose.SETUP, *FINAL)])
+    return {KINDS[i] for i in kind[~torch.isin(purpose, besides)].unique().tolist()}

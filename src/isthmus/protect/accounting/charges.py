@@ -1,0 +1,69 @@
+"""Who is inside what left, and how often: the counts that the accountant charges nodes and rows by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isthmus.core.kinds import ROWS, Kind
+from isthmus.protect.events import Events, GaussianNoise
+from isthmus.protect.releases import COUNTS, PAYLOADS, SUMS, Releases
+
+OF_ROWS = (Kind.EMBEDDINGS, Kind.PARTIALS)  # kinds that hold rows which the model computed for single nodes
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What the releases of one silo and one kind of message are charged to.
+
+    ``nodes`` are those whose rows left, by themselves or in sums. ``row``: releases of the row that left most often,
+    with every sum that holds it. ``node``: releases that the data of one node may be inside.
+
+    A sum of raw features holds the nodes that were added up, and nobody else. All other payloads were computed with
+    parameters and moments that any node of the silo may have moved, and from its neighbours: so the data of a node may
+    be inside every embedding, partial aggregate, derivative, weight and gradient that its silo sent.
+    """
+
+    nodes: int = 0
+    row: int = 0
+    node: int = 0
+
+
+def charge(releases: Releases, kind: Kind, rows: slice, silo: int) -> Charge:
+    """What one silo is charged for one kind; its rows in the book are ``rows``, its number is ``silo``."""
+    if kind not in ROWS:
+        table = releases.state.get(f"{PAYLOADS}/{kind.value}/0")
+        sent = int(table[silo]) if table is not None and silo < len(table) else 0
+        return Charge(node=sent)
+    if kind == Kind.ADJOINTS:
+        return Charge(node=int(_over_layers(releases, COUNTS, kind, rows).sum()))
+    each = _over_layers(releases, COUNTS, kind, rows)
+    most = int(each.max()) if len(each) else 0
+    if kind == Kind.AGGREGATES:
+        return Charge(int((each > 0).sum()), most, most)
+    left = each if kind == Kind.EMBEDDINGS else _over_layers(releases, SUMS, kind, rows)
+    return Charge(int((each > 0).sum()), most, int(left.sum()))
+
+
+def _over_layers(releases: Releases, table: str, kind: Kind, rows: slice) -> Tensor:
+    """The counts of a silo's rows in a table, summed over layers: [rows]."""
+    layers = [releases.get(table, kind, layer)[rows].cpu() for layer in releases.layers(kind)]
+    return torch.stack(layers).sum(0) if layers else torch.zeros(0, dtype=torch.int64)
+
+
+def noise_of(treatments: Sequence[Events]) -> GaussianNoise | None:
+    """Noise no stronger than any that releases of a kind had, from the events of each; None where one had no noise."""
+    noises = [next((e for e in each if isinstance(e, GaussianNoise)), None) for each in treatments]
+    known = [noise for noise in noises if noise is not None]
+    if not known or len(known) < len(noises):
+        return None
+    return GaussianNoise(
+        clip=max(noise.clip for noise in known),
+        sigma=min(noise.sigma for noise in known),
+        hidden=known[0].hidden,
+        delta=min(noise.delta for noise in known),
+        neighbours=max(noise.neighbours for noise in known),
+    )
