@@ -125,8 +125,7 @@ def open_run(federation: Federation, name: str, options: argparse.Namespace) -> 
     if options.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    federation.wire.ledger.lines()
-    federation.wire.ledger.pages.clear()
+    federation.wire.ledger.forget()
     base, changes = METHODS[name]
     method = compose(get(base), changes)
     if not method.last.sync.lockstep:

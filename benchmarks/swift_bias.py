@@ -52,7 +52,7 @@ def measure(graph: Graph, split: str, layers: int) -> list[dict[str, Any]]:
     parts = split_graph(graph, partition(graph, split, SILOS, SEED), SILOS)
     config = replace(MODELS["sage"], hidden=WIDTH, layers=layers, dropout=0.0)
     train = TrainConfig(epochs=AT[-1] + 1, lr=0.001, weight_decay=0.0)
-    federation = open_federation(LocalWire(SILOS), parts)
+    federation = open_federation(LocalWire(SILOS), parts, scale="rows")
     training = Training(federation, get("fedgnn-g"), config, train, SEED, dtype=torch.float64)
     stage, progress = training.stage, training.progress
     across, apart = stage.passes.across["train"], make_maker(stage.site, *stage.exchange.apart(stage.site.stack))

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.core.errors import IsthmusError
+from isthmus.federation.cross_edges import compare_edges
 from isthmus.federation.federation import open_federation
-from isthmus.federation.handshake import agree_schema, compare_edges, plan_halo
+from isthmus.federation.handshake import agree_schema, plan_halo
 from isthmus.graph.silo import Silo, merge, parallel_rank, split_graph
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import small_graph, without_edges
@@ -51,8 +52,8 @@ def test_each_silo_holds_exactly_the_edges_that_touch_its_nodes(case: tuple[list
     crossing = {key for silo in silos for key in silo.edge_keys[silo.crosses].tolist()}
     assert all(every.count(key) == 1 for key in inner)
     assert all(every.count(key) == 2 for key in crossing)
-    notes, alone = compare_edges(LocalWire(count), silos)
-    assert notes == [] and not bool(torch.cat(alone).any())
+    compared = compare_edges(LocalWire(count), silos)
+    assert compared.notes == [] and not bool(torch.cat(compared.alone).any())
 
 
 @given(splits())
@@ -84,7 +85,7 @@ def test_a_denied_id_names_silo_and_id() -> None:
     ids[0] = 10**9
     silos[1] = replace(silos[1], ids=ids)
     with pytest.raises(IsthmusError, match=rf"silo-\d has edges to 1 nodes of silo-1.*{gone}"):
-        plan_halo(LocalWire(3), silos)
+        open_federation(LocalWire(3), silos, edges="claimed")
 
 
 def test_two_owners_of_one_node_are_found() -> None:
@@ -160,7 +161,7 @@ def test_both_ends_number_parallel_edges_alike_whatever_their_order() -> None:
         edge_time=graph.edge_time[shuffled],
     )
     ours, theirs = split_graph(graph, owner, 2)[0], split_graph(mixed, owner, 2)[1]
-    assert compare_edges(LocalWire(2), [ours, theirs])[0] == []
+    assert compare_edges(LocalWire(2), [ours, theirs]).notes == []
 
 
 def test_text_ids_work() -> None:

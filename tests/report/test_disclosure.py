@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.kinds import KINDS
+from isthmus.protect.accounting.guarantee import DP, EVERYTHING, NODE, Guarantee
 from isthmus.report.compare import write_comparison
 from isthmus.report.compared_run import comparison
 from isthmus.report.disclosure import disclosure, in_short, protection, server_place
 from isthmus.report.report import write_report
 from isthmus.runs.plain_words import WORDS
-from isthmus.runs.summary import epsilons, read_flows
+from isthmus.runs.summary import epsilon_of, guarantees, read_flows
 from tests.helpers.reports import ODD, THREE, ledger_of, make_run, read
 
 
@@ -67,11 +68,21 @@ def test_all_kinds_of_the_ledger_are_in_the_sheet(tmp_path: Path) -> None:
 
 
 def test_protected_messages_have_the_epsilon_of_the_accountant(tmp_path: Path) -> None:
-    lines = ledger_of(list(THREE), ["embeddings"], "gaussian/node") + ledger_of(list(THREE), ["metrics"])
-    folder = make_run(tmp_path / "run", THREE, lines=lines, epsilon={"embeddings": 2.5, "metrics": 1.0})
-    assert epsilons(folder) == {"embeddings": 2.5, "metrics": float("inf")}  # what left bare has no bound
-    rows = read(write_report(folder)).table("Kind", "Protection")
-    assert [row[-1] for row in rows] == ["2.5", "∞"] and "gaussian" in rows[0][1]
+    lines = ledger_of(list(THREE), ["embeddings"], "gaussian/row") + ledger_of(list(THREE), ["metrics"])
+    folder = make_run(tmp_path / "run", THREE, lines=lines, privacy=told_of(2.5, apart=("metrics",)))
+    assert epsilon_of(folder) == 3.5 and [each.epsilon for each in guarantees(folder)] == [3.5, 2.5]
+    page = read(write_report(folder))
+    (row,) = page.table("Kind", "Protection")
+    assert row[-1] == "2.5" and "gaussian" in row[1]
+    assert "Epsilon = 3.5 (delta 0.0001), for the features and the label of one node, any two values" in page.text
+    assert "not covered: losses, scores and sizes of silos" in page.text and "ε = 3.5" in page.text
+    assert comparison([folder])[0].epsilon == 3.5
+
+
+def told_of(epsilon: float, apart: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """What an accountant says of a run that released embeddings, and of everything a little more."""
+    everything = Guarantee(EVERYTHING, NODE, DP, epsilon + 1, 1e-4, 7, apart=apart)
+    return [everything.as_dict(), Guarantee("embeddings", NODE, DP, epsilon, 1e-4, 7).as_dict()]
 
 
 def test_a_number_format_protects_nothing(tmp_path: Path) -> None:
@@ -88,8 +99,11 @@ def test_a_number_format_protects_nothing(tmp_path: Path) -> None:
     assert {event: protection(event) for event in told} == told
     for event, words in told.items():
         lines = ledger_of(list(THREE), ["embeddings"], event)
-        folder = make_run(tmp_path / str(len(event)), THREE, lines=lines, epsilon={"embeddings": 2.5})
-        assert epsilons(folder) == {"embeddings": 2.5 if "noise (" in event else float("inf")}
+        folder = make_run(tmp_path / str(len(event)), THREE, lines=lines, privacy=told_of(2.5))
+        found = (
+            [3.5, 2.5] if "noise (" in event else [float("inf")] * 2
+        )  # whatever was said, what left bare has no bound
+        assert [each.epsilon for each in guarantees(folder)] == found and epsilon_of(folder) == found[0]
         page = read(write_report(folder))
         assert page.table("Kind", "Protection")[0][1] == words and f"kB each. {words}" in page.text
 

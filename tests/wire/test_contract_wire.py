@@ -98,10 +98,10 @@ class OneWay(LocalWire):
 
 
 class Mixed(LocalWire):
-    """Delivers rows in another order."""
+    """Delivers rows, but not the ids that ask for them, in another order."""
 
     def _swap(self, kind: Kind, rows: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
-        return rows.roll(1, 0)
+        return rows if kind == Kind.IDS else rows.roll(1, 0)
 
 
 class Unweighted(LocalWire):

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.files import write_atomic
+from isthmus.core.files import write_atomic, writing
 from isthmus.data.members import is_parts, member_names
 from isthmus.launch.host import prepare
 from isthmus.launch.processes import execute, keep_config
@@ -41,6 +41,9 @@ def configure(request: Request) -> RunConfig:
         raise IsthmusError("--resume continues a run and --overwrite replaces it; use one of them.")
     if request.seeds < 1:
         raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
+    if request.out:
+        with writing(Path(request.out)):
+            Path(request.out).exists()  # refuses names that are longer than any folder's can be
     recipe: dict[str, Any] = {}
     asked = merge_into(deepcopy(request.options), parse_set(request.sets))
     kept = Path(request.out, "config.toml") if request.out else None
@@ -139,9 +142,8 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
 def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
     """Means over seeds with deviations beside them, and the worst epsilon; everything else is the first run's."""
     combined = {**each[0], "seeds": seeds, "seconds": fmean(run["seconds"] for run in each)}
-    worst = {kind: max(each, key=lambda run: float(run["epsilon"][kind])) for kind in each[0]["epsilon"]}
-    combined["epsilon"] = {kind: run["epsilon"][kind] for kind, run in worst.items()}
-    combined["privacy"] = {kind: run["privacy"][kind] for kind, run in worst.items() if kind in run["privacy"]}
+    worst = max(each, key=lambda run: float(run["epsilon"]))
+    combined |= {key: worst[key] for key in ("epsilon", "privacy")}
     combined["link"] = _fold([run["link"] for run in each], fmean)
     ways = {how: first | _scores_over([run["scored"][how] for run in each]) for how, first in each[0]["scored"].items()}
     return combined | _scores_over(each) | {"scored": ways}

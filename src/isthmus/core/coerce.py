@@ -34,6 +34,9 @@ def table_of(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def as_type(name: str, value: Any, example: Any) -> Any:
     """A value of the type of an example: whole numbers become floats, single values lists; nothing else is bent."""
+    for number in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(number, int) and abs(number) >= 2**63:
+            raise IsthmusError(f"{name} is {number}, which has more than 63 bits; give a smaller number.")
     if isinstance(example, tuple):
         items = value if isinstance(value, list | tuple) else value.split(",") if isinstance(value, str) else [value]
         kind = type(example[0]) if example else str

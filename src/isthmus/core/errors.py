@@ -12,6 +12,10 @@ class HostLost(IsthmusError):
     """Another host of a run died or stalled; the run can be resumed."""
 
 
+class PeerError(IsthmusError):
+    """Another party sent what no member of this run would send; the message names it."""
+
+
 def unknown(what: str, given: object, choices: Iterable[str]) -> IsthmusError:
     """An error for a name that does not exist: the closest match first, then every choice."""
     names = sorted(choices)

@@ -20,6 +20,29 @@ def write_atomic(path: Path, content: bytes) -> None:
     os.replace(temporary, path)
 
 
+def there(path: Path) -> bool:
+    """Whether there is such a file or folder; there is none of a name that is longer than the disk allows."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a folder."""
+    return there(path) and path.is_dir()
+
+
+@contextmanager
+def private() -> Iterator[None]:
+    """Let nobody but their owner read the files and folders that are made inside a ``with`` block."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn what the disk refuses inside a ``with`` block into an error that tells what to do."""

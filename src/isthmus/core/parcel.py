@@ -18,7 +18,8 @@ class Origin:
 
     Row i is what silo ``silo[i]`` tells of its row ``row[i]`` (a stack row of its host). A row that leaves for several
     receivers is listed once for each of them, and is still one release of one row. ``parts`` names the stack rows that
-    sums were made of, each once for every sum that it is in; None where rows are no sums.
+    sums were made of, each once for every sum that it is in; None where rows are no sums. The row of a derivative is
+    the far end that it is for; what is inside comes from the losses of the silo that sends it.
     """
 
     silo: Tensor  # [n]
@@ -34,6 +35,12 @@ class Origin:
     def server(rows: int) -> Origin:
         """Rows that the server has made of what silos sent it."""
         return Origin(torch.full((rows,), SERVER), torch.arange(rows))
+
+
+def members(source: Tensor, target: Tensor, rows: int) -> Tensor:
+    """The sources, of ``rows``, that are in the sums of targets: each once for every sum, also along parallel edges."""
+    pairs: Tensor = (target * rows + source).unique()
+    return pairs % rows
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ def build_boundary(wire: Wire, plan: HaloPlan, stack: Stack) -> Boundary:
 def build_edge_boundary(wire: Wire, boundary: Boundary, stack: Stack, alone: Tensor) -> Boundary:
     """The boundary of cross edges: those into my silos' nodes, and mirrored, those out of them into others' nodes.
 
-    Both ends know a cross edge by the same key, so that lists ordered by it mirror without a word. Edges that a silo
-    lists ``alone`` [edges] have no place in them.
+    Both ends know a cross edge by the same key, so that lists ordered by it mirror without any message. Edges that a
+    silo lists ``alone`` [edges] have no place in them.
     """
     inward, outward = (
         (stack.owned[stack.ends[to]] & ~stack.owned[stack.ends[1 - to]] & ~alone).nonzero().flatten() for to in (1, 0)
@@ -106,7 +106,7 @@ def _join(parts: list[Tensor], device: torch.device) -> Tensor:
 
 
 def _by_host(wire: Wire, sizes: list[tuple[int, int]], device: torch.device) -> Tensor:
-    count = torch.zeros(wire.hosts + 1, dtype=torch.int64)
+    count = [0] * (wire.hosts + 1)
     for host, size in sizes:
         count[host + 1] += size
-    return count.cumsum(0).to(device)
+    return torch.tensor(count).cumsum(0).to(device)

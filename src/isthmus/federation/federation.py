@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
-from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_owner, compare_edges, plan_halo
-from isthmus.federation.statistics import Moments, scale_features
+from isthmus.federation.cross_edges import CLAIMED, MUTUAL, agree_edges
+from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_owner, plan_halo
+from isthmus.federation.scaling import Scaling, scale_features
 from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo
 from isthmus.wire.wire import Wire
-
-_NO_EDGES = torch.zeros(0, dtype=torch.bool)
 
 
 @dataclass
@@ -26,7 +24,7 @@ class Federation:
     plan: HaloPlan
     schema: Schema  # agreed by all
     alone: Tensor  # [edges of my silos, end to end] bool: cross edges that the other silo does not list
-    moments: Moments = field(default_factory=dict)
+    scaling: dict[str, Scaling] = field(default_factory=dict)  # of x and edge_attr
     notes: list[str] = field(default_factory=list)
 
     def note(self, sentence: str) -> None:
@@ -36,18 +34,28 @@ class Federation:
 
 
 def open_federation(
-    wire: Wire, silos: Sequence[Silo], seed: int = 0, scale: str = "none", agreed: bool = True
+    wire: Wire, silos: Sequence[Silo], seed: int = 0, scale: str = "none", agreed: bool = True, edges: str = MUTUAL
 ) -> Federation:
-    """Shake hands: one schema, one owner for each node, halo plans that mirror, cross edges that both sides list."""
+    """Shake hands: one schema, one owner for each node, cross edges that both sides list, halo plans that mirror.
+
+    ``edges``: see ``federation/cross_edges.py``.
+    """
     silos, schema = agree_schema(wire, silos)
     check_single_owner(wire, silos, seed)
-    plan = plan_halo(wire, silos)
-    scaled, moments = scale_features(wire, silos, schema, scale, agreed)
-    notes, alone = compare_edges(wire, silos)
-    federation = Federation(wire, scaled, plan, schema, torch.cat([*alone, _NO_EDGES]), moments)
-    for sentence in notes:
+    silos, alone, notes = agree_edges(wire, silos, edges)
+    plan = plan_halo(wire, silos, edges == CLAIMED)
+    scaled, scaling = scale_features(wire, silos, schema, scale, agreed)
+    federation = Federation(wire, scaled, plan, schema, alone, scaling)
+    of_data = [note for silo in silos for note in silo.notes]
+    for sentence in [*of_data, *notes, *_scaled(scaling)]:
         federation.note(sentence)
     for silo in silos:
         if not silo.n:
             federation.note(f"{silo.name} owns no nodes.")
     return federation
+
+
+def _scaled(scaling: dict[str, Scaling]) -> list[str]:
+    """Sentences on tables of features that were scaled without the user's having said how."""
+    titles = {"x": "Node features", "edge_attr": "Edge features"}
+    return [each.sentence(titles[name]) for name, each in scaling.items() if each.why and each.how != "none"]

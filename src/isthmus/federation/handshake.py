@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER_NAME, Kind
 from isthmus.core.random import draw, stream
+from isthmus.federation.cross_edges import check_keys, check_owners, cross_by_peer, grouped_by
 from isthmus.graph.graph import Schema, natural
 from isthmus.graph.silo import Silo
 from isthmus.wire.wire import Wire
@@ -37,7 +38,11 @@ def agree_schema(wire: Wire, silos: Sequence[Silo]) -> tuple[list[Silo], Schema]
     heard: list[dict[str, object]] = []
 
     def judge(said: dict[int, Tensor]) -> Tensor:
-        heard.extend(json.loads(_decode(words)) for words in said.values())
+        for number, words in said.items():
+            told = _understood(words)
+            if told is None:
+                return _encode({"error": f"Silo {number} sent something else than its schema.", "labels": []})
+            heard.append(told)
         return _encode(_judge(heard))
 
     verdict = json.loads(
@@ -49,6 +54,17 @@ def agree_schema(wire: Wire, silos: Sequence[Silo]) -> tuple[list[Silo], Schema]
     labels = tuple(verdict["labels"])
     agreed = [_relabel(silo, labels) for silo in silos]
     return agreed, agreed[0].schema if agreed else _schema(heard[0], labels)
+
+
+def _understood(words: Tensor) -> dict[str, object] | None:
+    """The description of a schema that a silo has sent; None where it is none."""
+    try:
+        told = json.loads(_decode(words)) if words.dtype == torch.uint8 and words.dim() == 1 else None
+    except ValueError:
+        told = None
+    wanted = {"name", "ids", *(f.name for f in fields(Schema))}
+    whole = isinstance(told, dict) and set(told) == wanted and isinstance(told["labels"], list)
+    return told if whole else None
 
 
 def _schema(described: dict[str, object], labels: tuple[str, ...]) -> Schema:
@@ -123,7 +139,13 @@ def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
     """Every node has one owner: silos send keyed hashes of their ids to the server, which looks for repeats."""
     key = stream(seed, "ownership")
     said = {silo.number: draw(key, silo.keys[: silo.n]) for silo in silos}
-    clash = wire.settle(Kind.IDS, said, _repeats)
+
+    def judge(told: dict[int, Tensor]) -> Tensor:
+        for silo, hashes in told.items():
+            check_keys(hashes, wire.party(silo))
+        return _repeats(told)
+
+    clash = wire.settle(Kind.IDS, said, judge)
     if len(clash):
         hashed, a, b = clash[0].tolist()
         name = next(
@@ -137,7 +159,7 @@ def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
 
 
 def _repeats(said: dict[int, Tensor]) -> Tensor:
-    """Hashes that two silos sent, and who they are: [repeats, 3]."""
+    """Hashes that two silos sent, each with the numbers of the two: [repeats, 3]."""
     hashes = torch.cat(list(said.values()))
     holder = torch.repeat_interleave(torch.tensor(list(said)), torch.tensor([len(each) for each in said.values()]))
     order = torch.argsort(hashes, stable=True)
@@ -150,88 +172,93 @@ def _where(values: Tensor, wanted: int) -> int:
     return int(hit[0]) if len(hit) else -1
 
 
-def plan_halo(wire: Wire, silos: Sequence[Silo]) -> HaloPlan:
-    """Each silo asks the owners for the ids it refers to; an id that its owner denies is an error."""
+def plan_halo(wire: Wire, silos: Sequence[Silo], claimed: bool = False) -> HaloPlan:
+    """Each silo asks the owners for the nodes at the far end of its edges, by key.
+
+    An owner hands out nodes at the end of edges that both list, and raises if it is asked for others. With ``claimed``
+    it hands out any of its nodes, and an id that it denies is an error of who asks.
+    """
     fill = {(s.number, peer): rows for s in silos for peer, rows in _halo_by_owner(s, wire.silos).items()}
     by_number = {s.number: s for s in silos}
-    asked = wire.post(Kind.IDS, {(i, j): by_number[i].keys[rows] for (i, j), rows in fill.items()})
+    asked = wire.post_keys(Kind.IDS, {(i, j): by_number[i].keys[rows] for (i, j), rows in fill.items()})
+    by_owner: dict[int, dict[int, Tensor]] = {silo.number: {} for silo in silos}
+    for (peer, mine), keys in asked.items():
+        check_keys(keys, wire.party(peer))
+        by_owner[mine][peer] = keys
     send: dict[tuple[int, int], Tensor] = {}
     denied: dict[tuple[int, int], Tensor] = {}
-    for (peer, mine), keys in asked.items():
-        owned = by_number[mine].keys[: by_number[mine].n]
-        order = torch.argsort(owned)
-        place = torch.searchsorted(owned[order], keys).clamp_(max=max(len(owned) - 1, 0))
-        known = owned[order][place] == keys if len(owned) else torch.zeros(len(keys), dtype=torch.bool)
-        send[mine, peer] = order[place][known] if len(owned) else place[:0]
-        denied[mine, peer] = (~known).nonzero().flatten()
-    replies = wire.post(Kind.IDS, denied)
-    problem = ""
-    for (owner, mine), wrong in replies.items():
-        if len(wrong) and not problem:
-            silo = by_number[mine]
-            name = silo.halo_ids[int(fill[mine, owner][wrong[0]]) - silo.n]
-            far = f"{len(wrong)} nodes of {wire.party(owner)} that it does not own"
-            problem = f"{silo.name} has edges to {far}, for example {name!r}."
-    _raise_together(wire, problem, "Correct the owner of the far end, or drop the edge.")
+    for silo in silos:
+        for peer, (rows, wrong) in _look_up(silo, by_owner[silo.number], claimed).items():
+            send[silo.number, peer], denied[silo.number, peer] = rows, wrong
+    problem = _denied(wire, by_number, fill, denied) if claimed else _uninvited(wire, denied)
+    raise_together(wire, problem)
     return HaloPlan(send, fill)
 
 
+def _look_up(silo: Silo, asked: Mapping[int, Tensor], claimed: bool) -> dict[int, tuple[Tensor, Tensor]]:
+    """For each peer the rows that have the keys it asks for, and the places of keys that it does not get.
+
+    It gets nodes at the end of common edges; where edges are ``claimed``, any.
+    """
+    keys = torch.cat([*asked.values(), torch.zeros(0, dtype=torch.int64)])
+    lengths = [len(each) for each in asked.values()]
+    owned, order = silo.keys[: silo.n].sort()
+    place = torch.searchsorted(owned, keys).clamp_(max=max(silo.n - 1, 0))
+    known = owned[place] == keys if silo.n else torch.zeros(len(keys), dtype=torch.bool)
+    rows = order[place] if silo.n else place
+    if not claimed:
+        edges = cross_by_peer(silo)
+        near = [peer * silo.n + silo.edge_index[:, each].min(0).values for peer, each in edges.items()]
+        peers = torch.tensor(list(asked), dtype=torch.int64).repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
+        known &= torch.isin(peers * silo.n + rows, torch.cat([*near, keys[:0]]))
+    found = zip(rows.split(lengths), known.split(lengths), strict=True)
+    each = [(rows[known], (~known).nonzero().flatten()) for rows, known in found]
+    return dict(zip(asked, each, strict=True))
+
+
+def _uninvited(wire: Wire, denied: Mapping[tuple[int, int], Tensor]) -> str:
+    """The first silo that asked one of mine for nodes at the end of no common edge, in words."""
+    for (mine, peer), wrong in denied.items():
+        if len(wrong):
+            return (
+                f"{wire.party(peer)} asked {wire.party(mine)} for {len(wrong)} nodes at the end of no edge that both "
+                "list; is it a member of this version?"
+            )
+    return ""
+
+
+def _denied(
+    wire: Wire,
+    by_number: Mapping[int, Silo],
+    fill: Mapping[tuple[int, int], Tensor],
+    denied: Mapping[tuple[int, int], Tensor],
+) -> str:
+    """Owners tell who asked which nodes they do not own; the first of those that mine asked for, in words."""
+    for (owner, mine), wrong in wire.post_keys(Kind.IDS, denied).items():
+        if len(wrong):
+            silo = by_number[mine]
+            name = silo.halo_ids[int(fill[mine, owner][wrong[0]]) - silo.n]
+            return (
+                f"{silo.name} has edges to {len(wrong)} nodes of {wire.party(owner)} that it does not own, for example "
+                f"{name!r}. Correct the owner of the far end, or drop the edge."
+            )
+    return ""
+
+
 def _halo_by_owner(silo: Silo, silos: int) -> dict[int, Tensor]:
-    if len(silo.halo_owner) and not 0 <= int(silo.halo_owner.min()) <= int(silo.halo_owner.max()) < silos:
-        raise IsthmusError(f"{silo.name} names an owner outside 0..{silos - 1} for a far end; there are {silos} silos.")
-    return {
-        int(peer): (silo.halo_owner == peer).nonzero().flatten() + silo.n
-        for peer in torch.unique(silo.halo_owner).tolist()
-    }
+    """The halo rows of a silo, ascending, by their owner."""
+    check_owners(silo, silos)
+    return {peer: places + silo.n for peer, places in grouped_by(silo.halo_owner).items()}
 
 
-def _raise_together(wire: Wire, problem: str, advice: str) -> None:
+def raise_together(wire: Wire, problem: str, kind: Kind = Kind.SCHEMA) -> None:
     """Every host raises when one has a problem, so that nobody waits for a host that has stopped."""
-    said = {silo: _encode_text(problem) for silo in wire.mine}
-    first = wire.settle(Kind.SCHEMA, said, lambda all_: next((w for w in all_.values() if len(w)), _encode_text("")))
+    mine = _encode_text(problem)
+    said = dict.fromkeys(wire.mine, mine)
+    first = wire.settle(kind, said, lambda all_: next((w for w in all_.values() if len(w)), mine))
     verdict = _decode(first)
     if verdict:
-        raise IsthmusError(f"{verdict} {advice}")
-
-
-def compare_edges(wire: Wire, silos: Sequence[Silo]) -> tuple[list[str], list[Tensor]]:
-    """Cross edges that only one of the two silos lists: sentences with counts and an example, and which ones.
-
-    For each silo [edges] bool: listed by it alone.
-    """
-    by_number = {s.number: s for s in silos}
-    mine = {(s.number, peer): edges for s in silos for peer, edges in cross_by_peer(s).items()}
-    got = wire.post(Kind.IDS, {(i, j): by_number[i].edge_keys[edges] for (i, j), edges in mine.items()})
-    notes = []
-    marks = {s.number: torch.zeros(s.edge_index.shape[1], dtype=torch.bool) for s in silos}
-    for i, j in sorted(set(mine) | {(b, a) for a, b in got}):
-        silo, edges = by_number[i], mine.get((i, j), torch.zeros(0, dtype=torch.int64))
-        theirs = got.get((j, i), torch.zeros(0, dtype=torch.int64))
-        alone = edges[~torch.isin(silo.edge_keys[edges], theirs)]
-        marks[i][alone] = True
-        unheard = int((~torch.isin(theirs, silo.edge_keys[edges])).sum())
-        if len(alone):
-            notes.append(
-                f"{silo.name} lists {len(alone)} edges that {wire.party(j)} does not list, "
-                f"e.g. {_edge(silo, int(alone[0]))}."
-            )
-        if unheard and j not in by_number:
-            notes.append(f"{wire.party(j)} lists {unheard} edges that {silo.name} does not list.")
-    return notes, list(marks.values())
-
-
-def cross_by_peer(silo: Silo) -> dict[int, Tensor]:
-    """The cross edges of a silo by the silo at the far end."""
-    edges = silo.crosses.nonzero().flatten()
-    far = silo.edge_index[:, edges].max(0).values - silo.n
-    owner = silo.halo_owner[far]
-    return {int(peer): edges[owner == peer] for peer in torch.unique(owner).tolist()}
-
-
-def _edge(silo: Silo, edge: int) -> str:
-    ids = np.concatenate([silo.ids, silo.halo_ids])
-    source, target = silo.edge_index[:, edge].tolist()
-    return f"{ids[source]} -> {ids[target]}"
+        raise IsthmusError(verdict)
 
 
 def _encode(value: dict[str, object]) -> Tensor:

@@ -3,85 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import Kind
-from isthmus.core.tensors import stacked
-from isthmus.federation.handshake import cross_by_peer
-from isthmus.graph.features import SparseRows
-from isthmus.graph.graph import Schema
+from isthmus.federation.cross_edges import cross_by_peer
 from isthmus.graph.silo import Silo
 from isthmus.graph.stack import Stack
 from isthmus.wire.route import Boundary
 from isthmus.wire.wire import Wire
 
-SCALES = ("none", "zscore")
-
 
 def summed(wire: Wire, x: Tensor, agreed: bool) -> Tensor:
     """Per-silo sums [mine, ...] replaced by the federation's (the same for all), or left as each silo's own."""
     return wire.total(Kind.STATISTICS, x).expand_as(x) if agreed else x
-
-
-Moments = dict[str, tuple[Tensor, Tensor]]  # field of a silo -> mean and deviation of its columns
-
-
-def scale_features(
-    wire: Wire, silos: Sequence[Silo], schema: Schema, how: str, agreed: bool
-) -> tuple[list[Silo], Moments]:
-    """Bring dense node and edge features to mean 0 and deviation 1, by moments over owned nodes and edges.
-
-    Also returns the moments where all agreed on them: a model that was trained on scaled features must be given such.
-    """
-    if how not in SCALES:
-        raise unknown("data.scale", how, SCALES)
-    scaled, moments = list(silos), Moments()
-    if how == "none":
-        return scaled, moments
-    if any(isinstance(silo.x, SparseRows) for silo in silos):
-        raise IsthmusError("data.scale=zscore would make sparse features dense; use data.scale=none for them.")
-    for name, width in (("x", schema.features), ("edge_attr", schema.edge_features)):
-        if not width:
-            continue
-        rows = [getattr(silo, name) for silo in silos]
-        counted = rows if name == "x" else [a[s.edge_index[1] < s.n] for a, s in zip(rows, silos, strict=True)]
-        mean, deviation = _moments(wire, counted, width, agreed)  # of each edge once
-        own = range(len(silos)) if not agreed else [0] * len(silos)
-        changes: list[dict[str, Any]] = [
-            {name: zscore(x, mean[i], deviation[i])} for x, i in zip(rows, own, strict=True)
-        ]
-        scaled = [replace(silo, **change) for silo, change in zip(scaled, changes, strict=True)]
-        if agreed:
-            moments[name] = mean[0], deviation[0]
-    return scaled, moments
-
-
-def zscore(x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """Rows brought to mean 0 and deviation 1."""
-    return ((x.double() - mean) / deviation).to(x.dtype)
-
-
-def _moments(wire: Wire, counted: Sequence[Tensor], width: int, agreed: bool) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of columns: [1, width] where all agree on them, else [mine, width].
-
-    The second moment is centred first, against cancellation.
-    """
-
-    def over(sums: list[Tensor], size: int) -> Tensor:
-        mine = stacked(sums, torch.zeros(size, dtype=torch.float64))
-        return wire.total(Kind.STATISTICS, mine)[None] if agreed else mine
-
-    counted = [x.double() for x in counted]
-    size = over([torch.tensor([float(len(x))], dtype=torch.float64) for x in counted], 1).clamp(min=1)
-    mean = over([x.sum(0) for x in counted], width) / size
-    spread = [((x - mean[0 if agreed else i]) ** 2).sum(0) for i, x in enumerate(counted)]
-    deviation = (over(spread, width) / size).sqrt()
-    return mean, torch.where(deviation > 0, deviation, 1.0)  # a constant column becomes 0, not nan
 
 
 def mean_log_degree(wire: Wire, stack: Stack, agreed: bool) -> tuple[Tensor, Tensor]:
@@ -131,7 +67,7 @@ def agree_far_ports(wire: Wire, silos: Sequence[Silo], alone: Tensor, stack: Sta
             inward = silo.edge_index[1, edges] < silo.n  # my end is the target
             mine = torch.where(inward, silo.ports[edges, 0], silo.ports[edges, 1])
             where[peer, silo.number] = first + edges, inward.long()
-            if len(edges):  # else the other side may know nothing of any
+            if len(edges):  # else the other side may not know of any edge between the two
                 sent[silo.number, peer] = mine
         first += silo.edge_index.shape[1]
     for pair, theirs in wire.post(Kind.PORTS, sent).items():

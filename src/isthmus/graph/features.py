@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -86,6 +87,23 @@ def take(x: Features, rows: Tensor) -> Features:
 def stored_values(x: Features) -> Tensor:
     """All stored numbers of dense or sparse features, for checks."""
     return x.value if isinstance(x, SparseRows) else x
+
+
+def dense_blocks(x: Features, entries: int = 2**22) -> Iterator[Tensor]:
+    """All rows in order, as dense float64 blocks of about so many ``entries``; a whole copy may not fit in memory."""
+    rows = max(1, entries // max(x.shape[1], 1))
+    for first in range(0, len(x), rows):
+        block = take(x, torch.arange(first, min(first + rows, len(x)), device=x.device))
+        yield (block.dense() if isinstance(block, SparseRows) else block).double()
+
+
+def rows_to_one(x: Features) -> Features:
+    """Rows divided by their sums, sparse where ``x`` is; rows of zeros stay zeros."""
+    if isinstance(x, Tensor):
+        total = x.sum(1, keepdim=True)
+        return x / total.where(total != 0, 1)
+    total = torch.zeros(len(x), dtype=x.dtype, device=x.device).index_add_(0, x.row, x.value)
+    return SparseRows(x.ptr, x.index, x.value / total.where(total != 0, 1)[x.row], x.width)
 
 
 def weighted_sums(x: Features, source: Tensor, target: Tensor, weight: Tensor, rows: int) -> Features:

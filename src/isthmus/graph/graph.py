@@ -53,6 +53,7 @@ class Graph:
     columns: dict[str, np.ndarray] = field(default_factory=dict)  # node attributes to split by, never features
     component: Tensor | None = None  # [n] number of the independent graph; each such graph is split by itself
     name: str = "graph"
+    notes: tuple[str, ...] = ()  # what the report should say of the data: columns and labels that are not used, ...
 
     @property
     def n(self) -> int:
@@ -71,6 +72,7 @@ class Graph:
     def check(self) -> Graph:
         """Raise a clear error for repeated ids, unknown ends, NaN or labels out of range; returns the graph itself."""
         _check_ids(self.ids)
+        _check_whole(self)
         _check_edges(self)
         for what, x in (("node feature", self.x), ("edge feature", self.edge_attr)):
             _check_finite(what, x, self.ids if what == "node feature" else None)
@@ -87,6 +89,20 @@ def _check_ids(ids: np.ndarray) -> None:
             f"{len(twice)} node ids appear more than once, for example {twice[0]!r}. "
             "A node has one row; remove the others."
         )
+
+
+def _check_whole(graph: Graph) -> None:
+    """Refuse fractions where numbers count or name something, and rows that are too few or too many."""
+    nodes, edges = {"y": graph.y, "split": graph.split}, {"edge_y": graph.edge_y, "edge_split": graph.edge_split}
+    ends = {"edge_index": graph.edge_index.T, "edge_time": graph.edge_time, "edge_attr": graph.edge_attr}
+    for rows, named in ((graph.n, nodes), (graph.m, edges), (graph.m, ends)):
+        for name, values in named.items():
+            if values is None:
+                continue
+            if name != "edge_attr" and (values.is_floating_point() or values.is_complex()):
+                raise IsthmusError(f"{name} is {values.dtype}; it must hold whole numbers, like {name}.long().")
+            if len(values) != rows and not name.endswith("y"):  # labels have a message of their own
+                raise IsthmusError(f"{name} has {len(values)} rows for {rows}; give one for each.")
 
 
 def _check_edges(graph: Graph) -> None:

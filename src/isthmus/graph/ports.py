@@ -19,35 +19,26 @@ def ports(src_key: Tensor, dst_key: Tensor, time: Tensor | None = None) -> tuple
     so that ports depend neither on the order of rows nor on which silo computes them. Without times all edges are
     simultaneous.
     """
-    when = torch.zeros_like(src_key) if time is None else time
-    return _number(dst_key, src_key, when), _number(src_key, dst_key, when)
+    keys, rank = torch.cat([src_key, dst_key]).unique(return_inverse=True)
+    src, dst = rank[: len(src_key)], rank[len(src_key) :]
+    return _number(dst, src, len(keys), time), _number(src, dst, len(keys), time)
 
 
-def _number(at: Tensor, other: Tensor, time: Tensor) -> Tensor:
-    """The number of each edge's ``other`` end among the distinct neighbours of its ``at`` end: [m]."""
-    by_pair = _order(at, other, time)  # the first edge of each pair is its earliest
-    first = _starts(at[by_pair]) | _starts(other[by_pair])
-    head = by_pair[first]
-    by_time = _order(at[head], time[head], other[head])
-    place = torch.arange(len(head), device=at.device)
-    start = _starts(at[head][by_time])
-    port = torch.empty_like(place)
-    port[by_time] = place - torch.where(start, place, 0).cummax(0).values if len(head) else place
-    out = torch.empty_like(at)
-    out[by_pair] = port[first.cumsum(0) - 1]
-    return out
+def _number(at: Tensor, other: Tensor, nodes: int, time: Tensor | None) -> Tensor:
+    """The number of each edge's ``other`` end among the distinct neighbours of its ``at`` end: [m].
 
-
-def _order(*keys: Tensor) -> Tensor:
-    """Positions sorted by the first key, ties by the second, and so on."""
-    at = torch.argsort(keys[-1], stable=True)
-    for key in reversed(keys[:-1]):
-        at = at[torch.argsort(key[at], stable=True)]
-    return at
-
-
-def _starts(x: Tensor) -> Tensor:
-    """Where a run of equal values begins."""
-    start = torch.ones_like(x, dtype=torch.bool)
-    start[1:] = x[1:] != x[:-1]
-    return start
+    Both ends are given by the rank of their keys among all ``nodes``.
+    """
+    pairs, place = (at * nodes + other).unique(return_inverse=True)  # in the order of (at, other)
+    near = pairs // max(nodes, 1)
+    order = torch.arange(len(pairs), device=at.device)
+    if time is not None:
+        latest = torch.full_like(pairs, torch.iinfo(torch.int64).max)
+        first = latest.scatter_reduce(0, place, time.to(torch.int64), "amin")  # of parallel edges the earliest counts
+        by_time = torch.argsort(first, stable=True)
+        order = by_time[torch.argsort(near[by_time], stable=True)]
+    port = torch.empty_like(pairs)
+    counts = near.unique_consecutive(return_counts=True)[1]
+    start = (counts.cumsum(0) - counts).repeat_interleave(counts)  # where the neighbours of each node begin
+    port[order] = torch.arange(len(pairs), device=at.device) - start
+    return port[place]

@@ -40,6 +40,7 @@ class Silo:
     edge_time: Tensor | None = None
     edge_y: Tensor | None = None
     edge_split: Tensor | None = None
+    notes: tuple[str, ...] = ()  # what the report should say of the data
     merged_from: tuple[tuple[str, int], ...] = ()  # of a merged silo: names and numbers of nodes of its parts, in order
 
     @property
@@ -74,6 +75,27 @@ class Silo:
     def crosses(self) -> Tensor:
         """Which edges have their far end in another silo: [m] bool."""
         return (self.edge_index >= self.n).any(0)
+
+
+def keep_edges(silo: Silo, kept: Tensor) -> Silo:
+    """The silo with the edges marked in ``kept`` [edges], and the halo nodes that these reach."""
+    ends = silo.edge_index[:, kept]
+    reached = torch.zeros(silo.n + silo.h, dtype=torch.bool)
+    reached[: silo.n] = True
+    reached[ends] = True
+    if bool(kept.all()) and bool(reached.all()):
+        return silo
+    far = reached[silo.n :]
+    return replace(
+        silo,
+        edge_index=(reached.cumsum(0) - 1)[ends],
+        halo_ids=silo.halo_ids[far.numpy()],
+        halo_owner=silo.halo_owner[far],
+        edge_attr=_taken(silo.edge_attr, kept),
+        edge_time=_taken(silo.edge_time, kept),
+        edge_y=_taken(silo.edge_y, kept),
+        edge_split=_taken(silo.edge_split, kept),
+    )
 
 
 def nobody(schema: Schema) -> Silo:
@@ -182,6 +204,7 @@ def _cut(graph: Graph, owner: Tensor, number: int, name: str, nodes: Tensor, edg
         edge_time=_taken(graph.edge_time, edges),
         edge_y=_taken(graph.edge_y, edges),
         edge_split=_taken(graph.edge_split, edges),
+        notes=graph.notes,
     )
 
 
@@ -216,6 +239,7 @@ def merge(silos: Sequence[Silo]) -> Silo:
         halo_ids=ids[:0],
         halo_owner=torch.zeros(0, dtype=torch.int64),
         edge_index=torch.cat(ends, 1),
+        notes=tuple(dict.fromkeys(note for silo in silos for note in silo.notes)),
         merged_from=tuple(part for silo in silos for part in silo.merged_from or ((silo.name, silo.n),)),
         **fields,
     )

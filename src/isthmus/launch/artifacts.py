@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -13,46 +14,59 @@ from safetensors.torch import save
 from torch import Tensor
 
 from isthmus import kernels
-from isthmus.core.files import write_atomic
-from isthmus.core.kinds import SERVER, Kind, Purpose
+from isthmus.core.files import private, write_atomic
+from isthmus.core.kinds import SERVER, TESTS, Kind, Purpose
 from isthmus.core.tensors import stacked
+from isthmus.core.version import VERSION
 from isthmus.engine.learner import CLASSIFIER
+from isthmus.graph.digest import Digests
 from isthmus.graph.graph import TRAIN
 from isthmus.launch.ledgers import collect_ledgers
-from isthmus.launch.released import notes_on_noise, privacy_of, row_losses, write_releases
+from isthmus.launch.privacy import privacy_of, take_account
+from isthmus.launch.released import notes_on_noise, write_releases
+from isthmus.protect.accounting.guarantee import Guarantee, as_json, headline
 from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.network_time import Usage, link_times, phases, price_of_scores, used
+from isthmus.train.judge import Verdict
 from isthmus.train.loop import Result
 from isthmus.train.metrics import Scores, led_by, metric_names
 from isthmus.train.training import Training
 
 
-def leave_behind(config: RunConfig, folder: RunFolder, result: Result) -> dict[str, Any] | None:
-    """Collect ledgers and models at the server's host, and write the final files there."""
+def leave_behind(
+    config: RunConfig, folder: RunFolder, result: Result, data: Mapping[str, Digests]
+) -> dict[str, Any] | None:
+    """Collect ledgers, models and notes at the server's host, and write the final files there.
+
+    ``data``: hashes of what each silo of this host has read.
+    """
     training = result.training
     wire = training.wire
     sizes = silo_sizes(training)
     _note_what_happened(training, sizes)
     _write_models(training, folder)
-    write_releases(training, result.last, folder.path)
-    losses = row_losses(training)
-    transport = collect_ledgers(wire)
+    with private():
+        write_releases(training, result.last, folder.path)
+        accounts = take_account(training, folder.path)
+    collected = collect_ledgers(wire, training.federation.notes)
     if not wire.houses(SERVER):
         return None
     usage, curve = _write_ledger(training, folder)
     metrics = {
         **_about(config, training, result),
-        **_scored(result),
-        **_crossed(training, privacy_of(training, losses), transport),
+        **_scored(result, usage),
+        **_crossed(training, privacy_of(training, accounts), collected.transport),
         **_timed(training),
         "curve": curve,
         "bytes_per_crossing": _bytes_per_crossing(training),
         "link": link_times(config.link, {} if config.method.merged else usage, sum(training.progress.computing)),
-        "notes": training.federation.notes,
+        "notes": collected.notes,
         "hosts": wire.hosts,
         "server": _server(training),
         "silo_nodes": sizes,
+        "version": VERSION,
+        "data_digests": data,
         "environment": _environment(config),
     }
     folder.write_json("metrics.json", metrics)
@@ -68,6 +82,12 @@ def _note_what_happened(training: Training, sizes: dict[str, dict[str, int]]) ->
     lost = next((line["step"] for line in training.progress.history if line["loss"] is None), None)
     if lost is not None:
         note(f"The loss was no finite number from step {lost} on; try a smaller train.lr.")
+    since = training.wire.ledger.summed_since
+    if since is not None:
+        note(
+            f"From epoch {since} on ledger.parquet has sums over steps: there are too many pairs of parties for a line "
+            "each at every step. steps.parquet tells every step."
+        )
     why = kernels.why_not_compiled(training.device)
     if why:
         note(f"Without compiled kernels this run was slower, and no less right: {why}.")
@@ -76,10 +96,12 @@ def _note_what_happened(training: Training, sizes: dict[str, dict[str, int]]) ->
 
 
 def _about(config: RunConfig, training: Training, result: Result) -> dict[str, Any]:
-    """What was run."""
+    """What was run: method, data, model, length, schema."""
     schema = training.federation.schema
     return {
         "method": config.method.name,
+        "label": config.label,
+        "merged": config.method.merged,
         "data": config.data.name,
         "model": config.model.name,
         "silos": training.wire.silos,
@@ -87,31 +109,50 @@ def _about(config: RunConfig, training: Training, result: Result) -> dict[str, A
         "epochs": training.progress.epoch,
         "steps": training.progress.step,
         "metric": result.test.names[0],
+        "average": training.train.average,
         "labels": list(schema.labels),
         "schema": asdict(schema),
-        "scale": {name: [m.tolist(), d.tolist()] for name, (m, d) in training.federation.moments.items()},
+        "scale": {name: scaling.as_dict() for name, scaling in training.federation.scaling.items()},
     }
 
 
-def _scored(result: Result) -> dict[str, Any]:
-    """How well the selected parameters did, and how they were scored."""
-    return {
-        "score": result.training.method.score,
-        "valid": _scores(result.valid),
-        "test": _scores(result.test),
-        **_pooled(result),
-        "best_epoch": result.best_epoch,
+def _scored(result: Result, usage: dict[str, Usage]) -> dict[str, Any]:
+    """How well the selected parameters did, and how they were scored; of every way also the bytes of the test."""
+    sizes = {how: int(usage.get(purpose, Usage()).bytes) for how, purpose in TESTS.items()}
+    each = {
+        verdict.how: {"sees": _sees(result, verdict), **_verdict(verdict), "bytes": sizes[verdict.how]}
+        for verdict in result.verdicts
     }
+    first = result.verdicts[0].how
+    known_by = {key: value for key, value in each[first].items() if key not in ("bytes", "sees")}
+    return {"score": first, **known_by, "scored": each}
 
 
-def _crossed(training: Training, privacy: dict[str, Any], transport: dict[str, int]) -> dict[str, Any]:
-    """What crossed, and what that can tell."""
+def _sees(result: Result, verdict: Verdict) -> str:
+    """What a way of scoring sees of the graph: two runs compare where they see alike."""
+    method = result.training.method
+    if method.merged:
+        return "global"
+    return result.training.stage.phase.exchange.sees if verdict.how == "trained" else verdict.how
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    """Scores of the parameters that one way of scoring has selected; pooled ones where predictions were pooled."""
+    splits = {"valid": verdict.valid, "test": verdict.test}
+    known = {name: scores for name, scores in splits.items() if scores is not None}
+    pooled = {f"{name}_pooled": s.pooled_dict() for name, s in known.items() if s.pooled is not None}
+    each = {name: _scores(scores) for name, scores in splits.items()}
+    return {**each, **pooled, "best_epoch": verdict.best_epoch, "seeds_scored": verdict.test.counts.tolist()}
+
+
+def _crossed(training: Training, privacy: list[Guarantee], transport: dict[str, int]) -> dict[str, Any]:
+    """Bytes that crossed, by kind, and the privacy loss of each kind."""
     sizes = training.wire.ledger.by_kind()
     return {
         "bytes": {"total": sum(sizes.values()), **sizes},
         "transport": transport,
-        "epsilon": {kind: privacy.get(kind, {}).get("epsilon", "inf") for kind in sizes},
-        "privacy": privacy,
+        "epsilon": as_json(headline(privacy).epsilon),
+        "privacy": [guarantee.as_dict() for guarantee in privacy],
     }
 
 
@@ -134,25 +175,24 @@ def _server(training: Training) -> dict[str, Any]:
 
 
 def _write_ledger(training: Training, folder: RunFolder) -> tuple[dict[str, Usage], dict[str, list[Any]]]:
-    """``ledger.parquet`` and ``legs.parquet``; returns what crossed by purpose, and the price of each validation."""
+    """Write ``ledger``, ``steps`` and ``legs.parquet``; returns usage by purpose, and the price of each validation."""
     import pyarrow.parquet as pq
 
     ledger, schema = training.wire.ledger, training.federation.schema
-    lines, legs = ledger.table(), ledger.leg_table()
-    pq.write_table(lines, folder.path / "ledger.parquet")
-    pq.write_table(legs, folder.path / "legs.parquet")
-    table = phases(lines, legs)
+    steps, legs = ledger.step_table(), ledger.leg_table()
+    for name, table in {"ledger": ledger.table(), "steps": steps, "legs": legs}.items():
+        pq.write_table(table, folder.path / f"{name}.parquet")
     name = metric_names(schema)[led_by(training.train.metric, schema)[0]]
     scores = {line["epoch"]: line["valid"][name] for line in training.progress.history if "valid" in line}
-    return used(table, "purpose"), price_of_scores(lines, legs, scores)
+    return used(phases(steps, legs), "purpose"), price_of_scores(steps, legs, scores)
 
 
 def _bytes_per_crossing(training: Training) -> float | None:
-    """What crossed in the mean at a step at which silos cross, apart from gradients; None where none did."""
+    """Mean bytes, apart from gradients, of a step at which silos cross or the server corrects; None without such."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lines, phase = training.wire.ledger.table(), training.stage.phase
+    lines, phase = training.wire.ledger.step_table(), training.stage.phase
     crossing = [Purpose.STEP] if phase.schedule.always else [Purpose.CROSSING, Purpose.MIXED]
     crossing = [*crossing, Purpose.CORRECTION]
     there = pc.is_in(lines["purpose"], pa.array([purpose.value for purpose in crossing]))
@@ -163,12 +203,6 @@ def _bytes_per_crossing(training: Training) -> float | None:
 
 def _scores(scores: Scores | None) -> dict[str, Any]:
     return {} if scores is None else {**scores.as_dict(), "silos": scores.per_silo()}
-
-
-def _pooled(result: Result) -> dict[str, Any]:
-    """``valid_pooled`` and ``test_pooled``, where predictions were pooled."""
-    splits = {"valid": result.valid, "test": result.test}
-    return {f"{name}_pooled": s.pooled_dict() for name, s in splits.items() if s is not None and s.pooled is not None}
 
 
 def silo_sizes(training: Training) -> dict[str, dict[str, int]]:
@@ -182,7 +216,7 @@ def silo_sizes(training: Training) -> dict[str, dict[str, int]]:
 
 
 def _write_models(training: Training, folder: RunFolder) -> None:
-    """``model.safetensors``: one model where all silos hold the same, else one for each silo of this host.
+    """Write ``model.safetensors``, and ``model-silo-N.safetensors`` where silos of this host have their own models.
 
     Models beside the classifier are in files of their own, ``model-NAME.safetensors``.
     """

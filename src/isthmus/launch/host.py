@@ -11,16 +11,21 @@ from typing import Any
 import torch
 
 from isthmus import data, kernels
-from isthmus.core.errors import IsthmusError
+from isthmus.core.errors import HostLost, IsthmusError, PeerError
 from isthmus.core.files import write_atomic
 from isthmus.core.kinds import SERVER
 from isthmus.data.members import is_parts, member_names
+from isthmus.federation.cross_edges import agree_edges
 from isthmus.federation.federation import open_federation
 from isthmus.federation.handshake import agree_schema, check_single_owner
+from isthmus.graph.differing_edges import with_notes_on_edges
+from isthmus.graph.digest import digests
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.launch.artifacts import leave_behind
 from isthmus.launch.released import RESUMED, by_seed, give_secrets
+from isthmus.launch.settings import common_settings
+from isthmus.methods.exchange.base import Nothing
 from isthmus.runs.config import DataConfig, RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.train.checkpoint import Checkpoints
@@ -49,7 +54,7 @@ def prepare(config: RunConfig) -> RunConfig:
 
 
 def set_up_process(config: RunConfig) -> None:
-    """Take as many threads and such kernels as asked for."""
+    """Use the number of threads and the kernels that were asked for."""
     if config.system.threads:
         torch.set_num_threads(config.system.threads)
     kernels.choose(config.system.kernels)
@@ -70,31 +75,41 @@ def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = No
             raise IsthmusError(f"Parts have no options, so that data.{option} means nothing here; leave it out.")
         names = member_names(Path(config.name))
         numbers = mine if mine is not None else range(len(names))
-        silos = [read_part(Path(config.name), names, number) for number in numbers]
+        silos = with_notes_on_edges([read_part(Path(config.name), names, number) for number in numbers])
     else:
         graph = data.load(config.name, seed=config.seed, folder=config.folder or None, **config.options)
         resolution, communities = config.resolution or None, config.communities or None
         owner = partition(graph, config.split, config.silos, config.seed, resolution, communities)
         silos = split_graph(graph, owner, config.silos)
         silos = silos if mine is None else [silos[i] for i in mine]
-    return [merge(_agreed(silos, config.seed))] if merged else silos
+    return [merge(agree_before_merge(silos, config))] if merged else silos
 
 
-def _agreed(silos: list[Silo], seed: int) -> list[Silo]:
-    """The part of the handshake that must come before a merge: one schema, and one owner for each node."""
+def agree_before_merge(silos: list[Silo], config: DataConfig) -> list[Silo]:
+    """The part of the handshake that must come before a merge: one schema, one owner for each node, common edges."""
     wire = LocalWire(len(silos))
     silos, _ = agree_schema(wire, silos)
-    check_single_owner(wire, silos, seed)
-    return silos
+    check_single_owner(wire, silos, config.seed)
+    silos, _, notes = agree_edges(wire, silos, config.edges)
+    return [replace(silo, notes=(*silo.notes, *notes)) for silo in silos]
 
 
 def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
     """Shake hands and lay out the run."""
     give_secrets(wire, config.seed)
-    agreed = config.train.agrees(config.train.batches or config.method.last.batches)
-    federation = open_federation(wire, silos, config.seed, config.data.scale, agreed)
+    federation = open_federation(
+        wire, silos, config.seed, config.data.scale, _agrees_on_moments(config), config.data.edges
+    )
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     return Training(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)
+
+
+def _agrees_on_moments(config: RunConfig) -> bool:
+    """Whether features are scaled by moments of all silos: unless told otherwise, where rows or parameters cross."""
+    if config.train.statistics:
+        return config.train.statistics == "agreed"
+    apart = all(phase.sync.alone and isinstance(phase.exchange, Nothing) for phase in config.method.phases)
+    return config.method.merged or not apart
 
 
 class Recorder(Watcher):
@@ -104,11 +119,11 @@ class Recorder(Watcher):
         self.training, self.folder, self.checkpoints, self.inner = training, folder, checkpoints, inner
 
     def on_step(self, progress: Progress, loss: float) -> None:
-        """Pass on."""
+        """Pass the step on to the inner watcher."""
         self.inner.on_step(progress, loss)
 
     def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-        """Append the lines, then commit."""
+        """Append the lines to ``metrics.jsonl``, then commit a checkpoint if one is due."""
         if self.checkpoints.logs:
             with open(self.folder.path / "metrics.jsonl", "a") as file:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -125,21 +140,37 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
     count = 1 if config.method.merged else config.data.silos
     wire: Wire
     if many:
-        wire = DistributedWire(count, config.system.timeout, config.system.device, config.method.chain)
+        place = config.system.timeout, config.system.device
+        wire = DistributedWire(count, *place, config.method.chain, common_settings(config, resume))
     else:
         wire = LocalWire(count, config.method.chain)
+    try:
+        return _run_on(wire, config, folder, resume, watcher)
+    except HostLost:
+        raise
+    except IsthmusError as error:
+        told = isinstance(error, PeerError)  # other errors may tell of this host's own data
+        wire.end(str(error) if told else f"The host of {wire.who[wire.host]} has ended; what it printed says why.")
+        raise
+
+
+def _run_on(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+    """Read the parts of this host, shake hands, train, and write what a run leaves behind."""
+    many = wire.hosts > 1
     split_here = many and not is_parts(config.data.name)
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
-    training = open_run(config, wire, load_silos(source, config.method.merged, wire.mine if many else None))
+    silos = load_silos(source, config.method.merged, wire.mine if many else None)
+    data = {silo.name: digests(silo) for silo in silos}
+    training = open_run(config, wire, silos)
     serves = wire.houses(SERVER)
-    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, logs=serves)
-    if not serves:  # a machine of its own has a run folder of its own; the server's host has claimed its by now
+    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, serves, data)
+    if not serves:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
     if not resume or checkpoints.resume(training) == 0:
         checkpoints.clear()
-    elif wire.noise.secrets and not by_seed(wire):
+    if resume and wire.noise.secrets and not by_seed(wire):
         training.federation.note(RESUMED)
     result = train(training, Recorder(training, folder, checkpoints, watcher))
-    metrics = leave_behind(config, folder, result)
+    metrics = leave_behind(config, folder, result, data)
     wire.close_down()
     return metrics

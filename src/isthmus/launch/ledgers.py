@@ -1,49 +1,159 @@
-"""The ledgers of all hosts as one: what silos tell the server at the end of who sent what to whom."""
+"""What hosts tell the server at the end of a run: who sent what to whom, and what a reader must know."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from isthmus.core.kinds import SERVER, Kind
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import KINDS, PURPOSES, SERVER, Kind
 from isthmus.core.parcel import Traffic
-from isthmus.protect.events import from_json, to_json
-from isthmus.wire.ledger import COLUMNS
+from isthmus.federation.handshake import raise_together
+from isthmus.protect.events import Events, from_json, to_json
+from isthmus.wire.ledger import BOOKS, COLUMNS
 from isthmus.wire.wire import Wire
 
+_NAMED = ("ledger", "loads", "steps")  # books that differ from host to host; every host has the same legs
+_LONGEST = 1000  # letters of a note, and notes of a host
 
-def collect_ledgers(wire: Wire) -> dict[str, int]:
-    """Every silo's lines go to the server, by the one way out; returns the bytes that hosts' transports carried.
 
-    The letter that carries a ledger cannot list itself: the server adds a line for each that it receives.
+@dataclass(frozen=True)
+class Collected:
+    """What the server's host has collected: bytes that transports carried, and notes of all hosts."""
+
+    transport: dict[str, int]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What one host has told beside its lines."""
+
+    events: list[Events] = field(default_factory=list)
+    transport: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def collect_ledgers(wire: Wire, notes: Sequence[str]) -> Collected:
+    """Every silo's lines go to the server, by the one way out, and with them the notes of its host.
+
+    The letter that carries a ledger cannot list itself: the server adds a line for each that it receives. Lines that a
+    silo cannot have are refused, on every host.
     """
     ledger = wire.ledger
-    transport = dict(ledger.transport)
     if wire.hosts == 1:
-        return transport
-    lines, events = ledger.lines(), json.dumps([[to_json(each) for each in ledger.events], transport])
-    text = torch.frombuffer(bytearray(events.encode()), dtype=torch.uint8)
-    mine = {silo: lines[_concerns(lines, silo)] for silo in wire.mine}
-    pages = wire.gather(Kind.LEDGER, mine)
-    words = wire.gather(Kind.LEDGER, dict.fromkeys(wire.mine, text))
-    if pages is None or words is None:
-        return transport
-    ledger.turn_page()
-    carried: dict[int, dict[str, int]] = {}  # by host
-    for silo in (silo for silo in pages if not wire.houses(silo)):
-        events_there, carried[wire.members.home(silo)] = json.loads(bytes(words[silo].tolist()))
-        ledger.adopt(pages[silo], [from_json(each) for each in events_there])
-        for letter in (pages[silo], words[silo]):
-            row = letter.shape[1:].numel() * letter.element_size()
-            ledger.record(Kind.LEDGER, (), Traffic.single(silo, SERVER, len(letter)), row)
-    for kind, size in (item for host in carried.values() for item in host.items()):
+        return Collected(dict(ledger.transport), list(notes))
+    said = _letters(wire, notes)
+    with ledger.at_once():
+        heard = {what: wire.gather(Kind.LEDGER, letters) for what, letters in said.items()}
+    told: dict[int, _Told] = {}  # by host
+    problem = ""
+    try:
+        for host in (host for host in wire.members.hosts if host != wire.host and wire.houses(SERVER)):
+            told[host] = _adopt(wire, host, {what: each or {} for what, each in heard.items()})
+    except IsthmusError as error:
+        problem = str(error)
+    raise_together(wire, problem, Kind.LEDGER)
+    transport = dict(ledger.transport)
+    for kind, size in (item for each in told.values() for item in each.transport.items()):
         transport[kind] = transport.get(kind, 0) + size
-    return transport
+    return Collected(transport, merged_notes(wire, {wire.host: notes, **{h: each.notes for h, each in told.items()}}))
+
+
+def _letters(wire: Wire, notes: Sequence[str]) -> dict[str, dict[int, Tensor]]:
+    """What each of my silos tells: its own lines, and the first of them what is the whole host's."""
+    ledger = wire.ledger
+    words = json.dumps([[to_json(each) for each in ledger.events], ledger.transport, list(notes)])
+    text = torch.frombuffer(bytearray(words.encode()), dtype=torch.uint8)
+    books = {name: ledger.book(name) for name in _NAMED}
+    letters: dict[str, dict[int, Tensor]] = {}
+    for what, whole in {**books, "words": text}.items():
+        letters[what] = {silo: whole if place == 0 else whole[:0] for place, silo in enumerate(wire.mine)}
+    letters["ledger"] = {silo: books["ledger"][_concerns(books["ledger"], silo)] for silo in wire.mine}
+    return letters
 
 
 def _concerns(lines: Tensor, silo: int) -> Tensor:
     """Which lines of a host's ledger are of messages that a silo sent, or got from the server: [lines] bool."""
     sender, receiver = lines[:, COLUMNS.index("sender")], lines[:, COLUMNS.index("receiver")]
     return (sender == silo) | ((sender == SERVER) & (receiver == silo))
+
+
+def _adopt(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]]) -> _Told:
+    """Check what another host has told, and add its lines to this ledger."""
+    ledger, silos = wire.ledger, wire.members.on(host)
+    who = ", ".join(map(wire.party, silos))
+    if not silos:
+        return _Told()
+    told = _understood(heard["words"][silos[0]], who)
+    for silo in silos:
+        lines = heard["ledger"][silo]
+        _check_lines(wire, "ledger", lines, len(told.events), wire.party(silo))
+        if not bool(_concerns(lines, silo).all()):
+            raise IsthmusError(f"{wire.party(silo)} sent ledger lines of messages between other parties.")
+        ledger.adopt({"ledger": lines}, told.events)
+        for what in heard:
+            letter = heard[what][silo]
+            row = letter.shape[1:].numel() * letter.element_size()
+            ledger.record(Kind.LEDGER, (), Traffic.single(silo, SERVER, len(letter)), row)
+    for what in ("loads", "steps"):
+        _check_lines(wire, what, heard[what][silos[0]], len(told.events), who)
+        ledger.adopt({what: heard[what][silos[0]]}, told.events)
+    pairs, steps = torch.cat([heard["ledger"][silo] for silo in silos]), heard["steps"][silos[0]]
+    if not torch.equal(pairs[:, -3:].sum(0), steps[:, -3:].sum(0)):
+        raise IsthmusError(f"{who} sent a ledger whose lines and sums by step do not agree.")
+    return told
+
+
+def _understood(words: Tensor, who: str) -> _Told:
+    """Events, bytes carried and notes of another host, from its letter."""
+    try:
+        events, transport, notes = json.loads(bytes(words.tolist()))
+        kinds = [Kind(kind) for kind in transport]
+        whole = all(isinstance(size, int) and size >= 0 for size in transport.values())
+        short = len(notes) <= _LONGEST and all(isinstance(n, str) and len(n) <= _LONGEST for n in notes)
+        told = _Told([from_json(each) for each in events], {k.value: transport[k.value] for k in kinds}, notes)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise IsthmusError(f"{who} sent a ledger whose words make no sense ({type(error).__name__}).") from error
+    if not whole or not short:
+        raise IsthmusError(f"{who} sent a ledger with impossible counts of bytes, or notes that are too long.")
+    return told
+
+
+def _check_lines(wire: Wire, book: str, lines: Tensor, events: int, who: str) -> None:
+    """Refuse lines that no ledger of this federation can have."""
+    columns = BOOKS[book]
+    if lines.dtype != torch.int64 or lines.dim() != 2 or lines.shape[1] != len(columns):
+        raise IsthmusError(f"{who} sent lines of the book '{book}' that are {lines.dtype} {list(lines.shape)}.")
+    parties = (SERVER, wire.silos)
+    allowed: dict[str, tuple[int, int]] = {
+        "purpose": (0, len(PURPOSES)),
+        "kind": (0, len(KINDS)),
+        "event": (0, max(events, 1)),
+        **dict.fromkeys(("sender", "receiver", "party"), parties),
+    }
+    for place, column in enumerate(columns):
+        low, high = allowed.get(column, (0, 2**62))
+        if len(lines) and not low <= int(lines[:, place].min()) <= int(lines[:, place].max()) < high:
+            raise IsthmusError(f"{who} sent lines of the book '{book}' whose column {column} is out of range.")
+
+
+def merged_notes(wire: Wire, notes: Mapping[int, Sequence[str]]) -> list[str]:
+    """Notes of all hosts: once where all have the same, else with the silos of the hosts whose they are."""
+    found: dict[str, list[int]] = {}
+    for host, each in notes.items():
+        for sentence in each:
+            found.setdefault(sentence, []).append(host)
+    return [sentence if len(on) == len(notes) else _told_by(wire, on, sentence) for sentence, on in found.items()]
+
+
+def _told_by(wire: Wire, hosts: Sequence[int], sentence: str) -> str:
+    """A note with the silos of its hosts in front, unless it names one of them itself."""
+    silos = [wire.party(silo) for host in hosts for silo in wire.members.on(host)]
+    if any(name in sentence for name in silos):
+        return sentence
+    return f"On the host of {', '.join(silos) or 'the server'}: {sentence}"

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -24,12 +26,17 @@ from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.train.loop import Watcher
 
-_GRACE = 8.0  # seconds; a host sees at once that another is gone, and takes three to find out which
+_GRACE = 8.0  # seconds; a host sees at once that another is gone, and takes about three seconds to find out which
 LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user must mend something
 
 
 def execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
     """Run a configuration in a run folder; returns the final metrics on the server's host."""
+    with terminable():
+        return _execute(config, folder, resume, watcher)
+
+
+def _execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return _as_member(config, folder, resume, watcher)
     config = prepare(config)
@@ -39,6 +46,23 @@ def execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher
     _write_parts(config, folder)
     _start_hosts(config, folder, resume)
     return RunFolder.open(folder.path).metrics
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM end what is inside with a word, as Ctrl-C does, where this thread may say so."""
+
+    def end(*_: Any) -> None:
+        raise HostLost("Ended by SIGTERM; the run continues from its last checkpoint with --resume.")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def keep_config(config: RunConfig, folder: RunFolder, resume: bool) -> None:
@@ -85,7 +109,8 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
     )
     logs = folder.path / "hosts"
     logs.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "isthmus.launch.processes", str(folder.path), "resume" if resume else "start"]
+    module = ["-P", "-m", "isthmus.launch.processes"]  # -P: not from the current folder, whatever lies there
+    command = [sys.executable, *module, str(folder.path), "resume" if resume else "start"]
     processes = []
     for host in range(config.system.hosts):
         environment = os.environ | {
@@ -166,7 +191,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Without this, a failed host would wait for its peers in the destructor of the process group.
+    # os._exit, since a failed host would otherwise wait for its peers in the destructor of the process group.
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -47,13 +47,13 @@ class Bar(Watcher):
 
 
 class Lines(Watcher):
-    """About ten plain lines for a progress."""
+    """About ten plain lines for a whole run."""
 
     def __init__(self, label: str) -> None:
         self.label = label
 
     def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-        """Print every tenth part of the progress."""
+        """Print a line after every tenth of the epochs."""
         if progress.epoch % max(1, progress.epochs // _LINES) == 0 or progress.epoch == progress.epochs:
             text = f"{self.label}: epoch {progress.epoch}/{progress.epochs}  {_loss(lines)}{_score(lines)}"
             print(text, file=sys.stderr, flush=True)

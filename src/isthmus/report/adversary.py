@@ -1,12 +1,13 @@
-"""The report's section on what an adversary can infer from rows that crossed: the findings of an audit."""
+"""The report's section on what an adversary can infer from what crossed: the findings of an audit."""
 
 from __future__ import annotations
 
 from html import escape
 
-from isthmus.audit.findings import HEAD, NOTE, NOTHING, Audit, attack_text, lines, read_audit
+from isthmus.audit.findings import ERROR, HEAD, NOTE, Audit, Finding, attack_text, read_audit
+from isthmus.core.kinds import Kind
 from isthmus.report import plots
-from isthmus.report.page import figure, table
+from isthmus.report.page import box, figure, table
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import members
 
@@ -18,37 +19,42 @@ def adversary(folder: RunFolder) -> str:
     audit = read_audit(folder)
     if audit is None:
         return ""
-    if not audit.findings:
-        return f"{_TITLE}<p>No row has left a silo: {NOTHING}.</p>"
-    shown = table(list(HEAD), lines(audit), NOTE)
-    return f"{_TITLE}<p>{escape(_lead(audit, folder))}</p>{shown}{_curve(audit)}"
+    shown = table(list(HEAD), audit.lines(), NOTE, left=len(HEAD))
+    return f"{_TITLE}<p>{escape(_lead(audit, folder))}</p>{box(audit.notes)}{shown}{_curve(audit)}"
 
 
 def _lead(audit: Audit, folder: RunFolder) -> str:
     """The leading sentences: who attacks, what they know, and how large their error is."""
     seeds = members(folder)
     which = f" (of the first of {len(seeds)} seeds)" if len(seeds) > 1 else ""
-    found = "" if audit.error is None else f" Their error is {attack_text(audit.error)} of a guess's."
+    if not any(finding.got is not None for finding in audit.findings):
+        return f"Nothing that left{which} was attacked. That is no sign of safety: the table says what left."
+    found = "" if audit.error is None else f" Their best error is {attack_text(audit.error)} of a guess's."
     return (
-        f"All silos but a node's owner, and the server, infer its features from the row that left last{which}. "
-        "They know all parameters that crossed, the other silos' nodes and, for rows of deeper layers, everything but "
-        "the features of the node itself."
-        f"{found} That is what this attack achieves, not a bound on what others can."
+        f"All silos but one, and the server, put together everything that this one released{which}, and infer "
+        "features, labels and links of its nodes. They know what crossed, the parameters that silos agreed on or sent, "
+        "and their own nodes; in the worst case, where the table says so, also the node's neighbours."
+        f"{found} That is what these attacks achieve, not a bound on what others can."
     )
 
 
 def _curve(audit: Audit) -> str:
-    """The figure of the attack's error against noise; empty with a single level of noise."""
-    levels = sorted({f.sigma for f in audit.findings})
+    """The figure of the error of features inferred from rows, against noise; empty with a single level of noise."""
+    rows = [f for f in audit.findings if f.kind == Kind.EMBEDDINGS and f.measure == ERROR and "misfit" in f.details]
+    levels = sorted({f.sigma for f in rows})
     if len(levels) < 2:
         return ""
-    names = {f.layer: "input" if f.layer == 0 else f"layer {f.layer}" for f in audit.findings}
-    ratio = {(f.layer, f.sigma): f.ratio for f in audit.findings}
+    names = {f.layer: _name(f) for f in rows}
+    ratio = {(f.layer, f.sigma): f.ratio for f in rows}
     shares = {name: [ratio.get((layer, level)) for level in levels] for layer, name in names.items()}
-    first = audit.findings[0]
-    near = first.neighbours / first.guess if first.guess else 1.0
-    caption = "Error of the attack, as a share of the guess's, against noise in the rows."
+    near = rows[0].details["neighbours"] / rows[0].guess if rows[0].guess else 1.0
+    caption = "Error of features inferred from rows, as a share of the guess's, against noise in each release."
     caption += " Only the lowest noise is the run's own; the others are added afterwards: what if." * any(
-        f.what_if for f in audit.findings
+        f.what_if for f in rows
     )
     return figure(plots.attack_curve(levels, shares, near), caption)
+
+
+def _name(finding: Finding) -> str:
+    """The name of the rows that a finding is about."""
+    return f"layer {finding.layer}" if finding.layer else "input"

@@ -42,10 +42,11 @@ def _columns(rows: Sequence[ComparedRun]) -> list[ShownColumn]:
         *metric,
         ("Silos", lambda row: "merged" if row.merged else str(row.silos)),
         *_score_columns(rows, title),
-        ("Bytes", lambda row: "–" if row.bytes is None else bytes_text(row.bytes)),
-        ("Per step", lambda row: "–" if row.bytes_per_step is None else bytes_text(row.bytes_per_step)),
+        ("Training", lambda row: _bytes_cell(row.training_bytes)),
+        ("Per step", lambda row: _bytes_cell(row.bytes_per_step)),
+        *_scoring_columns(rows),
         ("Time", lambda row: duration(row.seconds)),
-        ("Worst ε", lambda row: epsilon_text(row.epsilon)),
+        ("ε, worst case", lambda row: epsilon_text(row.epsilon)),
         *(attack if any(row.attack is not None for row in rows) else []),
     ]
 
@@ -61,6 +62,25 @@ def _score_columns(rows: Sequence[ComparedRun], title: str) -> list[ShownColumn]
         columns.append((f"{title}, {SAW[saw]}", partial(_score_cell, saw=saw)))
         columns += [(f"{SAW[saw]}, pooled", partial(_pooled_cell, saw=saw))] if ranked else []
     return columns
+
+
+def _scoring_columns(rows: Sequence[ComparedRun]) -> list[ShownColumn]:
+    """Columns of what crosses when the test split is scored once, for ways of scoring that send rows."""
+    return [
+        (f"Scoring {SAW[saw]}", partial(_scoring_cell, saw=saw))
+        for saw in ("trained", "across")
+        if any(saw in row.tests for row in rows)
+    ]
+
+
+def _scoring_cell(row: ComparedRun, saw: str) -> str:
+    """The text of what crosses in one scoring."""
+    return _bytes_cell(row.tests[saw].bytes if saw in row.tests and not row.merged else None)
+
+
+def _bytes_cell(size: float | None) -> str:
+    """A number of bytes as text; a dash where nothing is counted."""
+    return "–" if size is None else bytes_text(size)
 
 
 def _score_cell(row: ComparedRun, saw: str) -> str:
@@ -111,8 +131,9 @@ def _overview(rows: Sequence[ComparedRun]) -> str:
     columns = _columns(rows)
     note = (
         "Own edges: each silo scores without what lies beyond its boundary. Across: with rows that their owners "
-        "compute when scores are made. As trained: with rows that the method keeps. Bytes count once for each "
-        "receiving party, those of scoring included. ε = ∞: something left unprotected."
+        "compute when scores are made. As trained: with rows that the method keeps. Training and scoring: bytes that "
+        "cross, counted once for each receiving party; of scoring, those of the test split. ε = ∞: something left "
+        "unprotected."
     )
     if any(row.seeds > 1 for row in rows):
         note += " Bytes and time are means over seeds; ± is the deviation over seeds."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from isthmus.audit.findings import attack_error
 from isthmus.core.errors import IsthmusError
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.summary import data_name, epsilons, final_score, is_merged, members, primary, read_flows, steps_of
+from isthmus.runs.summary import data_name, epsilon_of, final_score, is_merged, members, primary, read_flows, steps_of
 
 # What a score saw, in the order of columns. Two scores compare where they saw alike.
 SAW = {"own": "own edges", "trained": "as trained", "across": "across", "global": "merged graph"}
@@ -46,7 +46,8 @@ class ComparedRun:
     tests: dict[str, Scored]
     seeds: int
     bytes: int | None
-    bytes_per_step: float | None
+    training_bytes: int | None  # without validations and final scores
+    bytes_per_step: float | None  # of training
     seconds: float | None
     epsilon: float
     attack: (
@@ -69,6 +70,7 @@ def _row(name: str, folder: RunFolder) -> ComparedRun:
     """The figures of the run in a folder."""
     metric, data, merged = primary(folder), folder.config.get("data", {}), is_merged(folder)
     total, seconds = sum(flow.bytes for flow in read_flows(folder)), folder.metrics.get("seconds")
+    training = total - sum(_scoring_bytes(part) for part in members(folder))
     return ComparedRun(
         name=name,
         method=str(folder.metrics.get("method", "run")),
@@ -83,12 +85,19 @@ def _row(name: str, folder: RunFolder) -> ComparedRun:
         tests=_tests(folder, metric),
         seeds=len(folder.metrics.get("seeds") or [0]),
         bytes=None if merged else round(total / len(members(folder))),
-        bytes_per_step=None if merged else total / steps_of(folder),
+        training_bytes=None if merged else round(training / len(members(folder))),
+        bytes_per_step=None if merged else training / steps_of(folder),
         seconds=None if seconds is None else float(seconds),
-        epsilon=float("inf") if merged else max(epsilons(folder).values(), default=0.0),
+        epsilon=epsilon_of(folder),
         attack=attack_error(folder),
         path=str(folder.path),
     )
+
+
+def _scoring_bytes(folder: RunFolder) -> int:
+    """Bytes of all validations and final scores of a run."""
+    parts = (folder.metrics.get("link") or {}).get("parts", {})
+    return sum(int(parts[name]["bytes"]) for name in ("validation", "end") if name in parts)
 
 
 def _tests(folder: RunFolder, metric: str) -> dict[str, Scored]:

@@ -10,9 +10,10 @@ from isthmus.core.kinds import SERVER_NAME, Kind
 from isthmus.protect.events import UNPROTECTED, hides
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.plain_words import RAW, WORDS, never
-from isthmus.runs.summary import Flow, fact, is_merged, rank, read_flows
+from isthmus.runs.summary import OTHERS, Flow, fact, is_merged, rank, read_flows
 from isthmus.runs.text import bytes_text, list_names, party_order
 
+_NAMED = 12  # parties that a sentence has by name
 _FORMAT = re.compile(r"(?:^|, )sent as (\w+)")  # how a ledger describes a number format among other mechanisms
 
 
@@ -51,24 +52,31 @@ def disclosure(folder: RunFolder) -> list[Paragraph]:
         return [_one_party(flows)]
     if not flows:
         return [Paragraph("Nothing crossed", "The ledger is empty: no party sent anything to another.")]
-    receivers = {flow.receiver for flow in flows}
-    silent = sorted({flow.sender for flow in flows} - receivers, key=party_order)
+    received: dict[str, list[Flow]] = {}
+    for flow in flows:
+        received.setdefault(flow.receiver, []).append(flow)
+    silent = sorted({flow.sender for flow in flows} - {OTHERS, *received}, key=party_order)
     groups: dict[frozenset[tuple[str, str, str]], list[str]] = {}
-    for receiver in sorted(receivers, key=party_order):
-        alike = frozenset((f.kind, f.direction, f.event) for f in flows if f.receiver == receiver)
+    for receiver in sorted(received, key=party_order):
+        alike = frozenset((f.kind, f.direction, f.event) for f in received[receiver])
         groups.setdefault(alike, []).append(receiver)
-    sheet = [_party(flows, names) for names in groups.values()]
-    sheet += [Paragraph(list_names(silent), "Received nothing.")] if silent else []
+    sheet = [_party([f for name in names for f in received[name]], names) for names in groups.values()]
+    sheet += [Paragraph(_names(silent), "Received nothing.")] if silent else []
     return [*sheet, _absent(flows)]
 
 
-def _party(flows: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
-    """The paragraph of one party, or of several that received the same kinds under the same protection."""
-    of_group = [f for f in flows if f.receiver in receivers]
-    keys = sorted({(rank(f.kind), f.kind, f.direction, f.event) for f in of_group})
+def _party(of_group: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
+    """The paragraph of one party, or of several that received the same kinds under the same protection.
+
+    ``of_group``: what these have received.
+    """
+    alike: dict[tuple[str, str, str], list[Flow]] = {}
+    for f in of_group:
+        alike.setdefault((f.kind, f.direction, f.event), []).append(f)
+    keys = sorted((rank(kind), kind, direction, event) for kind, direction, event in alike)
     seen = []
     for _, kind, direction, event in keys:
-        lines = [f for f in of_group if (f.kind, f.direction, f.event) == (kind, direction, event)]
+        lines = alike[kind, direction, event]
         words = WORDS[Kind(kind)].meaning(direction, empty=not any(f.bytes for f in lines))
         seen.append(Seen(kind, _sender(lines), words, _amounts(lines, receivers), protection(event)))
     total = bytes_text(sum(f.bytes for f in of_group))
@@ -83,7 +91,15 @@ def _title(receivers: Sequence[str]) -> str:
     """The heading of a paragraph about one or several parties."""
     if list(receivers) == [SERVER_NAME]:
         return "The server saw"
-    return f"{list_names(receivers)} saw" if len(receivers) == 1 else f"Each of {list_names(receivers)} saw"
+    return f"{receivers[0]} saw" if len(receivers) == 1 else f"Each of {_names(receivers)} saw"
+
+
+def _names(parties: Sequence[str]) -> str:
+    """Parties by name; of many, the first and how many more there are."""
+    told = list_names(parties)
+    if len(parties) <= _NAMED or len(told) <= 60:  # consecutive silos are short
+        return told
+    return f"{', '.join(parties[:_NAMED])} and {len(parties) - _NAMED:,} more"
 
 
 def _sender(lines: Sequence[Flow]) -> str:
@@ -92,14 +108,17 @@ def _sender(lines: Sequence[Flow]) -> str:
         return "the server"
     if len({f.receiver for f in lines}) > 1:
         return "other silos"
-    return list_names(sorted({f.sender for f in lines}, key=party_order))
+    return _names(sorted({f.sender for f in lines}, key=party_order))
 
 
 def _amounts(lines: Sequence[Flow], receivers: Sequence[str]) -> str:
     """Numbers of messages, rows and bytes in words: of one party, or the range over several."""
 
     def span(name: str, text: Callable[[int], str], unit: str) -> str:
-        each = sorted(sum(getattr(f, name) for f in lines if f.receiver == r) for r in receivers)
+        sums = dict.fromkeys(receivers, 0)
+        for f in lines:
+            sums[f.receiver] += getattr(f, name)
+        each = sorted(sums.values())
         low, high = text(each[0]), text(each[-1])
         return f"{low if low == high else f'{low} to {high}'}{unit if each[-1] != 1 else unit.rstrip('s')}"
 

@@ -41,7 +41,8 @@ def relinked(folder: RunFolder, sets: Sequence[str]) -> LinkConfig:
 
 def counted(folder: RunFolder) -> bool:
     """Whether a run has counted its one-way trips; runs of older versions have not."""
-    return all((part.path / "steps.parquet").is_file() for part in members(folder))
+    files = ("steps.parquet", "legs.parquet")
+    return all((part.path / name).is_file() for part in members(folder) for name in files)
 
 
 def price(folder: RunFolder, link: LinkConfig) -> Price | None:

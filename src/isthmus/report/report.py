@@ -10,6 +10,7 @@ from isthmus.audit.findings import attack_error, attack_text
 from isthmus.core.files import write_atomic
 from isthmus.methods import catalogue as methods
 from isthmus.methods.method import SCORES
+from isthmus.protect.accounting.guarantee import headline
 from isthmus.report.adversary import adversary
 from isthmus.report.disclosure import disclosure, in_short, server_place
 from isthmus.report.network import over_network
@@ -22,10 +23,11 @@ from isthmus.runs.network_time import LinkConfig, link_of
 from isthmus.runs.summary import (
     Flow,
     data_name,
-    epsilons,
+    epsilon_of,
     fact,
     final_score,
     finished,
+    guarantees,
     is_merged,
     members,
     primary,
@@ -135,10 +137,10 @@ def _tiles(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow]) ->
     if is_merged(folder):
         facts.append(("all data", "in one place"))
     else:
-        worst = max(epsilons(folder).values(), default=0.0)
         each = bytes_text(total / steps_of(folder))
         facts.append((bytes_text(total), f"crossed{several}, {each} per step"))
-        facts.append((f"ε = {epsilon_text(worst)}", "worst of all kinds" if flows else "nothing crossed"))
+        unit = headline(guarantees(folder)).unit
+        facts.append((f"ε = {epsilon_text(epsilon_of(folder))}", f"for one {unit}, in the worst case"))
     attacked = attack_error(folder)
     if attacked is not None:
         facts.append((attack_text(attacked), "attack error, as a share of a guess's"))

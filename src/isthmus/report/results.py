@@ -8,6 +8,8 @@ from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import curves, fact, final_score, members, primary, silo_names
 from isthmus.runs.text import bytes_text, gain_text, metric_label, spread_text
 
+_DRAWN = 60  # silos that a drawing has room for
+
 
 def results(folder: RunFolder, alone: RunFolder | None) -> str:
     """The section of final scores: of the federation by metric, then of each silo."""
@@ -47,8 +49,19 @@ def _by_silo(folder: RunFolder, alone: RunFolder | None) -> str:
     tests = {silo: final_score(folder, "test", metric, silo) for silo in silos}
     base = {silo: final_score(alone, "test", metric, silo) for silo in silos} if alone else None
     gain = ", and its gain over training alone in percentage points" if alone else ""
-    drawn = figure(plots.silo_bars(tests, base, metric), f"Test {metric_label(metric)} of each silo{gain}.")
+    shown = _outermost(tests)
+    which = "each silo" if len(shown) == len(tests) else f"the {_DRAWN // 2} worst and the {_DRAWN // 2} best silos"
+    drawn = figure(plots.silo_bars(shown, base, metric), f"Test {metric_label(metric)} of {which}{gain}.")
     return f"<h3>Silo by silo</h3>{table(head, rows, note)}{drawn if len(silos) > 1 else ''}"
+
+
+def _outermost(tests: dict[str, float | None]) -> dict[str, float | None]:
+    """All silos' scores in their order; of very many silos, those of the worst and the best."""
+    known = sorted((silo for silo, score in tests.items() if score is not None), key=lambda silo: tests[silo] or 0.0)
+    if len(tests) <= _DRAWN:
+        return tests
+    chosen = {*known[: _DRAWN // 2], *known[-_DRAWN // 2 :]}
+    return {silo: score for silo, score in tests.items() if silo in chosen}
 
 
 def _scores(

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from isthmus.core.kinds import SERVER_NAME
 from isthmus.report import plots
 from isthmus.report.disclosure import Paragraph, Seen
 from isthmus.report.page import Cell, figure, table
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.summary import Flow, carried_bytes, is_merged, members, steps_of
-from isthmus.runs.text import bytes_text
+from isthmus.runs.summary import Flow, carried_bytes, is_merged, members, pair_bytes, steps_of
+from isthmus.runs.text import bytes_text, party_order
+
+_NAMED = 40  # parties that the drawing of who sent to whom has by name
 
 
 def traffic(folder: RunFolder, flows: Sequence[Flow]) -> str:
@@ -18,18 +21,36 @@ def traffic(folder: RunFolder, flows: Sequence[Flow]) -> str:
     if not flows:
         return "<h2>What crossed</h2><p>Nothing: the ledger is empty.</p>"
     steps, carried = steps_of(folder), carried_bytes(folder)
-    sizes: dict[str, int] = {}
-    pairs: dict[tuple[str, str], int] = {}
+    by_kind: dict[str, list[Flow]] = {}
     for f in flows:
-        sizes[f.kind] = sizes.get(f.kind, 0) + f.bytes
-        pairs[f.sender, f.receiver] = pairs.get((f.sender, f.receiver), 0) + f.bytes
+        by_kind.setdefault(f.kind, []).append(f)
+    sizes = {kind: sum(f.bytes for f in each) for kind, each in by_kind.items()}
     sizes = dict(sorted(sizes.items(), key=lambda item: -item[1]))
     head = ["Kind", "Messages", "Rows", "Before training", "Per step", "Bytes"] + ["Carried"] * bool(carried)
-    rows = [_amounts(kind, [f for f in flows if f.kind == kind], steps, carried) for kind in sizes]
+    rows = [_amounts(kind, by_kind[kind], steps, carried) for kind in sizes]
     shown = table(head, rows, _traffic_note(folder), total=_amounts("all", flows, steps, carried))
     kinds = figure(plots.kind_bars(sizes), "Bytes by kind of message.")
-    parties = figure(plots.heat_map(pairs), "Bytes from each party (row) to each party (column).")
+    parties = figure(
+        plots.heat_map(by_party(pair_bytes(folder))), "Bytes from each party (row) to each party (column)."
+    )
     return f"<h2>What crossed</h2>{shown}{kinds}{parties}"
+
+
+def by_party(sizes: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """Bytes by sender and receiver; of many silos the busiest by name, and all others as one."""
+    busy: dict[str, int] = {}
+    for pair, size in sizes.items():
+        for name in pair:
+            busy[name] = busy.get(name, 0) + size
+    first = sorted(busy, key=lambda name: (name != SERVER_NAME, -busy[name], party_order(name)))
+    name_of = {name: name for name in first}
+    if len(first) > _NAMED + 1:
+        name_of |= dict.fromkeys(first[_NAMED:], f"{len(first) - _NAMED:,} other silos")
+    pairs: dict[tuple[str, str], int] = {}
+    for (sender, receiver), size in sizes.items():
+        pair = name_of[sender], name_of[receiver]
+        pairs[pair] = pairs.get(pair, 0) + size
+    return pairs
 
 
 def _traffic_note(folder: RunFolder) -> str:

@@ -13,6 +13,7 @@ from isthmus.core.coerce import as_default, fill, table_of
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.plugins import load_plugins
 from isthmus.engine.settings import TrainConfig
+from isthmus.federation.cross_edges import EDGES, MUTUAL
 from isthmus.federation.scaling import SCALES
 from isthmus.kernels import CHOICES as KERNELS
 from isthmus.methods import catalogue
@@ -22,13 +23,19 @@ from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
 from isthmus.runs.network_time import LinkConfig, link_of
 
 DTYPES = ("float32", "float64")
+MOST_SILOS = 1_000_000
+LONGEST_TIMEOUT = 1_000_000  # seconds; sockets count milliseconds in 31 bits
 # Default training settings of some models; multi-pna has ego ids, which mark the seeds of a batch, so it needs batches.
 SUITED: dict[str, dict[str, Any]] = {"multi-pna": {"batch": 32, "fanout": [10], "lr": 1e-3, "weight_decay": 1e-4}}
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which graph, and how it is split; ``options`` are the data set's own (``data.nodes``, ...)."""
+    """Which graph, and how it is split; ``options`` are the data set's own (``data.nodes``, ...).
+
+    ``edges``: cross edges take part that both silos list (``mutual``), or also those that one silo claims (``claimed``:
+    a silo then gets the rows of any node of another by claiming an edge to it).
+    """
 
     name: str = "blocks"
     folder: str = ""
@@ -37,6 +44,7 @@ class DataConfig:
     resolution: float = 0.0
     communities: int = 0
     scale: str = "auto"
+    edges: str = MUTUAL
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -60,8 +68,11 @@ class SystemConfig:
             raise unknown("device", self.device, ("cpu", "cuda"))
         if self.hosts < 1:
             raise IsthmusError(f"--hosts is {self.hosts}; it must be at least 1.")
-        if self.timeout <= 0:
-            raise IsthmusError(f"system.timeout is {self.timeout:g}; it must be a positive number of seconds.")
+        if not 0 < self.timeout <= LONGEST_TIMEOUT:
+            raise IsthmusError(
+                f"system.timeout is {self.timeout:g}; it must be a positive number of seconds, at most "
+                f"{LONGEST_TIMEOUT:,}."
+            )
         if not 0 <= self.threads <= 1024:
             raise IsthmusError(f"system.threads is {self.threads}; it must lie in 0..1024 (0: as PyTorch chooses).")
         if self.kernels not in KERNELS:
@@ -184,10 +195,14 @@ def _data(table: dict[str, Any]) -> DataConfig:
     """The data settings of a recipe's ``[data]``."""
     own, options = split_options(table)
     data = fill(DataConfig(), own, "data")
+    if data.silos > MOST_SILOS:
+        raise IsthmusError(f"--silos is {data.silos}; a federation has at most {MOST_SILOS:,} silos.")
     if data.silos < 1:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
     if data.scale not in SCALES:
         raise unknown("data.scale", data.scale, SCALES)
+    if data.edges not in EDGES:
+        raise unknown("data.edges", data.edges, EDGES)
     _whole("data.seed", data.seed)
     return replace(data, options=_loader_options(data.name, options))
 

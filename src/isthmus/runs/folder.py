@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from isthmus.core.errors import HostLost, IsthmusError
 from isthmus.core.files import write_atomic, writing
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _T = TypeVar("_T")
+LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class RunFolder:
         """Make the folder of a new run, or take an existing one to ``resume`` or ``overwrite``; else raise."""
         if path.exists() and not path.is_dir():
             raise IsthmusError(f"'{path}' is a file; choose another --out.")
-        if path.exists() and any(path.iterdir()):
+        if path.exists() and _entries(path):
             if overwrite:
                 _refuse_foreign(path)
                 shutil.rmtree(path)
@@ -90,6 +93,13 @@ class RunFolder:
         return self._read("ledger.parquet", pq.read_table)
 
     @cached_property
+    def steps(self) -> pa.Table:
+        """The table ``steps.parquet``: how much of what was sent, by step and purpose."""
+        import pyarrow.parquet as pq
+
+        return self._read("steps.parquet", pq.read_table)
+
+    @cached_property
     def legs(self) -> pa.Table:
         """The table ``legs.parquet``: how many one-way trips followed each other, by step and purpose."""
         import pyarrow.parquet as pq
@@ -119,14 +129,26 @@ def claimed(path: Path, resume: bool, overwrite: bool) -> Iterator[RunFolder]:
     is refused before that (bad data, a configuration that cannot work), the old one is restored.
     """
     aside = path.absolute().with_name(f".{path.absolute().name}.replaced")
-    _put_back(path, aside, overwrite)
-    was = sorted(path.iterdir()) if path.is_dir() else None
-    if overwrite and was:
-        _refuse_foreign(path)
-        path.rename(aside)
-    folder = RunFolder.create(path, resume, overwrite=False)
+    with ExitStack() as locks:
+        held = locks.enter_context(locked(path)) if path.is_dir() else None  # before anything is moved
+        _put_back(path, aside, overwrite)
+        was = _entries(path) if path.is_dir() else None
+        if overwrite and was:
+            _refuse_foreign(path)
+            path.rename(aside)
+        folder = RunFolder.create(path, resume, overwrite=False)
+        if held is None or not _lies_at(held, path / LOCK):
+            locks.enter_context(locked(path))
+        with _kept_or_restored(folder, aside, was, overwrite):
+            yield folder
+
+
+@contextmanager
+def _kept_or_restored(folder: RunFolder, aside: Path, was: list[Path] | None, overwrite: bool) -> Iterator[None]:
+    """Restore what ``was`` in the folder of a run that is refused before it has begun."""
+    path = folder.path
     try:
-        yield folder
+        yield
     except IsthmusError as error:
         if (overwrite or not was) and not folder.begun and not isinstance(error, HostLost):
             _clear(path, keep=was is not None)
@@ -135,6 +157,37 @@ def claimed(path: Path, resume: bool, overwrite: bool) -> Iterator[RunFolder]:
     finally:
         if folder.begun:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[IO[str]]:
+    """Keep a folder to this process; the lock of a process that has died is none."""
+    with writing(path):
+        file = open(path / LOCK, "w")  # noqa: SIM115 - it stays open as long as the folder is kept
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = _lies_at(file, path / LOCK)  # else whoever had it has just taken it away
+        except BlockingIOError:
+            free = False
+        if not free:
+            raise IsthmusError(
+                f"'{path}' is in use by another process; wait until that has ended, or choose another --out."
+            )
+        try:
+            yield file
+        finally:
+            (path / LOCK).unlink(missing_ok=True)
+
+
+def _lies_at(file: IO[str], path: Path) -> bool:
+    """Whether an open file is the one that is found under a path."""
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+
+
+def _entries(path: Path) -> list[Path]:
+    """What is in a folder, apart from its lock."""
+    return sorted(entry for entry in path.iterdir() if entry.name != LOCK)
 
 
 def _put_back(path: Path, aside: Path, overwrite: bool) -> None:
@@ -158,14 +211,14 @@ def _clear(path: Path, keep: bool) -> None:
 def _refuse_foreign(path: Path) -> None:
     """Raise unless a folder is a run or holds only runs: ``--overwrite`` must not delete anything else."""
     pages = ("comparison.html", "comparison.json", "report.html")
-    of_runs = all(_is_run(each) if each.is_dir() else each.name in pages for each in path.iterdir())
+    of_runs = all(_is_run(each) if each.is_dir() else each.name in pages for each in _entries(path))
     if not _is_run(path) and not of_runs:
         raise IsthmusError(f"'{path}' holds files but is not a run folder; --overwrite will not delete it.")
 
 
 def _is_run(path: Path) -> bool:
     """Whether a folder is empty or has a ``config.toml`` of this package; other programs have such files too."""
-    if not any(path.iterdir()):
+    if not _entries(path):
         return True
     try:
         return {"method", "data", "model", "train"} <= tomllib.loads((path / "config.toml").read_text()).keys()

@@ -56,7 +56,7 @@ WORDS: dict[Kind, Words] = {
     ),
     Kind.STATISTICS: Words(
         "sums, counts and label counts",
-        "Sums and counts over a silo's nodes or edges: sizes of its splits, training labels of each class, "
+        "Sums and counts over a silo's nodes or edges: sizes of its splits, training and test labels of each class, "
         "degrees, moments of features and of batches.",
         "A sum or a count over few nodes can reveal the value or the label of one.",
         down="Sums and label counts of all silos together, and the sizes of every silo's splits.",
@@ -106,10 +106,10 @@ WORDS: dict[Kind, Words] = {
     ),
     Kind.METRICS: Words(
         "losses, scores and sizes of silos",
-        "Losses and scores of a silo, its numbers of nodes and halo nodes, of targets of aggregates, and in a resumed "
-        "run its checkpoints.",
+        "Losses and scores of a silo, its numbers of nodes and halo nodes, of targets of aggregates, where noise was "
+        "added how often its rows and payloads left, and in a resumed run its checkpoints.",
         "Over few nodes they can reveal a single outcome.",
-        down="Losses, scores, and numbers of nodes, halo nodes and targets of aggregates of every silo.",
+        down="Losses, scores, and numbers of nodes, halo nodes, targets of aggregates and releases of every silo.",
     ),
     Kind.SCORES: Words(
         "predictions and labels of single nodes or edges",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.files import is_folder, there
 
 PART_KEYS = ("exchange", "schedule", "sync", "objective", "protect")  # keys that name a part of a method
 
@@ -21,8 +22,9 @@ def recipe_names() -> list[str]:
 def read_recipe(name: str) -> dict[str, Any]:
     """The content of a shipped recipe, given by name, or of a TOML file, given by path."""
     path = Path(name)
-    if path.suffix == ".toml" or path.exists():
-        if not path.is_file():
+    shadow = name in recipe_names() and is_folder(path)  # a folder that happens to have a recipe's name
+    if path.suffix == ".toml" or (there(path) and not shadow):
+        if not there(path) or not path.is_file():
             raise IsthmusError(f"There is no recipe file '{name}'. Shipped recipes: {', '.join(recipe_names())}.")
         text = read_text(path)
     elif name in recipe_names():
@@ -31,7 +33,7 @@ def read_recipe(name: str) -> dict[str, Any]:
         raise unknown("recipe", name, recipe_names())
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise IsthmusError(f"Recipe '{name}' is not valid TOML: {error}.") from error
 
 
@@ -74,7 +76,7 @@ def _value(text: str) -> Any:
     for attempt in (text, f"[{text}]" if "," in text else text):
         try:
             return tomllib.loads(f"v = {attempt}")["v"]
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, RecursionError):
             continue
     return text
 

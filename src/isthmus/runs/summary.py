@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import SERVER_NAME, Kind
+from isthmus.core.kinds import SERVER_NAME, Kind, Purpose
+from isthmus.protect.accounting.guarantee import CHARGED, DP, EVERYTHING, NODE, RECORDS, Guarantee, headline
 from isthmus.protect.events import hides
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.text import party_order
@@ -110,6 +111,10 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+OTHERS = "other silos"
+_PAIRS = 20_000  # pairs of parties that a report can name
+
+
 @dataclass(frozen=True)
 class Flow:
     """All messages of one kind from one party to another under one protection; ``setup`` are bytes before training."""
@@ -131,7 +136,18 @@ class Flow:
 
 
 def read_flows(folder: RunFolder) -> list[Flow]:
-    """The flows of a run: its ledger summed over time and seeds, by sender, receiver, kind and protection."""
+    """The flows of a run: its ledger summed over time and seeds, by sender, receiver, kind and protection.
+
+    Where very many pairs of silos talk, all that a silo gets from others is of one sender, ``OTHERS``.
+    """
+    known = vars(folder)  # read once for each folder object, like the ledger itself
+    if "flows" not in known:
+        known["flows"] = _read_flows(folder)
+    flows: list[Flow] = known["flows"]
+    return flows
+
+
+def _read_flows(folder: RunFolder) -> list[Flow]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -140,15 +156,33 @@ def read_flows(folder: RunFolder) -> list[Flow]:
         if not (part.path / "ledger.parquet").is_file():
             raise IsthmusError(f"'{part.path}' has no ledger.parquet, so it cannot be reported; run again.")
     table = pa.concat_tables([part.ledger for part in parts])
-    early = pc.if_else(pc.equal(table["epoch"], 0), table["bytes"], 0)
+    if len(pair_bytes(folder)) > _PAIRS:
+        between = pc.and_(*(pc.not_equal(table[end], SERVER_NAME) for end in ("sender", "receiver")))
+        senders = pc.if_else(between, OTHERS, table["sender"])
+        table = table.set_column(table.column_names.index("sender"), "sender", senders)
+    early = pc.if_else(pc.equal(table["purpose"], Purpose.SETUP), table["bytes"], 0)
     keys, sums = ["sender", "receiver", "kind", "event"], ["messages", "rows", "bytes", "setup"]
     table = table.append_column("setup", early).group_by(keys).aggregate([(name, "sum") for name in sums])
-    flows = [Flow(*(row[k] for k in keys), *(row[f"{s}_sum"] for s in sums)) for row in table.to_pylist()]
+    columns = (table[name].to_pylist() for name in (*keys, *(f"{name}_sum" for name in sums)))
+    flows = [Flow(*row) for row in zip(*columns, strict=True)]
     new = sorted({f.kind for f in flows} - {k.value for k in Kind})
     if new:
         raise IsthmusError(f"'{folder.path}' has messages of unknown kind {', '.join(new)}; update isthmus.")
-    parties = {name: party_order(name) for f in flows for name in (f.sender, f.receiver)}
-    return sorted(flows, key=lambda f: (rank(f.kind), parties[f.receiver], parties[f.sender], f.event))
+    names = {name for f in flows for name in (f.sender, f.receiver)}
+    parties = {name: place for place, name in enumerate(sorted(names, key=party_order))}
+    ranks = {kind: rank(kind) for kind in {f.kind for f in flows}}
+    return sorted(flows, key=lambda f: (ranks[f.kind], parties[f.receiver], parties[f.sender], f.event))
+
+
+def pair_bytes(folder: RunFolder) -> dict[tuple[str, str], int]:
+    """Bytes by sender and receiver, summed over seeds."""
+    found: dict[tuple[str, str], int] = {}
+    for part in members(folder):
+        table = part.ledger.group_by(["sender", "receiver"]).aggregate([("bytes", "sum")])
+        columns = (table[name].to_pylist() for name in ("sender", "receiver", "bytes_sum"))
+        for sender, receiver, size in zip(*columns, strict=True):
+            found[sender, receiver] = found.get((sender, receiver), 0) + size
+    return found
 
 
 def rank(kind: str) -> int:
@@ -158,11 +192,23 @@ def rank(kind: str) -> int:
     return order.index(kind)
 
 
-def epsilons(folder: RunFolder) -> dict[str, float]:
-    """The epsilon of each kind in the ledger; infinite where a message of the kind left unprotected."""
-    flows, known = read_flows(folder), fact(folder, "epsilon", {})
-    spent = {f.kind: float("inf" if known.get(f.kind) is None else known[f.kind]) for f in flows}
-    return spent | {f.kind: float("inf") for f in flows if not hides(f.event)}
+def guarantees(folder: RunFolder) -> list[Guarantee]:
+    """The privacy guarantees of a run, first the one that it is known by; of several seeds, those of the worst.
+
+    Whatever was written down, epsilon is infinite where the ledger has data of nodes that no noise hides.
+    """
+    told = fact(folder, "privacy", [])
+    found = [Guarantee.from_dict(each) for each in told] if isinstance(told, list) else []
+    flows = read_flows(folder)
+    bare = [kind for kind in (*CHARGED, *RECORDS) if any(f.kind == kind and not hides(f.event) for f in flows)]
+    if not any(each.of == EVERYTHING for each in found):  # of an older version
+        return [Guarantee(EVERYTHING, NODE, DP, float("inf") if flows else 0.0, 0.0, bare=tuple(bare))]
+    return [replace(each, epsilon=float("inf")) if bare and each.of in (EVERYTHING, *bare) else each for each in found]
+
+
+def epsilon_of(folder: RunFolder) -> float:
+    """The epsilon that a run is known by: of everything that left it, against any two values."""
+    return float("inf") if is_merged(folder) else headline(guarantees(folder)).epsilon
 
 
 def carried_bytes(folder: RunFolder) -> dict[str, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from isthmus.core.kinds import SERVER_NAME
+from isthmus.protect.accounting.guarantee import UNITS, Guarantee
 
+_LARGE = 20.0  # an epsilon above this lets odds move more than a hundred million times
 _SHARES = ("accuracy", "f1", "auc", "precision", "recall")
 
 
@@ -90,6 +92,21 @@ def wait_text(seconds: float) -> str:
 def epsilon_text(value: float) -> str:
     """An epsilon as text."""
     return "∞" if value == float("inf") else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def privacy_line(told: Guarantee, names: Callable[[str], str] = str) -> str:
+    """A run's guarantee in one line: epsilon, of what and against what; what makes it infinite; what it leaves out.
+
+    ``names`` puts kinds of messages into words.
+    """
+    spent = f"epsilon = {epsilon_text(told.epsilon)}"
+    apart = f"; not covered: {', '.join(map(names, told.apart))}" if told.apart else ""
+    if told.epsilon == math.inf:
+        return f"{spent}: {', '.join(map(names, told.bare)) or 'data of nodes'} left without noise and bound{apart}"
+    if not told.epsilon:
+        return f"{spent}: nothing of nodes left a silo{apart}"
+    large = ", which promises next to nothing" if told.epsilon > _LARGE else ""
+    return f"{spent}{large} (delta {told.delta:g}), for {UNITS[told.unit]}, any two values, over all that left{apart}"
 
 
 def count_text(number: int, noun: str) -> str:

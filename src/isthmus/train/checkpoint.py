@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +15,41 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.files import write_atomic
+from isthmus.core.files import private, write_atomic
 from isthmus.core.kinds import Kind
+from isthmus.core.version import VERSION
+from isthmus.federation.handshake import raise_together
+from isthmus.graph.digest import Digests, changes
 from isthmus.protect.events import from_json, to_json
+from isthmus.train.appended import Appended
 from isthmus.train.training import Training
-from isthmus.wire.ledger import COLUMNS, LEG_COLUMNS
+from isthmus.wire.ledger import BOOKS
+from isthmus.wire.wire import Wire
 
 _BYTES_PER_EPOCH = 32 * 2**20
-_PAGES = {"ledger": (np.int64, len(COLUMNS)), "legs": (np.int64, len(LEG_COLUMNS)), "computing": (np.float64, 1)}
+_PAGES = (*BOOKS, "computing")
 _KEEP = 2  # a host may be killed after its commit and before another's, so the one before must still be there
 
 
 class Checkpoints:
     """The checkpoints of one host in a run folder.
 
-    ``epoch-N/host-H.safetensors`` holds tensors; ``host-H.json``, written last, commits them. What every epoch adds to
-    (lines and legs of the ledger, seconds) is appended to files of the host and cut back on resume, like
-    ``metrics.jsonl``.
+    ``epoch-N/host-H.safetensors`` holds tensors; ``host-H.json``, written last, commits them, and ends with a line that
+    is its own checksum. What every epoch adds to (lines of the ledger, seconds) is appended to files of the host and
+    cut back on resume, like ``metrics.jsonl``. They hold rows of nodes, and nobody but their owner can read them.
     """
 
-    def __init__(self, folder: Path, digest: str, host: int, logs: bool) -> None:
-        """``logs``: this host, the server's, also writes ``metrics.jsonl``."""
+    def __init__(
+        self, folder: Path, digest: str, host: int, logs: bool, data: Mapping[str, Digests] | None = None
+    ) -> None:
+        """``digest`` is of the configuration, ``data`` of each silo's data.
+
+        ``logs``: this host, the server's, also writes ``metrics.jsonl``.
+        """
         self.root, self.digest, self.host, self.logs = folder / "checkpoint", digest, host, logs
-        self.log = folder / "metrics.jsonl"
-        self.pages = {name: self.root / f"{name}-host-{host}.bin" for name in _PAGES}
+        self.data = {silo: dict(each) for silo, each in (data or {}).items()}
+        self.log = Appended(folder / "metrics.jsonl")
+        self.pages = {name: Appended(self.root / f"{name}-host-{host}.bin") for name in _PAGES}
 
     def every(self, training: Training) -> int:
         """Epochs between two checkpoints, equal on every host: they follow from the size of the whole federation."""
@@ -51,16 +62,24 @@ class Checkpoints:
 
     def commit(self, training: Training) -> None:
         """Write the state of this host after an epoch."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        self._append(training)
+        here = self._place(training.progress.epoch)
+        with private():
+            here.mkdir(parents=True, exist_ok=True)
+            self._append(training)
+            body = save(_tensors(training))
+            write_atomic(here / f"host-{self.host}.safetensors", body)
+            write_atomic(here / f"host-{self.host}.json", _with_checksum(self._meta(training, zlib.crc32(body))))
+        for old in self.committed()[:-_KEEP]:
+            shutil.rmtree(self._place(old), ignore_errors=True)
+
+    def _meta(self, training: Training, checksum: int) -> dict[str, Any]:
+        """What a checkpoint holds beside tensors, whose checksum is given."""
         progress, wire, stage = training.progress, training.wire, training.stage
-        here = self._place(progress.epoch)
-        here.mkdir(exist_ok=True)
-        body = save(_tensors(training))
-        write_atomic(here / f"host-{self.host}.safetensors", body)
-        meta = {
+        return {
+            "version": VERSION,
             "digest": self.digest,
-            "checksum": zlib.crc32(body),
+            "data": self.data,
+            "checksum": checksum,
             "phase": progress.phase,
             "begun": [stage.first_step, stage.first_epoch],
             "epoch": progress.epoch,
@@ -72,36 +91,26 @@ class Checkpoints:
             "events": [to_json(events) for events in wire.ledger.events],
             "released": {kind: [to_json(e) for e in each] for kind, each in wire.releases.events.items()},
             "transport": wire.ledger.transport,
-            "pages": {name: path.stat().st_size for name, path in self.pages.items()},
-            "log_bytes": self.log.stat().st_size if self.log.exists() else 0,
+            "pages": {name: page.mark() for name, page in self.pages.items()},
+            "log": self.log.mark() if self.logs else [0, 0],
         }
-        write_atomic(here / f"host-{self.host}.json", json.dumps(meta).encode())
-        for old in self.committed()[:-_KEEP]:
-            shutil.rmtree(self._place(old), ignore_errors=True)
 
     def _append(self, training: Training) -> None:
         """Append what was added since the last commit to the files of this host."""
-        lines, legs = training.wire.ledger.turn_page()
-        known = self._size("computing") // np.dtype(np.float64).itemsize
-        fresh = {
-            "ledger": lines.numpy(),
-            "legs": legs.numpy(),
-            "computing": np.array(training.progress.computing[known:]),
-        }
-        for name, numbers in fresh.items():
-            with open(self.pages[name], "ab") as file:
-                file.write(numbers.tobytes())
-
-    def _size(self, name: str) -> int:
-        path = self.pages[name]
-        return path.stat().st_size if path.is_file() else 0
+        known = self.pages["computing"].size // np.dtype(np.float64).itemsize
+        fresh = {name: lines.numpy() for name, lines in training.wire.ledger.turn_page().items()}
+        for name, numbers in {**fresh, "computing": np.array(training.progress.computing[known:])}.items():
+            self.pages[name].append(numbers.tobytes())
 
     def clear(self) -> None:
         """Delete what an earlier run, or one that never committed, has left of this host."""
-        for path in (*self.pages.values(), *self.root.glob(f"epoch-*/host-{self.host}.*")):
+        for page in self.pages.values():
+            page.clear()
+        for path in self.root.glob(f"epoch-*/host-{self.host}.*"):
             path.unlink(missing_ok=True)
         if self.logs:
-            self.log.write_text("")
+            self.log.clear()
+            self.log.append(b"")
 
     def committed(self) -> list[int]:
         """Epochs that this host has committed, oldest first."""
@@ -113,8 +122,8 @@ class Checkpoints:
         epoch = self._newest_of_all(training)
         if epoch == 0:
             return 0
-        meta, tensors = self._read(epoch)
         progress, wire = training.progress, training.wire
+        meta, tensors, pages = self._read_together(epoch, wire)
         if meta["phase"]:
             progress.step, progress.epoch = meta["begun"]
             training.enter(meta["phase"])
@@ -124,7 +133,9 @@ class Checkpoints:
         progress.round_starts = training.stage.round_over(progress.step, progress.epoch)
         _restore(training, tensors)
         wire.releases.events = {Kind(kind): [from_json(e) for e in each] for kind, each in meta["released"].items()}
-        self._cut_back(training, meta)
+        self._cut_back(training, meta, tensors, pages)
+        if meta["version"] != VERSION:
+            training.federation.note(f"This run began with isthmus {meta['version']} and went on with {VERSION}.")
         for later in [e for e in self.committed() if e > epoch]:
             shutil.rmtree(self._place(later), ignore_errors=True)
         return epoch
@@ -139,49 +150,84 @@ class Checkpoints:
         with wire.ledger.unrecorded():
             return int(wire.settle(Kind.METRICS, dict.fromkeys(wire.mine, mine), newest))
 
-    def _read(self, epoch: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        here = self._place(epoch)
+    def _read_together(self, epoch: int, wire: Wire) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, bytes]]:
+        """What a checkpoint holds; where one host cannot use its own, all raise the reason."""
+        problem, found = "", None
         try:
-            meta = json.loads((here / f"host-{self.host}.json").read_text())
-            body = (here / f"host-{self.host}.safetensors").read_bytes()
-            whole = zlib.crc32(body) == meta["checksum"]
-        except (OSError, ValueError, KeyError, TypeError):
-            whole = False
-        if not whole:
-            raise IsthmusError(
-                f"The checkpoint '{here}' is damaged. Delete that folder to continue from the one before, "
-                "or start again with --overwrite."
-            )
+            found = self._read(epoch)
+        except IsthmusError as error:
+            problem = str(error)
+        with wire.ledger.unrecorded():
+            raise_together(wire, problem)
+        assert found is not None
+        return found
+
+    def _read(self, epoch: int) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, bytes]]:
+        """Everything of a checkpoint, looked at before anything is changed: meta, tensors, appended files."""
+        meta, body = self._whole(epoch)
         if meta["digest"] != self.digest:
             raise IsthmusError(
-                f"The checkpoint '{here}' belongs to another configuration; resume with the options of "
+                f"The checkpoint '{self._place(epoch)}' belongs to another configuration; resume with the options of "
                 f"'{self.root.parent / 'config.toml'}', or start again with --overwrite."
             )
-        if "pages" not in meta:
-            raise IsthmusError(f"The checkpoint '{here}' is of an older version; start again with --overwrite.")
-        return meta, load(body)
+        changed = changes(meta["data"], self.data)
+        if changed:
+            raise IsthmusError(
+                f"The data of '{self.root.parent}' is not what it was when the run began: {changed}. Resume with the "
+                "data of that time, or start again with --overwrite."
+            )
+        pages = {name: page.read(meta["pages"][name]) for name, page in self.pages.items()}
+        return meta, load(body), pages | ({"log": self.log.read(meta["log"])} if self.logs else {})
 
-    def _cut_back(self, training: Training, meta: dict[str, Any]) -> None:
-        """Forget what was logged after the checkpoint, then read the ledger and the seconds up to it."""
-        sizes = {path: meta["pages"][name] for name, path in self.pages.items()}
-        sizes |= {self.log: meta["log_bytes"]} if self.logs else {}
-        for path, size in sizes.items():
-            if not path.is_file() or path.stat().st_size < size:
-                raise IsthmusError(f"'{path}' is shorter than its checkpoint says; start again with --overwrite.")
-            os.truncate(path, size)
-        lines, legs, seconds = (
-            torch.from_numpy(np.fromfile(self.pages[name], kind).reshape(-1, width))
-            for name, (kind, width) in _PAGES.items()
-        )
+    def _whole(self, epoch: int) -> tuple[dict[str, Any], bytes]:
+        """Meta and tensors of a checkpoint, if both fit their checksums."""
+        here = self._place(epoch)
+        told, held = (here / f"host-{self.host}.{kind}" for kind in ("json", "safetensors"))
+        text, _, checksum = (told.read_bytes() if told.is_file() else b"").rpartition(b"\n")
+        if not text and b'"log_bytes"' in checksum:
+            raise IsthmusError(f"The checkpoint '{here}' is of an older version; start again with --overwrite.")
+        body = held.read_bytes() if held.is_file() else b""
+        meta: dict[str, Any] = json.loads(text) if checksum == _checksum(text) else {}
+        if not meta or meta["checksum"] != zlib.crc32(body):
+            raise IsthmusError(
+                f"The checkpoint '{here}' is damaged ({held.name if meta else told.name}). Delete that folder to "
+                "continue from the one before, or start again with --overwrite."
+            )
+        return meta, body
+
+    def _cut_back(
+        self, training: Training, meta: dict[str, Any], tensors: dict[str, Tensor], pages: dict[str, bytes]
+    ) -> None:
+        """Forget what was logged after the checkpoint, and go on with the ledger and the seconds up to it."""
+        for name, page in self.pages.items():
+            page.cut_back(meta["pages"][name])
         ledger, progress = training.wire.ledger, training.progress
-        ledger.restore(lines, legs, [from_json(each) for each in meta["events"]], meta["transport"])
+        books = {name: _lines(pages[name], len(columns)) for name, columns in BOOKS.items()}
+        growing = {name: tensors[f"ledger/{name}"].cpu() for name in ledger.growing()}
+        ledger.restore(books, growing, [from_json(each) for each in meta["events"]], meta["transport"])
         ledger.epoch, ledger.step = progress.epoch, progress.step
-        progress.computing = seconds.flatten().tolist()
+        progress.computing = np.frombuffer(pages["computing"]).tolist()
         if self.logs:
-            progress.history = [json.loads(line) for line in self.log.read_text().splitlines()]
+            self.log.cut_back(meta["log"])
+            progress.history = [json.loads(line) for line in pages["log"].splitlines()]
 
     def _place(self, epoch: int) -> Path:
         return self.root / f"epoch-{epoch:06d}"
+
+
+def _with_checksum(meta: dict[str, Any]) -> bytes:
+    """Meta as JSON on one line, and on the next the checksum of that line."""
+    text = json.dumps(meta).encode()
+    return text + b"\n" + _checksum(text)
+
+
+def _checksum(text: bytes) -> bytes:
+    return f"{zlib.crc32(text):08x}".encode()
+
+
+def _lines(content: bytes, width: int) -> Tensor:
+    """Whole numbers as a file holds them: [lines, width]."""
+    return torch.from_numpy(np.frombuffer(content, np.int64).reshape(-1, width).copy())
 
 
 def _tensors(training: Training) -> dict[str, Tensor]:
@@ -190,6 +236,7 @@ def _tensors(training: Training) -> dict[str, Tensor]:
     for part, state in training.stage.states().items():
         named |= {f"part/{part}/{name}": t for name, t in state.items()}
     named |= {f"releases/{name}": t for name, t in training.wire.releases.state.items()}
+    named |= {f"ledger/{name}": t for name, t in training.wire.ledger.growing().items()}
     for name, model in training.learner.models.items():
         for index, state in model.optimiser.state_dict()["state"].items():
             kept = {key: value for key, value in state.items() if isinstance(value, Tensor)}

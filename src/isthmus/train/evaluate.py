@@ -10,7 +10,7 @@ from torch import Tensor
 from isthmus.core.kinds import Kind
 from isthmus.graph.graph import Schema
 from isthmus.methods.objective.base import LiveObjective
-from isthmus.train.metrics import Scores, led_by, metric_names, score_silos, weighted_mean
+from isthmus.train.metrics import Scores, check_scores, led_by, metric_names, score_silos, weighted_mean
 from isthmus.train.scorers import Scorer
 from isthmus.wire.wire import Wire
 
@@ -36,6 +36,7 @@ def evaluate(scorer: Scorer, wire: Wire, objective: LiveObjective, split: int, p
     mine = score_silos(found.logits, found.y, found.ptr, schema, objective.minority)[:, order]
     merged = len(names) != wire.silos
     silos = mine if merged else wire.share(Kind.METRICS, mine)
+    check_scores(silos, names)
     weights = (counts if train.average == "seeds" else counts > 0).double()
     together = _pooled(wire, schema, found, objective.minority, train.pooled) if pool else None
     lead = tuple(metric_names(schema)[place] for place in order)

@@ -13,6 +13,7 @@ from isthmus.core.kinds import TESTS, Purpose
 from isthmus.engine.forward import forward
 from isthmus.graph.graph import TEST, VALID
 from isthmus.sample.batches import Seeds
+from isthmus.train.constant import note_on_constant
 from isthmus.train.evaluate import evaluate
 from isthmus.train.judge import Judge, Verdict
 from isthmus.train.metrics import Scores
@@ -51,6 +52,7 @@ def train(training: Training, watcher: Watcher | None = None) -> Result:
 def train_phase(training: Training, watcher: Watcher) -> None:
     """Train the epochs that are left of the phase at hand."""
     stage, progress, wire = training.stage, training.progress, training.wire
+    stage.exchange.begin()
     while progress.epoch < stage.last_epoch and not stage.best.exhausted(training.train.patience):
         started, waited = time.perf_counter(), wire.seconds
         for seeds in stage.epoch_seeds(progress):
@@ -182,6 +184,9 @@ def judged(training: Training, judge: Judge, last: dict[str, Tensor]) -> Verdict
     valid = evaluate(scorer, wire, objective, VALID, pool=True) if validated else None
     with wire.ledger.during(TESTS[judge.how]):
         test = evaluate(scorer, wire, objective, TEST, pool=True)
+    useless = note_on_constant(scorer, wire, test, objective.minority)
+    if useless:
+        training.federation.note(useless)
     return Verdict(judge.how, valid, test, judge.best.epochs(training.progress.epoch))
 
 

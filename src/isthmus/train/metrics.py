@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.core.errors import unknown
+from isthmus.core.errors import PeerError, unknown
 from isthmus.graph.graph import Schema
 
 
@@ -75,6 +76,15 @@ def average_precision(truth: Tensor, score: Tensor) -> float:
     if not bool(truth.any()) or bool(truth.all()):
         return float("nan")
     return float(average_precision_score(truth.numpy(), score.numpy()))
+
+
+def check_scores(silos: Tensor, names: Sequence[str]) -> None:
+    """Refuse scores [silos, metrics] that are neither missing (nan) nor between 0 and 1, naming the silo."""
+    wrong = ~(silos.isnan() | ((silos >= 0) & (silos <= 1 + 1e-9))).all(1)
+    if bool(wrong.any()):
+        place = int(wrong.nonzero()[0])
+        told = ", ".join(f"{score:g}" for score in silos[place].tolist())
+        raise PeerError(f"{names[place]} says that its scores are {told}; scores lie between 0 and 1.")
 
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:

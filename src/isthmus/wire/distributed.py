@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from isthmus.core.errors import HostLost
+from isthmus.core.errors import HostLost, IsthmusError, PeerError
 from isthmus.core.kinds import SERVER, Kind
 from isthmus.protect.base import Chain
 from isthmus.wire.membership import Membership
 from isthmus.wire.packing import pack, unpack
 from isthmus.wire.pulse import Pulse
+from isthmus.wire.received import check_finite, check_sizes
+from isthmus.wire.roll_call import call_roll, compare_settings, open_store
 from isthmus.wire.wire import Wire
 
 _T = TypeVar("_T")
@@ -27,25 +29,30 @@ _T = TypeVar("_T")
 class DistributedWire(Wire):
     """Letters travel in one ``all_to_all_single`` of bytes; sums are gathered by the server's host and sent back."""
 
-    def __init__(self, silos: int, timeout: float, device: str = "cpu", protect: Chain | None = None) -> None:
+    def __init__(
+        self,
+        silos: int,
+        timeout: float,
+        device: str = "cpu",
+        protect: Chain | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``settings``: what all hosts must have in common; where they differ, every host raises, before anything."""
         host, hosts = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         super().__init__(Membership.dealt(silos, hosts), host, hosts, protect)
         self.timeout = timeout
-        self.device = torch.device(device)
         self._group: dist.ProcessGroup | None = None  # None: all hosts
-        store = TCPStore(
-            os.environ["MASTER_ADDR"],
-            int(os.environ["MASTER_PORT"]),
-            is_master=self.host == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
-            timeout=timedelta(seconds=timeout),
-        )
-        dist.init_process_group(
-            "nccl" if self.device.type == "cuda" else "gloo",
-            store=store,
-            rank=self.host,
-            world_size=self.hosts,
-            timeout=timedelta(seconds=timeout),
-        )
+        store = open_store(hosts, timeout)
+        said = {"device": device, "settings": {"data.silos": silos, **(settings or {})}}
+        heard = call_roll(store, host, self.members, said, timeout)
+        compare_settings([each["settings"] for each in heard])
+        by_nccl = all(each["device"] == "cuda" for each in heard)
+        self.device = torch.device("cuda" if by_nccl else "cpu")  # of what travels; hosts may compute elsewhere
+        backend = "nccl" if by_nccl else "gloo"
+        try:
+            dist.init_process_group(backend, None, timedelta(seconds=timeout), hosts, host, store)
+        except (RuntimeError, ValueError) as error:
+            raise IsthmusError(f"Hosts cannot reach each other by {backend} ({str(error).splitlines()[0]}).") from error
         self._pulse = Pulse(store, self.host, self.hosts)
 
     def gather_members(self, members: Membership) -> None:
@@ -60,8 +67,14 @@ class DistributedWire(Wire):
         outgoing = [pack({k: x for k, x in letters.items() if home(k[1]) == h != self.host}) for h in range(self.hosts)]
         leaving = [len(buffer) for buffer in outgoing]
         arriving = self._sizes(kind, leaving)
-        for buffer in self._swap(kind, torch.cat(outgoing), leaving, arriving).cpu().split(arriving):
-            stay.update(unpack(buffer))
+        check_sizes(kind, arriving, None, 1, self.who)
+        here = {SERVER, *self.mine} if self.houses(SERVER) else set(self.mine)
+        for host, buffer in enumerate(self._swap(kind, torch.cat(outgoing), leaving, arriving).cpu().split(arriving)):
+            there = {*self.members.on(host), *([SERVER] if home(SERVER) == host else [])}
+            try:
+                stay.update(unpack(buffer, there, here))
+            except ValueError as error:
+                raise PeerError(f"{self.who[host]} sent {error} where {kind} were due.") from error
         return stay
 
     def _swap(self, kind: Kind, rows: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
@@ -69,6 +82,7 @@ class DistributedWire(Wire):
         sent = rows.contiguous().to(self.device)
         out, back = self._among(leaving), self._among(arriving)
         self._guard(lambda: dist.all_to_all_single(got, sent, back, out, group=self._group))
+        check_finite(kind, got, arriving, self.who)
         away = sum(leaving) - leaving[self.host]
         self.ledger.carry(kind, away * sent.shape[1:].numel() * sent.element_size())
         return got.to(rows.device)
@@ -84,13 +98,15 @@ class DistributedWire(Wire):
         return arriving
 
     def _among(self, counts: list[int]) -> list[int]:
-        """Numbers for each host, of the hosts of members alone."""
+        """Of numbers for all hosts, those for the hosts of present members."""
         return [counts[host] for host in self.members.hosts]
 
     def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:
         server, payload = self.members.home(SERVER), x.contiguous().to(self.device)
         if self.houses(SERVER):
-            parts = [payload if host == server else self._received(host, x, per_silo) for host in self.members.hosts]
+            parts = [
+                payload if host == server else self._received(kind, host, x, per_silo) for host in self.members.hosts
+            ]
             result = torch.cat(parts).sum(0)
         else:
             self._guard(lambda: dist.send(payload, dst=server, group=self._group))
@@ -102,11 +118,13 @@ class DistributedWire(Wire):
             self.ledger.carry(kind, others * result.numel() * result.element_size())
         return result.to(x.device)
 
-    def _received(self, host: int, like: Tensor, per_silo: bool) -> Tensor:
-        """The part of a sum that another host sends to the server's."""
+    def _received(self, kind: Kind, host: int, like: Tensor, per_silo: bool) -> Tensor:
+        """The part of a sum that another host sends to the server's host."""
         rows = len(self.members.on(host)) if per_silo else 1
         part = torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=self.device)
         self._guard(lambda: dist.recv(part, src=host, group=self._group))
+        silos = [self.party(silo) for silo in self.members.on(host)] if per_silo else [self.who[host]]
+        check_finite(kind, part, [1] * len(silos), silos)
         return part
 
     def _guard(self, collective: Callable[[], _T]) -> _T:
@@ -116,9 +134,17 @@ class DistributedWire(Wire):
         try:
             return collective()
         except (RuntimeError, ValueError) as error:
-            raise HostLost(self._pulse.diagnose(self.timeout, str(error))) from error
+            told = self._pulse.problem()
+            raise HostLost(told or self._pulse.diagnose(self.timeout, str(error))) from error
         finally:
             self.seconds += time.perf_counter() - started
+
+    def end(self, problem: str) -> None:
+        """Tell the other hosts why this one ends, and break the connections on which they wait for it."""
+        self._pulse.tell(problem)
+        threading.Thread(target=dist.destroy_process_group, daemon=True).start()
+        self._pulse.await_others()
+        self._pulse.stop()
 
     def close_down(self) -> None:
         """Leave the group together; a host that left early would look like a dead one to the others."""

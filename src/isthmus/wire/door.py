@@ -18,6 +18,7 @@ from isthmus.protect.secrets import Noise
 from isthmus.wire.ledger import Ledger
 from isthmus.wire.membership import Membership
 from isthmus.wire.policy import Policy
+from isthmus.wire.received import check_sizes
 from isthmus.wire.route import Lot
 
 _Out = TypeVar("_Out")
@@ -40,7 +41,7 @@ class Door(ABC):
         self.protect = protect or Chain()
         self.policy = Policy()
         self.noise = Noise()
-        self.ledger = Ledger()
+        self.ledger = Ledger(alone=hosts == 1)
         self.releases = Releases()
         self.seconds = 0.0  # spent in the transport between hosts, waiting for slower ones included
         self._token: Tensor | None = None
@@ -59,6 +60,14 @@ class Door(ABC):
     def party(self, number: int) -> str:
         """The name of a party as people know it."""
         return self.ledger.party(number)
+
+    @property
+    def who(self) -> list[str]:
+        """The parties of each host by name, for errors that tell whose fault something was."""
+        return [", ".join(map(self.party, self.members.on(host))) or "the server" for host in range(self.hosts)]
+
+    def end(self, problem: str) -> None:  # noqa: B027 - in one process there is nobody to tell
+        """Tell the other hosts why this one ends, so that they can say it too."""
 
     def gather_members(self, members: Membership) -> None:
         """Run the collectives that follow over these members alone; all of their hosts call this, and no others."""
@@ -88,19 +97,22 @@ class Door(ABC):
         return {key: self.protect.open(kind, rows, rows if like is None else like) for key, rows in arrived.items()}
 
     def leave_alone(self, parcel: Parcel, carry: Callable[[Tensor], Tensor], legs: int = 1) -> Tensor:
-        """Let one parcel leave; ``carry`` gets its sealed rows and returns those that arrived here, so many legs on."""
+        """Let one parcel leave; ``carry`` gets its sealed rows and returns what arrives here, ``legs`` trips later."""
         self.ledger.leg(legs)
         return self.leave(parcel.kind, {0: parcel}, lambda sealed: {0: carry(sealed[0])}, parcel.rows)[0]
 
-    def leave_sized(self, parcel: Parcel, leaving: list[int]) -> tuple[Tensor, list[int]]:
-        """Let a parcel leave for hosts that do not know how many rows to expect of it: so many for each.
+    def leave_sized(
+        self, parcel: Parcel, leaving: list[int], most: list[int] | None = None
+    ) -> tuple[Tensor, list[int]]:
+        """Let a parcel leave for hosts that do not know how many rows to expect of it.
 
-        Returns the rows that arrived here, and how many each host sent.
+        ``leaving`` rows go to each host. Returns the rows that arrived here, and how many each host sent.
         """
         arriving: list[int] = []
 
         def carry(sealed: Tensor) -> Tensor:
             arriving.extend(self._sizes(parcel.kind, leaving))
+            check_sizes(parcel.kind, arriving, most, _row_size(sealed), self.who)
             return self._swap(parcel.kind, sealed, leaving, arriving)
 
         return self.leave_alone(parcel, carry), arriving
@@ -137,7 +149,7 @@ class Door(ABC):
 
     @abstractmethod
     def _swap(self, kind: Kind, rows: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
-        """Exchange rows with every host, so many with each; mine come back to me."""
+        """Exchange rows with every host: ``leaving`` rows go to each, ``arriving`` come; rows for mine come back."""
 
     @abstractmethod
     def _sizes(self, kind: Kind, leaving: list[int]) -> list[int]:
@@ -145,7 +157,7 @@ class Door(ABC):
 
     @abstractmethod
     def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:
-        """Sum of the rows of ``x`` of all hosts, in host order: a row for each silo of a host, or one for the host."""
+        """Sum of all hosts' rows of ``x``, in host order; a host has one row, or ``per_silo`` one for each silo."""
 
     def close_down(self) -> None:  # noqa: B027 - most wires have nothing to close
         """Leave the federation."""

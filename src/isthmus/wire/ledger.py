@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,35 +13,55 @@ from torch import Tensor
 from isthmus.core.kinds import KINDS, PURPOSES, SERVER, SERVER_NAME, Kind, Purpose
 from isthmus.core.parcel import Traffic
 from isthmus.protect.events import Events, describe
+from isthmus.wire.book import Counts, as_lines, as_table, at_moment, busiest, count, grouped, loads, loads_of, sums_of
 
 if TYPE_CHECKING:  # loaded where tables are made, so that training needs no more than torch
     import pyarrow as pa
 
 COLUMNS = ("epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes")
+STEP_COLUMNS = ("epoch", "step", "purpose", "kind", "messages", "rows", "bytes")
+LOAD_COLUMNS = ("epoch", "step", "purpose", "party", "sent", "received")
 LEG_COLUMNS = ("epoch", "step", "purpose", "legs")
-_KIND, _EVENT, _BYTES = COLUMNS.index("kind"), COLUMNS.index("event"), COLUMNS.index("bytes")
+BOOKS = {"ledger": COLUMNS, "steps": STEP_COLUMNS, "loads": LOAD_COLUMNS, "legs": LEG_COLUMNS}
+DETAILED = 100_000  # lines that tell who sent to whom at which step; what comes after them is summed over steps
+_PENDING = 1_000_000  # entries of traffic that wait to be counted
+_WHEN = 3  # columns that tell a moment: epoch, step, purpose
 
 
 class Ledger:
-    """Counts every message by (epoch, step, purpose, sender, receiver, kind, protection event).
+    """Counts every message.
 
-    Beside the messages it counts **legs** by (epoch, step, purpose): one-way trips that had to follow each other. All
-    messages of one call travel at once, so that a call is one leg whatever the number of silos, also where it turns out
-    that nobody had anything to send. Every host makes the same calls, so every host counts the same legs.
+    It keeps four books, each with a line for every one of these:
 
-    Lines of finished epochs lie in ``pages`` as whole numbers [lines, columns], so that a checkpoint can append them.
+    - ``ledger``: (epoch, step, purpose, sender, receiver, kind, protection event). After ``DETAILED`` lines, messages
+      of later steps are added up by (purpose, sender, receiver, kind, event), under the epoch and step of the first, so
+      that the book grows with the pairs that talk and no longer with steps times pairs.
+    - ``steps``: (epoch, step, purpose, kind), with nobody's name.
+    - ``loads``: (epoch, step, purpose, party), the bytes that a party sent and received. A process that counts for all
+      parties (``alone``) keeps the busiest two of each step that is over.
+    - ``legs``: (epoch, step, purpose), one-way trips that had to follow each other. All messages of one call travel at
+      once, so that a call is one leg whatever the number of silos, also where it turns out that nobody had anything to
+      send. Every host makes the same calls, so every host counts the same legs.
+
+    Lines that will not change lie in ``pages`` as whole numbers [lines, columns], so that a checkpoint can append them.
+    What still grows (sums over steps, loads of the step at hand) is apart from them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, alone: bool = False) -> None:
         self.epoch = self.step = 0
         self.purpose = Purpose.SETUP
+        self.alone = alone
         self.events: list[Events] = []
         self.names: dict[int, str] = {SERVER: SERVER_NAME}  # silos go by number until they introduce themselves
-        self.pages: list[Tensor] = []
-        self.leg_pages: list[Tensor] = []
+        self.pages: dict[str, list[Tensor]] = {book: [] for book in BOOKS}
+        self._fresh: dict[str, list[Tensor]] = {book: [] for book in BOOKS}  # pages that nobody has taken yet
         self.transport: dict[str, int] = {}  # bytes that this host's transport really carried to other hosts
+        self._written = 0  # detailed lines of this host
+        self._sums: dict[tuple[int, ...], tuple[list[int], Counts]] = {}  # by purpose, kind, event; since when
+        self._loads: dict[tuple[int, ...], np.ndarray] = {}  # by moment of the step at hand
         self._open: dict[tuple[int, ...], list[tuple[Traffic, int]]] = {}
         self._legs: dict[tuple[int, ...], int] = {}
+        self._pending = 0
 
     def party(self, number: int) -> str:
         """The name of a party as people know it."""
@@ -52,7 +72,7 @@ class Ledger:
 
     @contextmanager
     def during(self, purpose: Purpose) -> Iterator[None]:
-        """Count what follows for a purpose of its own."""
+        """Count what follows under the given purpose."""
         before, self.purpose = self.purpose, purpose
         try:
             yield
@@ -61,7 +81,7 @@ class Ledger:
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
-        """Forget messages that only a run that was interrupted has to send."""
+        """Forget the messages of a block: those that only a resumed run has to send."""
         before = {key: list(sent) for key, sent in self._open.items()}, dict(self.transport), dict(self._legs)
         yield
         self._open, self.transport, self._legs = before
@@ -82,6 +102,9 @@ class Ledger:
         """Count messages of one kind that had one treatment, ``row_size`` bytes a row."""
         key = (*self._now(), KINDS.index(kind), self._place_of(events))
         self._open.setdefault(key, []).append((traffic, row_size))
+        self._pending += len(traffic.rows)
+        if self._pending > _PENDING:
+            self._close()
 
     def _place_of(self, events: Events) -> int:
         """The number of a treatment in the list of those that were seen."""
@@ -93,86 +116,163 @@ class Ledger:
         """Count bytes that crossed between hosts."""
         self.transport[kind.value] = self.transport.get(kind.value, 0) + size
 
-    def turn_page(self) -> tuple[Tensor, Tensor]:
-        """Close the lines since the last call and return them, and the legs."""
-        pages = [_lines(key, sent) for key, sent in sorted(self._open.items())]
-        legs = sorted([*key, count] for key, count in self._legs.items())
-        self.pages.append(torch.cat([*pages, torch.zeros(0, len(COLUMNS), dtype=torch.int64)]))
-        self.leg_pages.append(torch.tensor(legs, dtype=torch.int64).reshape(-1, len(LEG_COLUMNS)))
+    def turn_page(self) -> dict[str, Tensor]:
+        """Lines that will not change and that no earlier call returned, by book."""
+        self._close()
+        fresh, self._fresh = self._fresh, {book: [] for book in BOOKS}
+        return {book: torch.cat(pages) for book, pages in fresh.items()}
+
+    def _close(self) -> None:
+        """Count what waits to be counted."""
+        counts = {key: count(sent) for key, sent in sorted(self._open.items())}
+        here = {
+            "ledger": as_lines(self._by_pair(counts), len(COLUMNS)),
+            "steps": as_lines([[[*key[:-1], *each.counts.sum(0)]] for key, each in counts.items()], len(STEP_COLUMNS)),
+            "loads": as_lines(self._by_party(counts), len(LOAD_COLUMNS)),
+            "legs": as_lines([sorted([*key, legs] for key, legs in self._legs.items())], len(LEG_COLUMNS)),
+        }
+        for book, lines in here.items():
+            self.pages[book].append(lines)
+            self._fresh[book].append(lines)
         self._clear()
-        return self.pages[-1], self.leg_pages[-1]
+
+    def _by_pair(self, counts: Mapping[tuple[int, ...], Counts]) -> list[np.ndarray]:
+        """Detailed lines of what was counted; without any, once there are too many, and all is added to the sums."""
+        size = sum(len(each.pairs) for each in counts.values())
+        if self._written + size <= DETAILED and not self._sums:
+            self._written += size
+            return [each.lines(key[:_WHEN], key[_WHEN:]) for key, each in counts.items()]
+        for (epoch, step, *what), each in counts.items():
+            since, before = self._sums.get(tuple(what), ([epoch, step], None))
+            self._sums[tuple(what)] = since, each if before is None else before + each
+        return []
+
+    def _by_party(self, counts: Mapping[tuple[int, ...], Counts]) -> list[np.ndarray]:
+        """Loads of steps that are over; those of the step at hand are kept until it is."""
+        for key, each in counts.items():
+            before = self._loads.get(key[:_WHEN])
+            self._loads[key[:_WHEN]] = loads(each, before)
+        over = [when for when in self._loads if when[:2] != (self.epoch, self.step)]
+        return [
+            at_moment(when, busiest(self._loads.pop(when)) if self.alone else self._loads.pop(when)) for when in over
+        ]
+
+    def growing(self) -> dict[str, Tensor]:
+        """What later messages may still be added to, as a checkpoint keeps it: sums over steps, loads of this step."""
+        self._close()
+        keys = [[*key, *since, len(c.pairs)] for key, (since, c) in self._sums.items()]
+        counts = [np.column_stack([c.pairs, c.counts]) for _, c in self._sums.values()]
+        return {"keys": as_lines([keys], 6), "sums": as_lines(counts, 4), "loads": self._loads_at_hand()}
+
+    def _loads_at_hand(self) -> Tensor:
+        """Loads of the step at hand, as lines."""
+        each = [at_moment(when, lines) for when, lines in sorted(self._loads.items())]
+        return as_lines(each, len(LOAD_COLUMNS))
+
+    @property
+    def summed_since(self) -> int | None:
+        """The first epoch of which pairs are summed over steps; None where the ledger tells every step."""
+        return min((since[0] for since, _ in self._sums.values()), default=None)
 
     def _clear(self) -> None:
         self._open.clear()
         self._legs.clear()
+        self._pending = 0
+
+    def book(self, name: str) -> Tensor:
+        """All lines of a book: [lines, columns]."""
+        self._close()
+        self.pages[name] = [torch.cat(self.pages[name])]
+        more: list[Tensor] = []
+        if name == "ledger":
+            sums = (c.lines([*since, purpose], key) for (purpose, *key), (since, c) in sorted(self._sums.items()))
+            more = [as_lines(list(sums), len(COLUMNS))]
+        elif name == "loads":
+            more = [self._loads_at_hand()]
+        return torch.cat([*self.pages[name], *more])
 
     def lines(self) -> Tensor:
-        """Every line so far: [lines, columns]."""
-        self.turn_page()
-        self.pages = [torch.cat(self.pages)]
-        return self.pages[0]
+        """Every line on who sent what to whom: [lines, columns]."""
+        return self.book("ledger")
 
-    def adopt(self, lines: Tensor, events: list[Events]) -> None:
-        """Take over lines of another ledger (another host's, or a checkpoint's)."""
-        lines = lines.clone()
+    def adopt(self, books: Mapping[str, Tensor], events: Sequence[Events]) -> None:
+        """Add lines of another ledger (another host's, or a checkpoint's) to the books that they are of."""
+        for name, lines in books.items():
+            self.pages[name].append(self._renumbered(lines, events) if name == "ledger" else lines)
+
+    def _renumbered(self, lines: Tensor, events: Sequence[Events]) -> Tensor:
+        """Lines in which the events of another ledger have the numbers that they have in this one."""
+        lines, column = lines.clone(), COLUMNS.index("event")
         place = torch.tensor([self._place_of(each) for each in events] or [0])
-        lines[:, _EVENT] = place[lines[:, _EVENT]]
-        self.pages.append(lines)
+        lines[:, column] = place[lines[:, column]]
+        return lines
 
-    def restore(self, lines: Tensor, legs: Tensor, events: list[Events], transport: dict[str, int]) -> None:
-        """Stand where a checkpoint stood, whatever was recorded since."""
+    def restore(
+        self,
+        books: Mapping[str, Tensor],
+        growing: Mapping[str, Tensor],
+        events: Sequence[Events],
+        transport: dict[str, int],
+    ) -> None:
+        """Go back to where a checkpoint stood, and drop what was recorded since."""
         self._clear()
-        self.pages, self.leg_pages, self.events, self.transport = [], [legs], [], dict(transport)
-        self.adopt(lines, events)
+        self.pages, self._fresh = {book: [] for book in BOOKS}, {book: [] for book in BOOKS}
+        self.events, self.transport = [], dict(transport)
+        self.adopt(books, events)
+        self._written = len(books["ledger"])
+        self._sums = sums_of(growing["keys"], growing["sums"])
+        self._loads = loads_of(growing["loads"])
+
+    def forget(self) -> None:
+        """Drop all lines."""
+        growing = {name: lines[:0] for name, lines in self.growing().items()}
+        self.restore({name: as_lines([], len(columns)) for name, columns in BOOKS.items()}, growing, self.events, {})
 
     def by_kind(self) -> dict[str, int]:
         """Bytes of each kind that crossed, most first."""
-        lines = self.lines()
-        total = torch.zeros(len(KINDS), dtype=torch.int64).index_add_(0, lines[:, _KIND], lines[:, _BYTES])
-        seen = sorted(set(lines[:, _KIND].tolist()), key=lambda kind: -int(total[kind]))
+        steps = self.book("steps")
+        kind, size = (steps[:, STEP_COLUMNS.index(name)] for name in ("kind", "bytes"))
+        total = torch.zeros(len(KINDS), dtype=torch.int64).index_add_(0, kind, size)
+        seen = sorted(set(kind.tolist()), key=lambda kind: -int(total[kind]))
         return {KINDS[kind].value: int(total[kind]) for kind in seen}
 
-    def table(self) -> pa.Table:
-        """The ledger as a table, with names instead of numbers."""
+    def treatments(self, kind: Kind) -> dict[int, dict[Events, int]]:
+        """How each silo's own messages of a kind were protected: for each silo, messages by what was done to them.
+
+        Nothing that one silo did covers another: a silo whose messages left as they are has the empty tuple here.
+        """
         lines = self.lines()
-        names = {
-            "purpose": lambda i: PURPOSES[i].value,
+        column = {name: lines[:, i] for i, name in enumerate(COLUMNS)}
+        here = lines[(column["kind"] == KINDS.index(kind)) & (column["sender"] != SERVER)]
+        found: dict[int, dict[Events, int]] = {}
+        places = [COLUMNS.index(name) for name in ("sender", "event", "messages")]
+        for sender, event, messages in grouped(here[:, places], 2).tolist():
+            found.setdefault(sender, {})[self.events[event]] = messages
+        return found
+
+    def table(self) -> pa.Table:
+        """Who sent what to whom, with names instead of numbers."""
+        names: dict[str, Callable[[int], str]] = {
             "sender": self.party,
             "receiver": self.party,
-            "kind": lambda i: KINDS[i].value,
             "event": lambda i: describe(self.events[i]),
         }
-        return _table(lines, COLUMNS, names)
+        return as_table(self.lines(), COLUMNS, _WORDS | names)
+
+    def step_table(self) -> pa.Table:
+        """What was sent, by (epoch, step, purpose, kind)."""
+        return as_table(grouped(self.book("steps"), _WHEN + 1), STEP_COLUMNS, _WORDS)
 
     def leg_table(self) -> pa.Table:
-        """How many one-way trips followed each other, by (epoch, step, purpose)."""
-        self.turn_page()
-        when, place = torch.cat(self.leg_pages)[:, :-1].unique(dim=0, return_inverse=True)
-        legs = torch.zeros(len(when), dtype=torch.int64).index_add_(0, place, torch.cat(self.leg_pages)[:, -1])
-        return _table(torch.cat([when, legs[:, None]], 1), LEG_COLUMNS, {"purpose": lambda i: PURPOSES[i].value})
+        """One-way trips that followed each other by (epoch, step, purpose), and bytes of the party that was busiest."""
+        each, legs = grouped(self.book("loads"), _WHEN + 1), self.book("legs")
+        most = grouped(torch.cat([each[:, :_WHEN], each[:, -2:].amax(1, keepdim=True)], 1), _WHEN, "amax")
+        trips, sizes = (lines[:, [0, 1, 2, 3, 3]] for lines in (legs, most))
+        trips[:, 4], sizes[:, 3] = 0, 0
+        return as_table(grouped(torch.cat([trips, sizes]), _WHEN), (*LEG_COLUMNS, "busiest"), _WORDS)
 
 
-def _lines(key: tuple[int, ...], sent: list[tuple[Traffic, int]]) -> Tensor:
-    """The lines of one moment, kind and treatment, one for each sender and receiver: [lines, columns]."""
-    sender, receiver, rows = (
-        np.concatenate([getattr(traffic, name) for traffic, _ in sent]) for name in ("sender", "receiver", "rows")
-    )
-    size = rows * np.concatenate([np.full(len(traffic.rows), row_size) for traffic, row_size in sent])
-    ends, place = np.unique(np.stack([sender, receiver], 1), axis=0, return_inverse=True)
-    counts = np.zeros((len(ends), 3), dtype=np.int64)
-    np.add.at(counts, place.reshape(-1), np.stack([np.ones_like(rows), rows, size], 1))
-    *when, kind, event = key
-    fixed = [np.broadcast_to(np.array(part, dtype=np.int64), (len(ends), len(part))) for part in (when, [kind, event])]
-    return torch.from_numpy(np.concatenate([fixed[0], ends, fixed[1], counts], 1, dtype=np.int64))
-
-
-def _table(lines: Tensor, columns: tuple[str, ...], names: Mapping[str, Callable[[int], str]]) -> pa.Table:
-    """Whole numbers as a table, those of named columns as words."""
-    import pyarrow as pa
-
-    found = {}
-    for i, name in enumerate(columns):
-        values = lines[:, i].tolist()
-        words = [names[name](value) for value in values] if name in names else None
-        found[name] = pa.array(values, pa.int64()) if words is None else pa.array(words, pa.string())
-    return pa.table(found)
+_WORDS: dict[str, Callable[[int], str]] = {
+    "purpose": lambda i: PURPOSES[i].value,
+    "kind": lambda i: KINDS[i].value,
+}

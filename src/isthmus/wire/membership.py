@@ -39,7 +39,7 @@ class Membership:
         return Membership(silos, tuple(homes), 0, tuple(range(silos)))
 
     def only(self, present: Iterable[int]) -> Membership:
-        """The federation with those silos present alone."""
+        """The federation with only these silos present."""
         chosen = tuple(sorted(set(present)))
         if not chosen or not set(chosen) <= set(range(self.silos)):
             raise IsthmusError(

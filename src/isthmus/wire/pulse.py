@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 _BEAT = 0.5  # seconds between signs of life
+_FAREWELL = 5.0  # seconds that a host which ends waits for the others to hear why
 
 
 class Pulse:
@@ -33,8 +35,30 @@ class Pulse:
         self._stop.set()
         self._thread.join(timeout=2 * _BEAT)
 
+    def tell(self, problem: str) -> None:
+        """Leave a word on why this host ends; the first host that has one is heard."""
+        with suppress(RuntimeError, ValueError):
+            if not self.store.check(["problem"]):
+                self.store.set("problem", problem)
+            self.store.set(f"heard/{self.host}", "")
+
+    def problem(self) -> str:
+        """Why another host has ended, if it has left a word."""
+        with suppress(RuntimeError, ValueError):
+            if self.store.check(["problem"]):
+                self.store.set(f"heard/{self.host}", "")
+                return str(self.store.get("problem").decode())
+        return ""
+
+    def await_others(self) -> None:
+        """Wait a little until all hosts have heard why this one ends: the store may end with it."""
+        end, keys = time.monotonic() + _FAREWELL, [f"heard/{host}" for host in range(self.hosts)]
+        with suppress(RuntimeError, ValueError):
+            while time.monotonic() < end and not self.store.check(keys):
+                time.sleep(0.05)
+
     def diagnose(self, timeout: float, error: str) -> str:
-        """Name the hosts that stopped beating, or else the one that entered the fewest collectives."""
+        """Name the hosts that stopped beating, or else those that entered fewer collectives than this one."""
         try:
             before = self._read()
             time.sleep(5 * _BEAT)

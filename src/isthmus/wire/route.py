@@ -39,7 +39,7 @@ class Asked:
     served_splits: list[int]
 
     def fields(self) -> tuple[Tensor, Tensor, list[int], Tensor, Tensor, list[int]]:
-        """Halo rows, their pairs and splits, then served rows, theirs and theirs: what a subclass is built upon."""
+        """Halo rows, their pairs and splits, then served rows, their pairs and splits: what a subclass begins with."""
         return self.halo, self.halo_pair, self.halo_splits, self.served, self.served_pair, self.served_splits
 
     def lots(self, silos: int) -> tuple[Lot, Lot]:
@@ -63,7 +63,7 @@ class Lot:
 
     @cached_property
     def origin(self) -> Origin:
-        """Whose rows these are, for who sends them."""
+        """Which silo sends each row, and which stack row it is."""
         return Origin(self.pairs // self.silos, self.row)
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from isthmus.core.kinds import ROWS, SERVER, Kind
 from isthmus.core.parcel import Origin, Parcel, Traffic
 from isthmus.wire.crossing import Across, detached
 from isthmus.wire.door import Door
+from isthmus.wire.received import check_like, check_places
 from isthmus.wire.relay import Column, Relay, Relayed, relayed
 from isthmus.wire.route import Asked, Boundary, Route
 
@@ -26,7 +28,7 @@ class Wire(Door):
     def post(self, kind: Kind, letters: Letters) -> dict[tuple[int, int], Tensor]:
         """Send tensors from my parties to others; return what others sent to mine, in order of sender.
 
-        Rows of nodes do not travel so: ``linear``, ``move`` and ``merge`` know whose they are.
+        Not for rows of nodes, which travel by ``linear``, ``move`` and ``merge``: these know whose they are.
         """
         assert kind not in ROWS, f"{kind} are rows of nodes: use linear, move or merge"
         parcels = {}
@@ -39,13 +41,28 @@ class Wire(Door):
         got = self.leave(kind, parcels, lambda sealed: self._deliver(kind, sealed))
         return dict(sorted(got.items()))
 
+    def post_keys(self, kind: Kind, letters: Letters) -> dict[tuple[int, int], Tensor]:
+        """Send lists of keys [n] between silos, as :meth:`post` does; with many pairs of silos it is much faster."""
+        pairs = sorted(letters)
+        lengths = [len(letters[pair]) for pair in pairs]
+        keys = torch.cat([*(letters[pair] for pair in pairs), torch.zeros(0, dtype=torch.int64)])
+        ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        origin = Origin(torch.from_numpy(ends[:, 0].repeat(lengths)), torch.arange(len(keys)))
+        parcel = Parcel(kind, keys, origin, Traffic(ends[:, 0], ends[:, 1], np.array(lengths, dtype=np.int64)))
+
+        def carry(sealed: dict[int, Tensor]) -> dict[tuple[int, int], Tensor]:
+            return self._deliver(kind, dict(zip(pairs, sealed[0].split(lengths), strict=True)))
+
+        self.ledger.leg()
+        return dict(sorted(self.leave(kind, {0: parcel}, carry).items()))
+
     def gather(self, kind: Kind, said: Mapping[int, Tensor]) -> dict[int, Tensor] | None:
-        """My silos tell the server something each: all silos' words where the server lives, elsewhere None."""
+        """Each of my silos tells the server something; the server's host gets all silos' words, other hosts None."""
         got = self.post(kind, {(silo, SERVER): words for silo, words in said.items()})
         return {silo: got[silo, SERVER] for silo in self.members.present} if self.houses(SERVER) else None
 
     def answer(self, kind: Kind, verdict: Tensor | None) -> Tensor:
-        """The server tells everybody one thing (None where it does not live); every host knows it afterwards."""
+        """The server tells every silo its verdict (None on other hosts), which is returned on every host."""
         down = {} if verdict is None else {(SERVER, silo): verdict for silo in self.members.present}
         got = self.post(kind, down)
         return verdict if verdict is not None else next(iter(got.values()))
@@ -58,7 +75,7 @@ class Wire(Door):
     def consult(
         self, kind: Kind, said: Mapping[int, Tensor], judge: Callable[[dict[int, Tensor]], dict[int, Tensor]]
     ) -> dict[int, Tensor]:
-        """Silos tell the server something, which answers each of them by itself; the answers to mine."""
+        """Silos tell the server something, which answers each of them by itself; returns the answers to mine."""
         heard = self.gather(kind, said)
         down = {} if heard is None else {(SERVER, silo): each for silo, each in judge(heard).items()}
         got = self.post(kind, down)
@@ -70,7 +87,13 @@ class Wire(Door):
         Rows of absent silos are zeros.
         """
         said = {silo: x[i : i + 1] for i, silo in enumerate(self.mine)}
-        told = self.settle(kind, said, lambda heard: torch.cat(list(heard.values())))
+
+        def judge(heard: dict[int, Tensor]) -> Tensor:
+            for silo, row in heard.items():
+                check_like(kind, row, x, self.party(silo))
+            return torch.cat(list(heard.values()))
+
+        told = self.settle(kind, said, judge)
         if self.members.complete:
             return told
         return told.new_zeros(self.silos, *told.shape[1:]).index_copy_(0, torch.tensor(self.members.present), told)
@@ -80,8 +103,8 @@ class Wire(Door):
     def total(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum of ``x`` [mine, ...] over all silos, in silo order, through the server; differentiable.
 
-        With ``weights`` [mine] a weighted one: each silo protects its own ``x``, and weighs what came of it. A host
-        without silos has a row that is nobody's, and adds nothing.
+        With ``weights`` [mine] each silo's ``x`` is weighted after it was protected. A host without silos has a row
+        that is nobody's, and adds nothing.
         """
         if x.requires_grad:
             y: Tensor
@@ -134,7 +157,9 @@ class Wire(Door):
         splits = torch.searchsorted(place, ptr).diff().tolist()
         within = place - _first(ptr, splits)
         parcel = Parcel(Kind.IDS, within, Origin(pairs // self.silos, within), Traffic.between(pairs, self.silos))
-        told, told_splits = self.leave_sized(parcel, splits)
+        lengths = theirs.diff().tolist()
+        told, told_splits = self.leave_sized(parcel, splits, lengths)
+        check_places(told, told_splits, lengths, self.who)
         return splits, _first(theirs, told_splits) + told, told_splits
 
     def linear(self, h: Tensor, route: Route, kind: Kind, adjoint: bool, layer: int = 0) -> Tensor:

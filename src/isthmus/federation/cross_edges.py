@@ -1,0 +1,144 @@
+"""Cross edges: which of them both silos list, and what becomes of those that only one side lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError, PeerError, unknown
+from isthmus.core.kinds import Kind
+from isthmus.core.random import combine
+from isthmus.graph.silo import Silo, keep_edges
+from isthmus.wire.wire import Wire
+
+MUTUAL, CLAIMED = "mutual", "claimed"
+EDGES = {
+    MUTUAL: "cross edges that both silos list take part, and others do not",
+    CLAIMED: "cross edges that one silo lists take part: a silo gets the rows of any node of another by claiming an "
+    "edge to it, and learns which ids exist there",
+}
+_NONE = torch.zeros(0, dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Cross edges of my silos after they were compared: [edges] bool of each silo, listed by it alone; and notes."""
+
+    alone: list[Tensor]
+    notes: list[str]
+
+
+def agree_edges(wire: Wire, silos: Sequence[Silo], which: str) -> tuple[list[Silo], Tensor, list[str]]:
+    """Compare cross edges with their other ends, and drop those that only one side lists unless they are claimed.
+
+    Returns my silos, which of their edges (end to end, bool) the other side does not list, and notes.
+    """
+    if which not in EDGES:
+        raise unknown("data.edges", which, EDGES)
+    compared = compare_edges(wire, silos)
+    if which == CLAIMED:
+        return list(silos), torch.cat([*compared.alone, _NONE.bool()]), compared.notes
+    kept = [keep_edges(silo, ~alone) for silo, alone in zip(silos, compared.alone, strict=True)]
+    edges = sum(silo.edge_index.shape[1] for silo in kept)
+    left_out = [f"{note} They take no part." for note in compared.notes]
+    return kept, torch.zeros(edges, dtype=torch.bool), left_out
+
+
+def compare_edges(wire: Wire, silos: Sequence[Silo]) -> Compared:
+    """Both silos of a cross edge tell each other its key; what one does not tell, the other lists alone.
+
+    A silo learns of each edge that it lists whether the other side lists it too, and of edges that it does not list how
+    many there are and their keys, which are hashes: it can find out those whose ends it guesses. Of an edge that the
+    other side does not list it does not learn why: whether its far end exists there or not.
+    """
+    for silo in silos:
+        check_owners(silo, wire.silos)
+    mine = {silo.number: cross_by_peer(silo) for silo in silos}
+    got = wire.post_keys(
+        Kind.IDS, {(s.number, j): s.edge_keys[edges] for s in silos for j, edges in mine[s.number].items()}
+    )
+    heard: dict[int, dict[int, Tensor]] = {silo.number: {} for silo in silos}
+    for (peer, number), keys in got.items():
+        check_keys(keys, wire.party(peer))
+        heard[number][peer] = keys
+    alone, notes = [], list[str]()
+    for silo in silos:
+        mark, unheard = _compare(silo, mine[silo.number], heard[silo.number])
+        alone.append(mark)
+        notes += _told(wire, silo, mine[silo.number], mark, unheard)
+    return Compared(alone, notes)
+
+
+def _compare(silo: Silo, mine: dict[int, Tensor], theirs: dict[int, Tensor]) -> tuple[Tensor, dict[int, int]]:
+    """Which edges of a silo [edges] their other end does not list; and how many edges of each peer this silo does not.
+
+    A key counts for the peer that told it alone: nobody can confirm an edge between two others.
+    """
+    edges = torch.cat([*mine.values(), _NONE])
+    here = _with_peer(silo.edge_keys[edges], mine)
+    there = _with_peer(torch.cat([*theirs.values(), _NONE]), theirs)
+    alone = torch.zeros(silo.edge_index.shape[1], dtype=torch.bool)
+    alone[edges] = ~torch.isin(here, there)
+    if len(there) == len(here) - int(alone.sum()):  # all that was told is listed here
+        return alone, {}
+    unheard = (~torch.isin(there, here)).split([len(keys) for keys in theirs.values()])
+    return alone, {peer: int(each.sum()) for peer, each in zip(theirs, unheard, strict=True)}
+
+
+def _with_peer(keys: Tensor, lists: dict[int, Tensor]) -> Tensor:
+    """Keys of several peers' lists, end to end, each mixed with the number of its peer."""
+    peers = torch.tensor(list(lists), dtype=torch.int64)
+    return combine(
+        peers.repeat_interleave(torch.tensor([len(each) for each in lists.values()], dtype=torch.int64)), keys
+    )
+
+
+def _told(wire: Wire, silo: Silo, mine: dict[int, Tensor], alone: Tensor, unheard: dict[int, int]) -> list[str]:
+    """Notes on edges that only one side lists. Those of a silo of this host are told by that silo."""
+    notes = []
+    for peer, edges in mine.items():
+        only = edges[alone[edges]]
+        if len(only):
+            # Ids of an edge stay on the host that lists it: notes of several hosts are collected by the server's.
+            example = f", e.g. {_edge(silo, int(only[0]))}" if wire.hosts == 1 else ""
+            notes.append(f"{silo.name} lists {len(only)} edges that {wire.party(peer)} does not list{example}.")
+    for peer, count in unheard.items():
+        if count and not wire.houses(peer):
+            notes.append(f"{wire.party(peer)} lists {count} edges that {silo.name} does not list.")
+    return notes
+
+
+def cross_by_peer(silo: Silo) -> dict[int, Tensor]:
+    """The cross edges of a silo, ascending, by the silo at the far end."""
+    edges = silo.crosses.nonzero().flatten()
+    far = silo.edge_index[:, edges].max(0).values - silo.n
+    return {peer: edges[places] for peer, places in grouped_by(silo.halo_owner[far]).items()}
+
+
+def grouped_by(owner: Tensor) -> dict[int, Tensor]:
+    """The places, ascending, at which each number stands, by number."""
+    order = torch.argsort(owner, stable=True)
+    each, counts = owner[order].unique_consecutive(return_counts=True)
+    return dict(zip(each.tolist(), order.split(counts.tolist()), strict=True))
+
+
+def check_owners(silo: Silo, silos: int) -> None:
+    """Refuse far ends whose owner is no silo of the federation."""
+    if len(silo.halo_owner) and not 0 <= int(silo.halo_owner.min()) <= int(silo.halo_owner.max()) < silos:
+        raise IsthmusError(f"{silo.name} names an owner outside 0..{silos - 1} for a far end; there are {silos} silos.")
+
+
+def check_keys(keys: Tensor, who: str) -> None:
+    """Refuse a letter of keys that is none."""
+    if keys.dtype != torch.int64 or keys.dim() != 1:
+        raise PeerError(f"{who} sent keys of nodes or edges that are {keys.dtype} {list(keys.shape)}.")
+
+
+def _edge(silo: Silo, edge: int) -> str:
+    ids = np.concatenate([silo.ids, silo.halo_ids])
+    source, target = silo.edge_index[:, edge].tolist()
+    return f"{ids[source]} -> {ids[target]}"

@@ -1,0 +1,34 @@
+"""The settings that all hosts of a run must have in common, and those that each host chooses for itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.version import VERSION
+from isthmus.data.members import is_parts, member_names
+from isthmus.runs.config import RunConfig, flat
+
+# What a host may choose for itself: where and how fast it computes, where its parts lie, and whence its noise comes
+# (the report names the hosts whose noise follows from the seed).
+OF_HOST = (
+    "data.folder",
+    "system.device",
+    "system.threads",
+    "system.kernels",
+    "system.timeout",
+    "link.mbps",
+    "link.latency_ms",
+    "protect.secrets",
+)
+
+
+def common_settings(config: RunConfig, resume: bool) -> dict[str, Any]:
+    """By dotted key, what hosts compare before anything crosses.
+
+    Parts may lie in folders of different names, but list the same silos in the same order.
+    """
+    settings = {key: value for key, value in flat(config.as_dict()).items() if key not in OF_HOST}
+    if is_parts(config.data.name):
+        settings["data.name"] = "parts of " + ", ".join(member_names(Path(config.data.name)))
+    return {**settings, "version of isthmus": VERSION, "--resume": resume}

@@ -1,0 +1,1 @@
+"""Runs as data: recipes, configurations, run folders and what they tell."""

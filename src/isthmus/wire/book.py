@@ -1,0 +1,166 @@
+"""Arithmetic of the ledger's books: messages counted by pair of parties, by step, and by party."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.core.parcel import Traffic
+
+if TYPE_CHECKING:  # loaded where tables are made, so that training needs no more than torch
+    import pyarrow as pa
+
+Sent = Sequence[tuple[Traffic, int]]  # messages, and the bytes of one of their rows
+_PARTIES = 2**31  # more than a federation has
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Messages, rows and bytes of each pair of parties that exchanged any."""
+
+    pairs: np.ndarray  # [n] sender and receiver as one number, ascending
+    counts: np.ndarray  # [n, 3]
+
+    @property
+    def sender(self) -> np.ndarray:
+        """Numbers of the parties that sent: [n]."""
+        return self.pairs // _PARTIES - 1
+
+    @property
+    def receiver(self) -> np.ndarray:
+        """Numbers of the parties that received: [n]."""
+        return self.pairs % _PARTIES - 1
+
+    def __add__(self, other: Counts) -> Counts:
+        if np.array_equal(self.pairs, other.pairs):
+            return Counts(self.pairs, self.counts + other.counts)
+        return _summed(np.concatenate([self.pairs, other.pairs]), np.concatenate([self.counts, other.counts]))
+
+    def lines(self, before: Sequence[int], after: Sequence[int]) -> np.ndarray:
+        """A line for each pair: ``before``, sender, receiver, ``after``, messages, rows, bytes."""
+        fixed = [
+            np.broadcast_to(np.array(part, dtype=np.int64), (len(self.pairs), len(part))) for part in (before, after)
+        ]
+        ends = np.stack([self.sender, self.receiver], 1)
+        return np.concatenate([fixed[0], ends, fixed[1], self.counts], 1, dtype=np.int64)
+
+
+def count(sent: Sent) -> Counts:
+    """Count messages by pair; those that travelled several times alike (layer after layer) are looked at once."""
+    alike: dict[int, tuple[Traffic, list[int]]] = {}  # by identity, with the bytes of a row each time
+    for traffic, row_size in sent:
+        alike.setdefault(id(traffic), (traffic, []))[1].append(row_size)
+    pairs, counts = [], []
+    for traffic, sizes in alike.values():
+        rows = traffic.rows.astype(np.int64)
+        pairs.append(pair_numbers(traffic.sender, traffic.receiver))
+        counts.append(np.stack([np.full_like(rows, len(sizes)), rows * len(sizes), rows * sum(sizes)], 1))
+    return _summed(np.concatenate(pairs), np.concatenate(counts))
+
+
+def pair_numbers(sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
+    """Sender and receiver as one number, in the order of (sender, receiver)."""
+    numbers: np.ndarray = (sender.astype(np.int64) + 1) * _PARTIES + receiver + 1
+    return numbers
+
+
+def _summed(pairs: np.ndarray, counts: np.ndarray) -> Counts:
+    """Counts of pairs in any order, some of them listed several times."""
+    if len(pairs) > 1 and not bool((pairs[1:] > pairs[:-1]).all()):
+        order = np.argsort(pairs, kind="stable")
+        pairs, counts = pairs[order], counts[order]
+        first = np.flatnonzero(np.append(True, pairs[1:] > pairs[:-1]))
+        pairs, counts = pairs[first], np.add.reduceat(counts, first)
+    return Counts(pairs, counts)
+
+
+def loads(counts: Counts, before: np.ndarray | None = None) -> np.ndarray:
+    """Bytes that each party sent and received, added to those ``before``: [parties, 3] of number, sent, received."""
+    before = np.zeros((0, 3), dtype=np.int64) if before is None else before
+    ends = counts.sender + 1, counts.receiver + 1  # the server's number is -1
+    size = 1 + max((int(each.max()) for each in (*ends, before[:, 0] + 1) if len(each)), default=0)
+    seen = np.zeros(size, dtype=bool)
+    whole = np.zeros((size, 3), dtype=np.int64)
+    whole[:, 0] = np.arange(size) - 1
+    whole[before[:, 0] + 1] = before
+    seen[before[:, 0] + 1] = True
+    for column, each in enumerate(ends, 1):
+        whole[:, column] += np.bincount(each, counts.counts[:, 2], size).astype(np.int64)
+        seen[each] = True
+    return whole[seen]
+
+
+def busiest(parties: np.ndarray) -> np.ndarray:
+    """Of the loads of one moment the largest alone: a moment lasts as long as its busiest party."""
+    return parties[np.unique(parties[:, 1:].argmax(0))] if len(parties) else parties
+
+
+def at_moment(when: Sequence[int], lines: np.ndarray) -> np.ndarray:
+    """Lines of one moment, with the columns that tell it in front."""
+    return np.concatenate([np.broadcast_to(np.array(when, dtype=np.int64), (len(lines), len(when))), lines], 1)
+
+
+def loads_of(lines: Tensor) -> dict[tuple[int, ...], np.ndarray]:
+    """The inverse of :func:`at_moment` for loads: by epoch, step and purpose."""
+    return {tuple(when.tolist()): _where(lines, (0, 1, 2), when)[:, 3:] for when in lines[:, :3].unique(dim=0)}
+
+
+def sums_of(keys: Tensor, counts: Tensor) -> dict[tuple[int, ...], tuple[list[int], Counts]]:
+    """Sums over steps as a checkpoint keeps them, by purpose, kind and event: first epoch and step, and counts."""
+    found = {}
+    parts = counts.numpy().copy()
+    stops = keys[:, -1].cumsum(0).tolist()
+    for (*key, epoch, step, length), stop in zip(keys.tolist(), stops, strict=True):
+        here = parts[stop - length : stop]
+        found[tuple(key)] = [epoch, step], Counts(here[:, 0], here[:, 1:])
+    return found
+
+
+def _where(lines: Tensor, columns: Sequence[int], values: Tensor) -> np.ndarray:
+    """The lines that have these values in these columns."""
+    chosen: np.ndarray = lines[(lines[:, list(columns)] == values).all(1)].numpy()
+    return chosen
+
+
+def grouped(lines: Tensor, keys: int, how: str = "sum") -> Tensor:
+    """Lines whose first ``keys`` columns are equal as one; their other columns summed, or the largest (``amax``)."""
+    if not len(lines):
+        return lines
+    head = lines[:, :keys]
+    low = head.amin(0)
+    spans = (head.amax(0) - low + 1).tolist()
+    number = torch.zeros(len(lines), dtype=torch.int64)
+    for column, span in enumerate(spans):  # all keys as one number, in the same order
+        number = number * span + head[:, column] - low[column]
+    each, place = number.unique(return_inverse=True)
+    head = head.new_empty(len(each), keys).index_copy_(0, place, head)
+    rest = torch.zeros(len(head), lines.shape[1] - keys, dtype=lines.dtype)
+    at = place[:, None].expand(-1, rest.shape[1])
+    return torch.cat([head, rest.scatter_reduce(0, at, lines[:, keys:], how)], 1)
+
+
+def as_lines(rows: Sequence[np.ndarray | Sequence[Sequence[int]]], width: int) -> Tensor:
+    """Lines under each other as whole numbers: [lines, width]."""
+    parts = [np.asarray(part, dtype=np.int64).reshape(-1, width) for part in rows]
+    return torch.from_numpy(np.concatenate([*parts, np.zeros((0, width), dtype=np.int64)]))
+
+
+def as_table(lines: Tensor, columns: Sequence[str], names: Mapping[str, Callable[[int], str]]) -> pa.Table:
+    """Whole numbers as a table, with words in the columns that ``names`` has."""
+    import pyarrow as pa
+
+    found = {}
+    for i, name in enumerate(columns):
+        values = lines[:, i].numpy()
+        if name in names:
+            known, place = np.unique(values, return_inverse=True)
+            words = np.array([names[name](value) for value in known.tolist()], dtype=object)
+            found[name] = pa.array(words[place] if len(known) else [], pa.string())
+        else:
+            found[name] = pa.array(values, pa.int64())
+    return pa.table(found)

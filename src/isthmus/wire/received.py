@@ -1,0 +1,60 @@
+"""What arrives from other hosts is checked before it is used: how much, of which form, and whether it is a number."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import PeerError
+from isthmus.core.kinds import Kind
+
+_INFINITE = (Kind.PARTIALS, Kind.ADJOINTS)  # of an empty maximum: minus infinity; its derivative need not be a number
+
+
+def check_sizes(kind: Kind, sizes: Sequence[int], most: Sequence[int] | None, width: int, who: Sequence[str]) -> None:
+    """Refuse numbers of rows that a host claims to send, of ``width`` bytes each, before room is made for them.
+
+    ``most``: as many as can be expected of each host; without, as many as half of the memory holds.
+    """
+    room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // max(width, 1)
+    for host, size in enumerate(sizes):
+        limit = room if most is None else most[host]
+        if not 0 <= size <= limit:
+            raise PeerError(f"{who[host]} said that {size:,} rows of {kind} would come, where {limit:,} can.")
+
+
+def check_like(kind: Kind, row: Tensor, rows: Tensor, who: str) -> None:
+    """Refuse one silo's row that has another form than ``rows``, those of this host."""
+    if row.dtype != rows.dtype or row.shape != (1, *rows.shape[1:]):
+        raise PeerError(
+            f"{who} sent {kind} of the form {row.dtype} {list(row.shape)}, where {rows.dtype} {[1, *rows.shape[1:]]} "
+            "is due."
+        )
+
+
+def check_places(told: Tensor, splits: Sequence[int], lengths: Sequence[int], who: Sequence[str]) -> None:
+    """Refuse places in lists that are not in them, or that are not told in ascending order, each once."""
+    for host, places in enumerate(told.split(list(splits))):
+        if not len(places):
+            continue
+        low, high = int(places[0]), int(places[-1])
+        if low < 0 or high >= lengths[host] or not bool((places[1:] > places[:-1]).all()):
+            raise PeerError(
+                f"{who[host]} asked for rows {low:,} to {high:,} of a list of {lengths[host]:,}, or for one twice; it "
+                "gets none."
+            )
+
+
+def check_finite(kind: Kind, rows: Tensor, splits: Sequence[int], who: Sequence[str]) -> None:
+    """Refuse rows that are no numbers; ``splits`` tells how many of them came from each of ``who``."""
+    if not rows.is_floating_point() or kind in _INFINITE or bool(torch.isfinite(rows).all()):
+        return
+    for sender, part in zip(who, rows.split(list(splits)), strict=True):
+        if not bool(torch.isfinite(part).all()):
+            raise PeerError(
+                f"{sender} sent {kind} that are not finite numbers: its training has diverged (a smaller train.lr may "
+                "help), or it does not send what it should."
+            )

@@ -1,0 +1,108 @@
+"""Books of the ledger: they agree with each other, and grow with what is sent rather than with pairs times steps."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from isthmus.core.kinds import Kind, Purpose
+from isthmus.core.parcel import Traffic
+from isthmus.wire.ledger import Ledger
+from isthmus.wire.local import LocalWire
+from tests.helpers.command import SMALL, same_run, succeed
+from tests.helpers.small import owners, run_method, small_graph
+
+METHODS: dict[str, dict[str, Any]] = {
+    "sync-sgd+fwd-bwd-le": {"batch": 4, "fanout": (2,)},
+    "fedgnn-g": {},
+    "ce-fedgnn": {"options": {"sync": {"local_steps": 2}}},
+}
+PAIRS = ["purpose", "sender", "receiver", "kind", "event"]
+
+
+def ledger_of(name: str) -> Ledger:
+    wire = LocalWire(3)
+    run_method(name, small_graph(30, 140), owners(3), 3, wire=wire, epochs=4, **METHODS[name])
+    return wire.ledger
+
+
+def by_pair(table: pa.Table) -> list[dict[str, Any]]:
+    sums = table.group_by(PAIRS).aggregate([(name, "sum") for name in ("messages", "rows", "bytes")])
+    return sums.sort_by([(name, "ascending") for name in PAIRS]).to_pylist()
+
+
+def rough(monkeypatch: pytest.MonkeyPatch, lines: int = 60) -> None:
+    """Let ledgers sum over steps soon, and count in the middle of steps."""
+    monkeypatch.setattr("isthmus.wire.ledger.DETAILED", lines)
+    monkeypatch.setattr("isthmus.wire.ledger._PENDING", 7)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_sums_over_steps_are_those_of_the_detailed_lines(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    detailed = ledger_of(name)
+    assert detailed.summed_since is None
+    rough(monkeypatch)
+    summed = ledger_of(name)
+    assert summed.summed_since in (0, 1)
+    assert summed.step_table().equals(detailed.step_table()) and summed.leg_table().equals(detailed.leg_table())
+    assert by_pair(summed.table()) == by_pair(detailed.table()) and summed.by_kind() == detailed.by_kind()
+    assert summed.table().num_rows < detailed.table().num_rows
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_busiest_party_of_a_step_is_that_of_the_lines(name: str) -> None:
+    ledger = ledger_of(name)
+    lines, when = ledger.table(), ["epoch", "step", "purpose"]
+    ends = [lines.group_by([*when, end]).aggregate([("bytes", "sum")]) for end in ("sender", "receiver")]
+    most: dict[tuple[Any, ...], int] = {}
+    for line in (line for table in ends for line in table.to_pylist()):
+        key = tuple(line[name] for name in when)
+        most[key] = max(most.get(key, 0), line["bytes_sum"])
+    found = {tuple(line[name] for name in when): line["busiest"] for line in ledger.leg_table().to_pylist()}
+    assert {key: size for key, size in found.items() if size} == most
+
+
+@pytest.mark.parametrize("lines", [0, 60, 100_000])
+def test_a_resumed_run_has_the_ledger_of_one_that_was_not_stopped(
+    lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None
+) -> None:
+    rough(monkeypatch, lines)
+    command = (*SMALL, "--method", "sync-sgd+fwd-bwd-le", "--set", "train.batch=16")
+    succeed(*command, "--epochs", 6, "--out", tmp_path / "whole")
+    succeed(*command, "--epochs", 2, "--out", tmp_path / "run")
+    succeed("run", "--epochs", 6, "--out", tmp_path / "run", "--resume")
+    same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def size_after(steps: int, silos: int = 60) -> int:
+    """Bytes of all books of a federation in which everybody sends to everybody at every step, ever another amount."""
+    ledger = Ledger(alone=True)
+    ends = np.divmod(np.arange(silos * silos), silos)
+    for step in range(steps):
+        ledger.epoch = ledger.step = step
+        with ledger.during(Purpose.STEP):
+            for kind in (Kind.EMBEDDINGS, Kind.ADJOINTS):
+                ledger.leg()
+                ledger.record(kind, (), Traffic(*ends, 1 + (ends[0] * ends[1] + step) % 7), 256)
+        ledger.turn_page()
+    pages = [page for book in ledger.pages.values() for page in book]
+    return sum(lines.numel() * lines.element_size() for lines in [*pages, *ledger.growing().values()])
+
+
+def test_books_do_not_grow_with_pairs_times_steps() -> None:
+    early, late = size_after(40), size_after(80)
+    assert late - early < 40 * 400  # some lines a step, where there are 7,200 messages
+
+
+def test_each_silo_answers_for_its_own_messages() -> None:
+    """What one silo did to its messages says nothing of another's."""
+    ledger, none = Ledger(), torch.zeros(0, dtype=torch.int64)
+    for silo in (0, 1, 1):
+        ledger.record(Kind.PARAMETERS, (), Traffic.up(torch.tensor([silo])), 8)
+    ledger.record(Kind.PARAMETERS, (), Traffic.down(torch.tensor([2])), 8)
+    ledger.record(Kind.GRADIENTS, (), Traffic.up(none), 8)
+    assert ledger.treatments(Kind.PARAMETERS) == {0: {(): 1}, 1: {(): 2}}
+    assert ledger.treatments(Kind.GRADIENTS) == {}
