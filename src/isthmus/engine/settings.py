@@ -21,8 +21,9 @@ class TrainConfig:
     epochs; 0 is every epoch, or as many as keep the bytes written for an epoch below 32 MB in large federations.
     ``metric`` is the one that models are selected by (empty: the task's usual one: PR-AUC, or accuracy where there are
     several classes). ``average`` is how the federation's score, also that of selection, is made of its silos' scores:
-    weighted by scored ``seeds``, or all ``silos`` alike. ``pooled`` adds the score of all silos' predictions together,
-    at the end.
+    weighted by scored ``seeds``, or all ``silos`` alike. ``pooled``: also between hosts, score all silos'
+    predictions together at the end, for which every score and label goes to the server; in one process that is always
+    done.
     """
 
     epochs: int = 100

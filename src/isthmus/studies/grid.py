@@ -98,7 +98,8 @@ def _rows(axes: Mapping[str, Mapping[str, Any]], left_out: Sequence[_Leave]) -> 
         for axis, name in at.items():
             merge_into(overrides, deepcopy(dict(axes[axis][name])))
         why = next((why for where, why in left_out if all(at[axis] in where[axis] for axis in where)), "")
-        rows.append(StudyRow(" / ".join(names), overrides, at=at, left_out=why))
+        tune = overrides.pop("tune", {})  # values of its own to choose from, as many as all others have
+        rows.append(StudyRow(" / ".join(names), overrides, at=at, left_out=why, tune=tune))
     return tuple(rows)
 
 

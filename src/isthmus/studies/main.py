@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -27,6 +28,8 @@ from isthmus.studies.results import Findings, collect
 from isthmus.studies.study import Study
 from isthmus.studies.tuning import Tuned, make_trials, waiting
 
+_BETWEEN = 60.0  # seconds between two writings of results, for which all runs are read; workers wait meanwhile
+
 
 def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list[str]]:
     """Run the unfinished rows of a study; returns the findings, the folder, and labels of failed runs."""
@@ -39,15 +42,19 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
             settle(tuned.jobs, request.overwrite)
             take_over(tuned.jobs, plan.out, request.merge)
             for _ in _run(waiting(tuned, plan), request, lock, errors, plan.out):
-                write_files(tuning.tuning_files(tuned), plan.out)
+                pass
+            write_files(tuning.tuning_files(tuned), plan.out)
             plan = plan_rows(tuned.settle_on(plan.study), request, plan.out)
             errors |= tuned.undecided([job.row for job in plan.wanted])
         plan.settle(request.overwrite)
         take_over(plan.jobs, plan.out, request.merge)
         missing = [job for job in plan.wanted if job.state != FINISHED and _ready(job, tuned)]
+        written = time.monotonic()
         for job in _run(missing, request, lock, errors, plan.out):
-            if all(each.state == FINISHED or each.label in errors for each in plan.of(job.row)):
+            ended = all(each.state == FINISHED or each.label in errors for each in plan.of(job.row))
+            if ended and time.monotonic() - written > _BETWEEN:
                 write_findings(collect(plan, errors, facts, tuned), plan.out)
+                written = time.monotonic()
         findings = collect(plan, errors, facts, tuned)
         write_findings(findings, plan.out)
     return findings, plan.out, list(errors)

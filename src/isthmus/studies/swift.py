@@ -137,8 +137,9 @@ def swift_values(column: str, model: str) -> dict[str, dict[str, Value]]:
 
 def swift_recipe(graph: SwiftGraph) -> dict[str, Any]:
     """The recipe that all rows of a study share."""
+    made = graph.data["name"] == "blocks"
     return {
-        "data": {"split": "metis", "silos": graph.silos, **graph.data},
+        "data": {"split": "metis", "silos": graph.silos, "scale": "none" if made else "rows", **graph.data},
         "model": {"name": graph.model, "layers": 2, "hidden": 256, "dropout": 0.5},
         "train": {
             "steps": graph.steps,
