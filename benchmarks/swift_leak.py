@@ -6,9 +6,10 @@ A block model of 32 features between four silos, dealt out at random, a quarter 
 FedGNN-G, GraphSAGE of two layers, width 64. The adversary is silo 0. It knows the parameters of every step, which of
 its cross edges it drew, and the mean of its own features. Before the first layer a row that it is handed is the sum of
 W x_u + b over the neighbours u that it drew for a target, and W has more rows than columns: it knows sums of features,
-of as many sets of neighbours as it has drawn. It takes the features nearest to the mean that fit all of them. The error
-is squared, as a share of that of the mean itself; a neighbour counts as exposed where it is below 1 %. What it is
-handed to be scored would tell it more.
+of as many sets of neighbours as it has drawn. It takes the features nearest to the mean that fit all of them, as
+`isthmus audit` does (there the server and all silos but one attack together, and know more). The error is squared, as a
+share of that of the mean itself; a neighbour counts as exposed where it is below 1 %. What it is handed to be scored
+would tell it more.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import torch
 from measure import SEED, WORDS, record
 from torch import Tensor
 
+from isthmus.audit.attributes import Prior
+from isthmus.audit.sums import SumSolver
 from isthmus.core.random import keys_of
 from isthmus.data.blocks import blocks
 from isthmus.engine.forward import Beyond
@@ -43,7 +46,7 @@ from isthmus.wire.local import LocalWire
 NODES, DEGREE, SILOS, WIDTH, BATCH = 1200, 8.0, 4, 64, 64
 OWNED, FEWEST, STEPS = (0.25, 0.7), (1, 3), (1, 10, 100)
 DRAWS = {"all": (-1, True), "5, once": (5, False), "5, anew": (5, True)}  # fanout, redraw
-NEAR = 1e-6  # what the adversary takes for rounding, beside a deviation of 1
+ROUNDING = 1e-9  # of the rows, as the adversary takes it
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,14 @@ class Overheard(ServerAggregate):
 
 
 class Listener(LiveServerAggregate):
-    """Writes down what silo 0 was handed before the first layer."""
+    """Gives a solver what silo 0 was handed before the first layer."""
 
     def __init__(self, spec: ServerAggregate, site: Site) -> None:
         super().__init__(spec, site)
-        self.heard: list[tuple[Tensor, Tensor, Tensor]] = []  # neighbours, the row of each, sums
+        stack = site.stack
+        source, target = stack.ends
+        self.neighbours = source[~stack.owned[source] & stack.owned[target] & (stack.silo_of(target) == 0)].unique()
+        self.solver: SumSolver | None = None
 
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
         """Listen at the first layer of training."""
@@ -75,24 +81,13 @@ class Listener(LiveServerAggregate):
         return got
 
     def _write(self, source: Tensor, place: Tensor, state: dict[str, Tensor]) -> None:
+        assert self.solver is not None
         handed = state["count"].flatten() > 0
         parameters = self.site.learner.classifier.sets.parameters
-        weight, bias = parameters["enter.weight"].detach(), parameters["enter.bias"].detach()
-        sums = (state["sum"] - state["count"] * bias[0]) @ torch.linalg.pinv(weight[0])
+        weight, bias = parameters["enter.weight"].detach()[0], parameters["enter.bias"].detach()[0]
         kept = handed[place]
-        self.heard.append((source[kept], (handed.cumsum(0) - 1)[place[kept]], sums[handed].detach()))
-
-
-def infer(heard: list[tuple[Tensor, Tensor, Tensor]], mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Neighbours (stack rows) of whom anything is known, and their features as near to the mean as sums allow."""
-    known, at = torch.cat([source for source, _, _ in heard]).unique(return_inverse=True)
-    first = torch.tensor([0, *(len(sums) for _, _, sums in heard)]).cumsum(0)
-    row = torch.cat([place + begin for (_, place, _), begin in zip(heard, first, strict=False)])
-    ones = torch.ones(len(row), dtype=mean.dtype)
-    member = torch.sparse_coo_tensor(torch.stack([row, at]), ones, (int(first[-1]), len(known)))
-    gap = torch.cat([sums for _, _, sums in heard]) - torch.sparse.mm(member, mean.expand(len(known), -1))
-    square = torch.sparse.mm(member.t(), member).to_dense() + NEAR * torch.eye(len(known), dtype=mean.dtype)
-    return known, mean + torch.linalg.solve(square, torch.sparse.mm(member.t(), gap))
+        node, which = torch.searchsorted(self.neighbours, source[kept]), (handed.cumsum(0) - 1)[place[kept]]
+        self.solver.add(node, which, state["sum"][handed].detach(), weight.T, bias)
 
 
 def attack(draws: str, owned: float, fewest: int) -> list[dict[str, Any]]:
@@ -114,12 +109,14 @@ def attack(draws: str, owned: float, fewest: int) -> list[dict[str, Any]]:
     row_of = {key: row for row, key in enumerate(keys_of(graph.ids).tolist())}
     x, mine = graph.x.double(), (stack.owned & (stack.silo_of(torch.arange(stack.rows)) == 0))
     mean = x[[row_of[key] for key in stack.keys[mine].tolist()]].mean(0)
-    found = []
+    solver = SumSolver(len(listener.neighbours), Prior(mean, torch.eye(len(mean), dtype=mean.dtype)))
+    listener.solver, found = solver, []
     while progress.step < STEPS[-1]:
         for seeds in stage.epoch_seeds(progress):
             step(stage, progress, seeds)
             if progress.step in STEPS:
-                known, guess = infer(listener.heard, mean)
+                seen = solver.times > 0
+                known, guess = listener.neighbours[seen], solver.solve(0.0, ROUNDING)[seen]
                 true = x[[row_of[key] for key in stack.keys[known].tolist()]]
                 error = (guess - true).square().sum(1) / (mean - true).square().sum(1).mean()
                 exposed = float((error < 0.01).double().mean())

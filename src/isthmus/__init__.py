@@ -9,8 +9,9 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from isthmus.api import Predictions, fit, from_pyg, predict, save, split
+    from isthmus.api import Predictions, fit, predict, save, split
     from isthmus.data import load
+    from isthmus.data.pyg import from_pyg
     from isthmus.graph.graph import Graph, Schema
     from isthmus.graph.silo import Silo
     from isthmus.methods.catalogue import method
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from isthmus.train.loop import Result, Watcher
 
 _WHERE = {
-    **dict.fromkeys(("Predictions", "fit", "from_pyg", "predict", "save", "split"), "isthmus.api"),
+    **dict.fromkeys(("Predictions", "fit", "predict", "save", "split"), "isthmus.api"),
+    "from_pyg": "isthmus.data.pyg",
     "load": "isthmus.data",
     "Graph": "isthmus.graph.graph",
     "Schema": "isthmus.graph.graph",

@@ -8,22 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors.torch
-import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import write_atomic
-from isthmus.core.random import keys_of
 from isthmus.core.version import VERSION
-from isthmus.data.split import random_split
-from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, UNUSED, VALID, Graph, Schema
+from isthmus.data.pyg import whole_numbers
+from isthmus.graph.differing_edges import with_notes_on_edges
+from isthmus.graph.graph import SPLIT_NAMES, Graph
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, merge, split_graph
 from isthmus.graph.stack import Stack
-from isthmus.launch.host import open_run
+from isthmus.launch.host import agree_before_merge, open_run
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.method import AXES, Method
@@ -34,66 +31,12 @@ from isthmus.train.loop import Result, Watcher, train
 from isthmus.wire.local import LocalWire
 
 
-def from_pyg(data: Data, ids: Sequence[Any] | None = None, labels: Sequence[str] | None = None, seed: int = 0) -> Graph:
-    """A PyG ``Data`` object as a graph: ``x``, ``y``, ``edge_index``, and if there, ``edge_attr``, ``time`` and masks.
-
-    Without masks, labelled nodes are drawn 60/20/20 by public id. ``y`` [n] holds classes, ``y`` [n, T] yes/no tasks.
-    """
-    if data.edge_index is None or (data.x is None and data.num_nodes is None):
-        raise IsthmusError("The Data object needs edge_index, and x or num_nodes.")
-    n = int(data.num_nodes)
-    names = np.asarray(ids) if ids is not None else np.arange(n)
-    y = None if data.y is None else data.y.cpu()
-    x = torch.ones(n, 1) if data.x is None else data.x.cpu().float()
-    attr = None if data.edge_attr is None else data.edge_attr.cpu().float().reshape(data.edge_index.shape[1], -1)
-    time = data.get("time")
-    return Graph(
-        ids=names,
-        x=x,
-        edge_index=data.edge_index.cpu(),
-        schema=Schema(
-            features=x.shape[1],
-            labels=_labels(y, labels),
-            task="tasks" if y is not None and y.dim() == 2 else "classes",
-            edge_features=0 if attr is None else attr.shape[1],
-            timed=time is not None,
-        ),
-        y=y,
-        split=_masks(data, n) if "train_mask" in data else random_split(keys_of(names), seed, _known(y, n)),
-        edge_attr=attr,
-        edge_time=None if time is None else time.cpu().long(),
-        name="data",
-    ).check()
-
-
-def _labels(y: Tensor | None, names: Sequence[str] | None) -> tuple[str, ...]:
-    if names is not None:
-        return tuple(map(str, names))
-    if y is None:
-        return ()
-    return tuple(str(i) for i in range(y.shape[1] if y.dim() == 2 else int(y.max()) + 1))
-
-
-def _known(y: Tensor | None, n: int) -> Tensor:
-    if y is None:
-        return torch.zeros(n, dtype=torch.bool)
-    return (y >= 0).any(1) if y.dim() == 2 else y >= 0
-
-
-def _masks(data: Data, n: int) -> Tensor:
-    split = torch.full((n,), UNUSED, dtype=torch.int8)
-    for name, value in (("train_mask", TRAIN), ("val_mask", VALID), ("test_mask", TEST)):
-        if name in data:
-            split[data[name].cpu()] = value
-    return split
-
-
 def split(graph: Graph, how: str | Tensor | Sequence[int], silos: int | None = None, seed: int = 0) -> list[Silo]:
     """Cut a graph into silos: by an owner vector, or by a partitioner (``louvain``, ``metis``, ``random``, ...)."""
     if isinstance(how, str):
         count = 5 if silos is None else silos
         return split_graph(graph, partition(graph, how, count, seed), count)
-    owner = torch.as_tensor(how, dtype=torch.int64)
+    owner = whole_numbers("owner", how)
     count = silos if silos is not None else int(owner.max()) + 1 if len(owner) else 1
     return split_graph(graph, owner, count)
 
@@ -121,8 +64,18 @@ def fit(
     base = catalogue.get(method) if isinstance(method, str) else method
     config = resolve(recipe, _with_parts(base, parts))
     config = replace(config, data=replace(config.data, silos=len(silos)))
-    whole = [merge(silos)] if config.method.merged else list(silos)
+    ordered = with_notes_on_edges(_in_order(silos))
+    whole = [merge(agree_before_merge(ordered, config.data))] if config.method.merged else ordered
     return train(open_run(config, LocalWire(len(whole), config.method.chain), whole), watcher)
+
+
+def _in_order(silos: Sequence[Silo]) -> list[Silo]:
+    """The silos by number, whatever order they come in; raises where a number is missing or taken twice."""
+    ordered = sorted(silos, key=lambda silo: silo.number)
+    numbers = [silo.number for silo in ordered]
+    if not ordered or numbers != list(range(len(ordered))):
+        raise IsthmusError(f"fit got silos with the numbers {numbers}; give all silos of a split, 0 to K-1, each once.")
+    return ordered
 
 
 def _with_parts(method: Method, parts: Mapping[str, Any]) -> Method:

@@ -42,7 +42,7 @@ SETS = [
     ("objective.mu=1", ["'fedavg'", "objective.mu", "objective.minority_weight"]),  # an option of another method
     ("exchange.halo=keep", ["'keep'", "drop, placeholder"]),
     ("model.norm=batchnorm", ["'batchnorm'", "batch, layer, none"]),
-    ("data.scale=minmax", ["'minmax'", "none, zscore"]),
+    ("data.scale=minmax", ["'minmax'", "auto, columns, lengths, none, rows"]),
     ("train.optimiser=adamw", ["'adamw'", "adam, sgd"]),
     ("train.batches=mine", ["'mine'", "joint, local"]),
     ("score=best", ["score 'best'", "across, global, own, trained"]),
@@ -62,6 +62,12 @@ APART = [  # parts that cannot go together
 VALUES = [
     ("train.lr=fast", ["train.lr is 'fast'", "float", "0.01"]),
     ("train.lr=nan", ["train.lr is nan", "finite"]),
+    ("train.batch=9223372036854775808", ["train.batch is 9223372036854775808", "63 bits"]),
+    ("train.fanout=9223372036854775808", ["train.fanout is 9223372036854775808", "63 bits"]),
+    ("data.silos=100000000000000000000", ["data.silos is 100000000000000000000", "63 bits"]),
+    ("data.silos=1000001", ["--silos is 1000001", "at most 1,000,000"]),
+    ("system.timeout=1e300", ["system.timeout is 1e+300", "at most 1,000,000"]),
+    (f"train.fanout={'[' * 5000}", ["train.fanout is '[[[", "list"]),
     ("train.lr=0", ["train.lr is 0.0", "positive"]),
     ("train.weight_decay=-1", ["train.weight_decay is -1", "0 or more"]),
     ("train.epochs=true", ["train.epochs is True", "int"]),
@@ -127,6 +133,18 @@ def test_unknown_names_and_impossible_numbers(options: tuple[str, ...], says: li
 @pytest.mark.parametrize(("pair", "says"), SETS + VALUES, ids=str)
 def test_unknown_keys_and_wrong_values(pair: str, says: list[str], tmp_path: Path) -> None:
     refused(tmp_path / "run", "--set", pair, says=says)
+
+
+def test_names_and_files_without_bounds_are_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "deep.toml").write_text(f"a = {'[' * 100_000}")
+    refuse("run", tmp_path / "deep.toml", says=["deep.toml' is not valid TOML"])
+    refuse(*SMALL, "--out", tmp_path / ("x" * 300), says=["cannot be written: File name too long", "another --out"])
+    refuse("plan", *SMALL[1:], "--out", tmp_path / ("x" * 300), says=["File name too long"])
+    refuse("split", "blocks", "--out", tmp_path / ("x" * 300), says=["File name too long"])
+    refuse("run", "--data", "x" * 300, "--out", tmp_path / "run", says=["Unknown data set"])
+    refuse("run", "--data", f"/{'x' * 300}", "--out", tmp_path / "run", says=["There is no folder"])
+    refuse("run", "x" * 300, says=["Unknown recipe"])
+    assert [path.name for path in tmp_path.iterdir()] == ["deep.toml"]
 
 
 @pytest.mark.parametrize(("options", "says"), APART, ids=str)
@@ -436,7 +454,9 @@ def test_seeds_and_single_runs_do_not_mix(run: Path) -> None:
     assert snapshot(run) == before
 
 
-@pytest.mark.parametrize("name", ["config.toml", "metrics.json", "metrics.jsonl", "ledger.parquet", "legs.parquet"])
+@pytest.mark.parametrize(
+    "name", ["config.toml", "metrics.json", "metrics.jsonl", "ledger.parquet", "steps.parquet", "legs.parquet"]
+)
 def test_commands_on_a_damaged_run_say_what_is_damaged(name: str, run: Path, tmp_path: Path) -> None:
     (run / name).write_bytes(b"{ half")
     for command in (("report", run), ("compare", run, "--out", tmp_path / "comparison")):

@@ -65,7 +65,9 @@ def test_final_metrics(finished: Path) -> None:
         assert set(found[split]) == {"accuracy", "macro_f1", "silos"}
         assert list(found[split]["silos"]) == ["silo-0", "silo-1", "silo-2"]
     assert found["seconds"] > 0
-    assert found["epsilon"] == dict.fromkeys(set(found["bytes"]) - {"total"}, "inf")
+    assert found["epsilon"] == found["privacy"][0]["epsilon"] == "inf"
+    assert found["privacy"][0]["bare"] == ["parameters"]
+    assert {*found["privacy"][0]["apart"], "parameters"} == set(found["bytes"]) - {"total"}
     best = max((x for x in history(finished) if "valid" in x), key=lambda x: x["valid"]["accuracy"])
     assert found["valid"]["accuracy"] == best["valid"]["accuracy"]
 
@@ -94,7 +96,7 @@ VARIETY = [
     ("--method", "fedper", "--dtype", "float64", "--split", "label:0.5", "--set", "data.seed=2"),
     ("--method", "sync-sgd", "--model", "gat", "--set", "model.heads=2", "--set", "train.batch=16", "--set",
      "train.fanout=3,2", "--split", "metis"),
-    ("--method", "local-mlp", "--set", "train.optimiser=sgd", "--set", "data.scale=zscore"),
+    ("--method", "local-mlp", "--set", "train.optimiser=sgd", "--set", "data.scale=columns"),
     ("--method", "fedavg", "--set", "sync.private=head,layers.1", "--set", "exchange.halo=placeholder"),
     ("--method", "ce-fedgnn", "--set", "sync.local_steps=1", "--set", "protect=gaussian,bfloat16", "--set",
      "protect.sigma=0.1", "--set", "score=across"),

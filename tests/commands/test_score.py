@@ -8,13 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from isthmus.commands.score import _scaled
-from isthmus.federation.statistics import scale_features, zscore
-from isthmus.graph.silo import split_graph
-from isthmus.runs.config import resolve
-from isthmus.wire.local import LocalWire
 from tests.helpers.command import metrics, refuse, succeed
-from tests.helpers.small import small_graph
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -167,15 +161,18 @@ def test_runs_that_cannot_score(mine: Path, tmp_path: Path, monkeypatch: pytest.
 
 def test_scaled_features_are_scaled_as_in_training(tmp_path: Path) -> None:
     """A part of the data, scored by itself, gets the predictions it would get among the rest: not its own moments."""
-    graph = small_graph(40, 0)
-    whole = split_graph(graph, torch.zeros(40, dtype=torch.int64), 1)
-    moments = scale_features(LocalWire(1), whole, graph.schema, "zscore", True)[1]
-    mean, deviation = moments["x"]
-    assert torch.allclose(zscore(graph.x, mean, deviation).mean(0), torch.zeros(5), atol=1e-6)
-    part = split_graph(graph, (torch.arange(40) >= 10).long(), 2)[0]
-    config = resolve({"method": "centralised", "data": {"name": "blocks", "scale": "zscore"}})
-    as_kept = {"x": [mean.tolist(), deviation.tolist()]}
-    plain, scaled = _scaled(config, part, as_kept)
-    assert plain.data.scale == "none"
-    assert torch.equal(scaled.x, zscore(graph.x, mean, deviation)[:10])
-    assert _scaled(config, part, {}) == (config, part)
+    data = graph(tmp_path / "graph")
+    nodes = (data / "nodes.csv").read_text().splitlines()
+    large = [nodes[0], *(f"{line}e4" for line in nodes[1:])]  # the last column is wealth
+    (data / "nodes.csv").write_text("\n".join(large))
+    succeed("run", "--data", data, "--silos", 2, "--method", "centralised", *TRAIN, "--out", tmp_path / "run")
+    assert metrics(tmp_path / "run")["scale"]["x"]["how"] == "columns"
+    whole = score(tmp_path / "run", data, "--out", tmp_path / "whole.parquet")
+    component = [line for line in large[1:] if int(line.split(",")[0][1:]) < 10]
+    (data / "nodes.csv").write_text("\n".join([nodes[0], *component]))
+    (data / "edges.csv").write_text("source,target,amount\n")
+    apart = score(tmp_path / "run", data, "--out", tmp_path / "apart.parquet")
+    (data / "nodes.csv").write_text("\n".join(large))
+    among = score(tmp_path / "run", data, "--out", tmp_path / "among.parquet")
+    assert apart["probability:class-0"] == pytest.approx(among["probability:class-0"][:10], abs=1e-6)
+    assert whole["probability:class-0"] != pytest.approx(among["probability:class-0"], abs=1e-6)  # edges tell

@@ -1,6 +1,9 @@
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 import torch
@@ -11,8 +14,9 @@ from pyarrow import parquet
 from isthmus.core.errors import IsthmusError
 from isthmus.data import load, load_folder
 from isthmus.data.split import random_split
-from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID
+from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph
 from isthmus.graph.partition import partition
+from isthmus.graph.silo import split_graph
 
 NODES = """id,label,split,age,city
 7,b,train,1.5,Bonn
@@ -213,6 +217,7 @@ def test_errors_about_folders_and_files(tmp_path: Path):
             "id,split,label\n7,train,a\n3,validate,a\n5,,a\n",
             ["column 'split', row 2", "'validate'", "train, valid, test"],
         ),
+        ("id,f,label:C2\n7,1,0\n3,1,1\n5,2,0\n", ["column 'label:C2'", "yes/no label", "silo.toml"]),
         ("id,born\n7,2001-01-01\n3,2001-01-01\n5,2001-01-01\n", ["column 'born' holds date32", "remove it"]),
     ],
 )
@@ -257,3 +262,111 @@ def test_errors_about_options(tmp_path: Path):
         load(folder, target="node_")
     with pytest.raises(IsthmusError, match="edges in .* have no column 'label'"):
         load(folder, target="edge")
+
+
+# ---- cells that would change meaning in silence
+
+
+def column(cells: list[str], name: str = "income") -> str:
+    """A table of nodes with one more column, which is quoted."""
+    return f"id,{name}\n" + "".join(f'{row},"{cell}"\n' for row, cell in enumerate(cells))
+
+
+def loads(folder: Path, cells: list[str], name: str = "income", **options: str) -> Graph:
+    return load_folder(write(folder, column(cells, name), "source,target\n0,1\n"), **options)
+
+
+@pytest.mark.parametrize(
+    ("cells", "row", "cell"),
+    [
+        (["1"] * 56 + ["-"] + ["2.5"] * 143, 57, "-"),
+        (["1", "2", "25,5"], 3, "25,5"),
+        (["25,5", "1.234,56", "7,0"], 1, "25,5"),
+        (["?", "?", "?", "4"], 1, "?"),
+        (["1", "2", "3 apples", "4"], 3, "3 apples"),
+        (["12 %", "13 %"], 1, "12 %"),
+    ],
+)
+def test_numbers_with_a_cell_that_is_none_are_refused_by_row(tmp_path: Path, cells: list[str], row: int, cell: str):
+    says = rf"column 'income', row {row}: '{re.escape(cell)}' is not a number, while .*data.attributes=income"
+    with pytest.raises(IsthmusError, match=says):
+        loads(tmp_path, cells)
+    assert loads(tmp_path, cells, attributes="income").columns["income"].tolist() == cells
+
+
+@pytest.mark.parametrize("cells", [["Bonn", "Rome", "12"], ["3a", "4", "5b", "6c"], ["", "x"]])
+def test_words_stay_attributes(tmp_path: Path, cells: list[str]):
+    assert loads(tmp_path, cells).columns["income"].tolist() == cells
+
+
+def test_numbers_that_are_typed_as_text_are_told_of(tmp_path: Path):
+    edges = {"source": [1], "target": [2]}
+    graph = load_folder(write_parquet(tmp_path, {"id": [1, 2], "age": ["40", "50"], "city": ["Bonn", "Rome"]}, edges))
+    [note] = graph.notes
+    assert "column 'age' is typed as text, though its cells are numbers" in note
+    assert split_graph(graph, torch.zeros(2, dtype=torch.int64), 1)[0].notes == graph.notes
+
+
+@pytest.mark.parametrize("word", ["NA", "NaN", "null", "N/A", " "])
+def test_a_label_that_reads_like_a_missing_one_is_no_class(tmp_path: Path, word: str):
+    with pytest.raises(IsthmusError, match=rf"column 'label', row 2: the label '{word}' reads like a missing value"):
+        loads(tmp_path, ["a", word, "b", word], "label")
+
+
+def test_whole_numbers_are_one_class_however_they_are_spelt(tmp_path: Path):
+    graph = loads(tmp_path, ["0.0", "1.0", "", "1"], "label")
+    assert (graph.schema.labels, graph.y.tolist()) == (("0", "1"), [0, 1, -1, 1])
+    assert loads(tmp_path, ["0.5", "1.0", "1"], "label").schema.labels == ("0.5", "1", "1.0")
+
+
+def test_labels_of_edges_that_nobody_learns_are_counted(tmp_path: Path):
+    edges = "source,target,label\n7,3,ok\n3,5,fraud\n"
+    graph = load_folder(write(tmp_path, edges=edges))
+    assert len(graph.notes) == 1 and "2 of edges are not used" in graph.notes[0]
+    assert load_folder(write(tmp_path, edges=edges), target="node").notes == ()
+
+
+# ---- types and sizes that Arrow cannot turn into arrays
+
+EDGES_OF_TWO: dict[str, Any] = {"source": [1], "target": [2]}
+LONG = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "says"),
+    [
+        ({"f": [1, LONG]}, {}, f"nodes.parquet, column 'f', row 2: {LONG} has more digits than a feature can hold"),
+        ({"x": [[1, 2], [3, LONG]]}, {}, f"column 'x', row 2: {LONG} has more digits"),
+        ({"label": [["a"], ["b"]]}, {}, r"column 'label', row 1: \['a'\] \(list.*\) is no word"),
+        ({"label": [b"a", b"\xff"]}, {}, r"column 'label', row 2: b'\\xff' \(binary\) is no word"),
+        ({"split": [["train"], None]}, {}, "column 'split', row 1"),
+        ({}, {"time": pa.array([2**63], pa.uint64())}, "edges.parquet, column 'time', row 1: 9223372036854775808 does"),
+        ({}, {"amount": [LONG]}, f"edges.parquet, column 'amount', row 1: {LONG}"),
+        ({}, {"label": [{"a": 1}]}, "edges.parquet, column 'label', row 1"),
+    ],
+)
+def test_values_that_no_array_holds_are_named(tmp_path: Path, nodes: dict, edges: dict, says: str):
+    with pytest.raises(IsthmusError, match=says):
+        load_folder(write_parquet(tmp_path, {"id": [1, 2], "label": ["a", "b"], **nodes}, {**EDGES_OF_TWO, **edges}))
+
+
+def test_text_in_another_encoding_is_named(tmp_path: Path):
+    write(tmp_path)
+    (tmp_path / "nodes.csv").write_bytes("id,city\n7,Bonn\n3,Köln\n5,Rom\n".encode("latin-1"))
+    with pytest.raises(IsthmusError, match=r"column 'city', row 2: b'K\\xf6ln' is not UTF-8; save it as UTF-8"):
+        load_folder(str(tmp_path))
+
+
+def test_a_header_of_megabytes_is_a_header(tmp_path: Path):
+    names = ["f" * 600_000 + str(i) for i in range(4)]
+    graph = load_folder(write(tmp_path, f"id,{','.join(names)}\n7,1,2,3,4\n3,1,2,3,4\n5,1,2,3,4\n"))
+    assert graph.x.shape == (3, 4)
+
+
+def test_a_small_file_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = 200_000
+    folder = write_parquet(tmp_path, {"id": list(range(rows)), "f": [1.0] * rows}, {"source": [1], "target": [2]})
+    small = psutil.virtual_memory()._replace(available=2_000_000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: small)
+    with pytest.raises(IsthmusError, match=r"nodes.parquet holds 200,000 rows, 0.0 GB in memory.*larger machine"):
+        load_folder(folder)

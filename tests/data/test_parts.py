@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -27,6 +28,7 @@ from tests.helpers.small import small_graph
 pytestmark = pytest.mark.usefixtures("no_report")
 
 THREE = torch.arange(12) % 3
+TOLD = ["Node features", "Edge features", "NO BETTER THAN A CONSTANT"]
 NO_SECOND = torch.where(THREE == 1, 0, THREE)  # silo 1 owns nothing
 
 
@@ -225,11 +227,34 @@ def test_parts_that_somebody_wrote_by_hand(listed: bool, tmp_path: Path) -> None
     succeed(*on_parts(root), "--out", tmp_path / "run")
     found = metrics(tmp_path / "run")
     assert found["labels"] == ["fraud", "honest", "mule"]  # the union of both
-    assert found["notes"] == []
+    assert [note.split(":")[0] for note in found["notes"]] in (TOLD, TOLD[:2])
     assert found["silo_nodes"] == {
         "bank-a": {"nodes": 4, "halo": 1, "train": 2, "table_bytes": 0},
         "bank-b": {"nodes": 4, "halo": 1, "train": 2, "table_bytes": 0},
     }
+
+
+def test_what_training_does_not_use_of_a_part_is_told(tmp_path: Path) -> None:
+    nodes = {"bank-a": "id,label,split,age,city\na1,honest,train,1,Bonn\na2,fraud,train,2,Rome\n"}
+    edges = {"bank-a": "source,target,owner,amount\na1,a2,,10.0\na2,b7,bank-b,98\n"}
+    root = by_hand(tmp_path / "parts", nodes=nodes, edges=edges)
+    for method in ("fedavg", "centralised"):
+        succeed(*on_parts(root), "--method", method, "--out", tmp_path / method)
+        told = metrics(tmp_path / method)["notes"]
+        assert f"{root}/bank-a/nodes.csv: city are text, and no features." in told
+        [differs] = [note for note in told if note.startswith("1 cross edges")]
+        assert "a2 -> b7: 98 in bank-a, 99.5 in bank-b" in differs
+    named = {"bank-a": 'name = "bank-a"\n[schema]\nattributes = ["city"]\n'}
+    assert (
+        read_part(by_hand(tmp_path / "named", nodes=nodes, edges=edges, toml=named), ["bank-a", "bank-b"], 0).notes
+        == ()
+    )
+
+
+def test_what_was_found_to_say_of_a_graph_stays_with_its_parts(tmp_path: Path) -> None:
+    graph = replace(small_graph(), notes=("Half of the columns are empty.",))
+    write_parts(split_graph(graph, THREE, 3), tmp_path / "parts")
+    assert read_part(tmp_path / "parts", member_names(tmp_path / "parts"), 1).notes == graph.notes
 
 
 def test_labels_of_parts_keep_their_names_when_merged(tmp_path: Path) -> None:
@@ -246,7 +271,7 @@ def test_labels_of_parts_keep_their_names_when_merged(tmp_path: Path) -> None:
     succeed("run", "--data", whole, "--silos", 1, "--epochs", 4, "--set", "model.hidden=8", *options, tmp_path / "b")
     assert losses(tmp_path / "a") == pytest.approx(losses(tmp_path / "b"), rel=1e-10)
     a, b = metrics(tmp_path / "a"), metrics(tmp_path / "b")
-    assert (a["labels"], a["test"]) == (b["labels"], b["test"])
+    assert (a["labels"], a["test_pooled"]) == (b["labels"], b["test_pooled"])
 
 
 def test_a_silo_without_labels_or_without_nodes_takes_part(tmp_path: Path) -> None:
@@ -282,7 +307,7 @@ def test_edge_labels_by_hand_and_a_silo_that_has_none(tmp_path: Path) -> None:
 def test_edges_that_one_side_does_not_list_are_told(tmp_path: Path) -> None:
     root = by_hand(tmp_path / "parts", edges={"bank-b": "source,target,owner,amount\nb7,b9,,3.0\n"})
     said = succeed(*on_parts(root), "--out", tmp_path / "run").out
-    note = "bank-a lists 1 edges that bank-b does not list, e.g. a2 -> b7."
+    note = "bank-a lists 1 edges that bank-b does not list, e.g. a2 -> b7. They take no part."
     assert note in metrics(tmp_path / "run")["notes"]
     assert note in said.replace("\n", " ").replace("  ", " ")
 
@@ -299,10 +324,30 @@ def test_parts_are_split_already(tmp_path: Path) -> None:
 # Parts that are wrong
 
 
-def refused(root: Path, *says: str, method: str = "fedavg") -> None:
+def refused(root: Path, *says: str, method: str = "fedavg", options: tuple[str, ...] = ()) -> None:
     out = root.with_name("refused")
-    refuse(*on_parts(root), "--method", method, "--out", out, says=says)
+    refuse(*on_parts(root), "--method", method, *options, "--out", out, says=says)
     assert not out.exists()
+
+
+LONG = 2**53 + 1
+UNREADABLE: dict[str, tuple[str, str, pa.Array]] = {
+    f"{LONG} has more digits": ("nodes", "age", pa.array([LONG, 1, 2, 3])),
+    "is no word": ("nodes", "label", pa.array([["honest"], [], [], []])),
+    "(binary) is no word": ("nodes", "label", pa.array([b"\xff", b"a", b"a", b"a"])),
+    "does not fit into 64 bits": ("edges", "time", pa.array([2**63, 1, 2], pa.uint64())),
+}
+
+
+@pytest.mark.parametrize("says", UNREADABLE)
+def test_values_that_no_array_holds_leave_no_folder(says: str, tmp_path: Path) -> None:
+    root = by_hand(tmp_path / "parts")
+    stem, column, values = UNREADABLE[says]
+    table = pa_csv.read_csv(root / "bank-a" / f"{stem}.csv")
+    (root / "bank-a" / f"{stem}.csv").unlink()
+    kept = table.drop_columns([column]) if column in table.column_names else table
+    pq.write_table(kept.append_column(column, values), root / "bank-a" / f"{stem}.parquet")
+    refused(root, f"bank-a/{stem}.parquet, column '{column}', row 1", says)
 
 
 WRONG: dict[str, tuple[dict[str, dict[str, str]], list[str]]] = {
@@ -376,6 +421,46 @@ WRONG: dict[str, tuple[dict[str, dict[str, str]], list[str]]] = {
     "a schema that is no table": ({"toml": {"bank-b": 'schema = "node"\n'}}, ["silo.toml", "[schema]"]),
     "silo.toml of somebody else": ({"toml": {"bank-b": 'name = "bank-c"\n'}}, ["'bank-c'", "'bank-b'"]),
     "silo.toml that is no TOML": ({"toml": {"bank-b": "name = bank-b\n"}}, ["bank-b/silo.toml", "not valid TOML"]),
+    "a cell that is no number": (
+        {"nodes": {"bank-b": NODES["bank-b"].replace(",9\n", ",-\n")}},
+        ["bank-b/nodes.csv, column 'age', row 2", "'-' is not a number, while 3 of 4", "attributes", "silo.toml"],
+    ),
+    "a label that reads like a missing one": (
+        {"nodes": {"bank-b": NODES["bank-b"].replace("mule", "NA")}},
+        ["bank-b/nodes.csv, column 'label', row 2", "'NA' reads like a missing value"],
+    ),
+    "fewer features than declared": (
+        {"toml": {"bank-b": 'name = "bank-b"\n[schema]\nfeatures = 3\n'}},
+        ["bank-b/silo.toml declares features = 3", "nodes.csv has 1 (age)"],
+    ),
+    "features by another name": (
+        {"toml": {"bank-b": 'name = "bank-b"\n[schema]\nfeature_names = ["height"]\n'}},
+        ["silo.toml declares the feature 'height'", "has 'age'"],
+    ),
+    "features that do not count up": (
+        {"toml": {"bank-b": 'name = "bank-b"\n[schema]\nfeatures = 2\nfeature_names = ["age"]\n'}},
+        ["silo.toml declares features = 2 and 1 feature_names"],
+    ),
+    "whole numbers that are declared and not there": (
+        {"toml": {"bank-b": 'name = "bank-b"\n[schema]\nids = "integer"\n'}},
+        ["bank-b/nodes.csv, column 'id', row 1", "'b7' is no whole number", "silo.toml declares integer ids"],
+    ),
+    "tasks without names": (
+        {"toml": {"bank-b": 'name = "bank-b"\n[schema]\ntask = "tasks"\n'}},
+        ['silo.toml declares task = "tasks" without labels'],
+    ),
+    "tasks in a part with classes": (
+        {"toml": {"bank-b": 'name = "bank-b"\n[schema]\ntask = "tasks"\nlabels = ["age"]\n'}},
+        ["bank-b/nodes.csv has a column 'label'", 'task = "tasks"'],
+    ),
+    "a yes/no label in a part with classes": (
+        {"nodes": {"bank-b": NODES["bank-b"].replace("age", "label:age")}},
+        ["bank-b/nodes.csv, column 'label:age'", "would be a feature"],
+    ),
+    "labels of nodes where edges are declared": (
+        {"toml": {"bank-b": 'name = "bank-b"\n[schema]\ntarget = "edge"\n'}},
+        ['silo.toml declares target = "edge"', "only the nodes of the part have labels"],
+    ),
     "an unknown split": (
         {"nodes": {"bank-b": NODES["bank-b"].replace("valid", "validate")}},
         ["nodes.csv", "'validate'", "train, valid, test"],
@@ -395,9 +480,11 @@ WRONG: dict[str, tuple[dict[str, dict[str, str]], list[str]]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_parts_are_refused_before_training(case: str, method: str, tmp_path: Path) -> None:
     changed, says = WRONG[case]
-    if method == "centralised" and case == "an edge to a node that its owner does not have":
-        says = ["bank-a", "b77", "no silo owns"]
-    refused(by_hand(tmp_path / "parts", **changed), *says, method=method)
+    options: tuple[str, ...] = ()
+    if case == "an edge to a node that its owner does not have":
+        says = ["bank-a", "b77", "no silo owns"] if method == "centralised" else says
+        options = ("--set", "data.edges=claimed")  # edges that only one side lists take no part otherwise
+    refused(by_hand(tmp_path / "parts", **changed), *says, method=method, options=options)
 
 
 def test_a_missing_or_damaged_part(tmp_path: Path) -> None:

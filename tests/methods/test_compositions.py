@@ -45,7 +45,7 @@ class TestLayerwiseExchangeWithNoiseAndShortNumbers:
         events = {
             line["event"] for line in both.training.wire.ledger.table().to_pylist() if line["kind"] == "embeddings"
         }
-        assert events == {"Gaussian noise (clip 5, sigma 0.1), sent as int8/node"}
+        assert events == {"Gaussian noise (clip 5, sigma 0.1), sent as int8/row"}
         assert (numbers(losses(plain)) - numbers(losses(both))).abs().max() > 1e-3
 
     def test_short_numbers_are_near_the_exact_ones_and_are_not_them(self) -> None:

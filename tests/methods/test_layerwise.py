@@ -171,7 +171,7 @@ def test_optimes_reads_what_owners_computed_a_round_ago() -> None:
     exchange = result.training.stage.exchange
     kept = {name: rows.clone() for name, rows in exchange.state.items()}
     exchange.round_end()
-    assert kept.keys() == {"layer-1"}
+    assert kept.keys() == {"layer-1", "filled"}
     assert torch.allclose(kept["layer-1"], exchange.state["layer-1"], rtol=1e-12)
     plain = run_method("fedavg", graph, owners(3), 3, "gcn", epochs=3, options={"exchange": {"halo": "placeholder"}})
     assert losses(plain)[0] != losses(result)[0]

@@ -261,7 +261,7 @@ def test_a_layer_at_which_no_row_left_is_written_down_too(tmp_path: Path) -> Non
         split=torch.tensor([TRAIN, UNUSED, VALID, TEST], dtype=torch.int8),
     )
     result = run_method("fedgnn-g", graph, torch.tensor([0, 0, 1, 1]), 2, batch=4, fanout=(-1,))
-    write_releases(result.training, result.last, tmp_path)
+    write_releases(result.training, tmp_path)
     lines = pq.read_table(tmp_path / "releases.parquet").to_pylist()
     assert {(line["layer"], line["node"]) for line in lines if line["kind"] == "partials"} == {(0, str(graph.ids[2]))}
 
@@ -297,7 +297,7 @@ def test_edges_that_one_side_does_not_list_are_in_no_aggregate(training: dict) -
     runs = [run_parts("fedgnn-g", parts, **training) for parts in (one_sided, neither, whole)]
     assert losses(runs[0]) == pytest.approx(losses(runs[1]), rel=1e-12)
     assert losses(runs[0]) != pytest.approx(losses(runs[2]), rel=1e-3)
-    assert any("in no aggregate" in note for note in runs[0].training.federation.notes)
+    assert any("They take no part." in note for note in runs[0].training.federation.notes)
 
 
 def test_both_legs_use_the_number_format_of_the_wire() -> None:

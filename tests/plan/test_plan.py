@@ -136,24 +136,28 @@ def test_seeds_of_silos_that_cross_are_counted_without_a_step(batches: str) -> N
 def test_epsilon_of_silos_is_that_of_the_run(tmp_path: Path) -> None:
     noise = [x for key in ("clip", "sigma") for x in ("--set", f"protect.{key}_parameters=0.5")]
     plan, ran = both(tmp_path / "run", "--epochs", 9, *noise)
-    assert plan["epsilon"] == pytest.approx(ran["epsilon"])
-    assert 0 < plan["epsilon"]["parameters"] < float("inf") and plan["epsilon"]["ids"] == "inf"
+    assert plan["epsilon"] == pytest.approx(of_a_node(ran))
+    assert 0 < plan["epsilon"]["parameters"] == plan["epsilon"]["everything"] < float("inf")
+    assert "ids" not in plan["epsilon"]
+
+
+def of_a_node(ran: dict[str, Any]) -> dict[str, Any]:
+    """Epsilon of one node in the worst case, by what it is of."""
+    return {told["of"]: told["epsilon"] for told in ran["privacy"] if told["unit"] != "row"}
 
 
 def test_releases_of_nodes_are_those_of_the_run(tmp_path: Path) -> None:
-    """Distances change with parameters and noise, so that epsilon is near; without either it is the same."""
+    """The worst case does not depend on rows, so that it is exact, whatever they are."""
     noise = ("--set", "protect.sigma=0.5", "--set", "protect.clip=1", "--method", "ce-fedgnn")
     length = ("--epochs", 12, "--set", "sync.local_steps=4")
-    still = ("--set", "train.lr=1e-30", "--set", "train.optimiser=sgd", "--set", "model.layers=1")
-    plan, ran = both(tmp_path / "still", *noise, *length, *still)
-    assert plan["epsilon"]["embeddings"] == pytest.approx(ran["epsilon"]["embeddings"], rel=1e-6)
     plan, ran = both(tmp_path / "run", *noise, *length)
-    assert plan["epsilon"]["embeddings"] == pytest.approx(ran["epsilon"]["embeddings"], rel=0.5)
-    assert any("distances" in note for note in plan["notes"])
+    assert plan["epsilon"] == of_a_node(ran) and plan["epsilon"]["everything"] == "inf"  # weights left as they are
+    assert plan["epsilon"]["embeddings"] > 0
 
 
 def test_a_trial_that_cannot_tell_says_so() -> None:
-    noise = ("--method", "sync-sgd+fwd-le", "--set", "protect.sigma=0.5", "--epochs", 20, *SAMPLED)
+    bound = ("--set", "protect.sigma=0.5", "--set", "protect.clip=1")
+    noise = ("--method", "sync-sgd+fwd-le", *bound, "--epochs", 20, *SAMPLED)
     assert "unknown: 2 trial steps" in planned(*noise, "--trial-steps", 2)["epsilon"]["embeddings"]
     assert "Epsilon of embeddings is unknown" in succeed("plan", *OPTIONS, *noise, "--trial-steps", 2).out
     assert planned(*noise)["epsilon"]["embeddings"] > 0

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from isthmus.commands.run import Request, configure
-from isthmus.core.kinds import SERVER, Kind, Purpose
+from isthmus.core.kinds import FINAL, SERVER, Kind, Purpose
 from isthmus.federation.boundary import build_boundary, make_route
 from isthmus.report.network import price
 from isthmus.report.report import write_report
@@ -82,7 +82,7 @@ def test_a_step_of_full_exchange_and_its_validation() -> None:
         assert found[epoch, epoch, "step"] == 2 + 2 + 2  # two layers there, two back, gradients up and down
         assert found[epoch, epoch, "validation"] == 2 + 2  # two layers, scores up and down
         assert found[epoch, epoch, "losses"] == 2
-    assert {purpose for *_, purpose in found} == {"setup", "step", "validation", "losses", "end"}
+    assert {purpose for *_, purpose in found} == {"setup", "step", "validation", "losses", "end", "test, as trained"}
 
 
 def count(wire: Wire | None = None) -> list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
@@ -146,7 +146,7 @@ def test_a_run_tells_its_time_over_the_link(finished: Path) -> None:
     found = json.loads((finished / "metrics.json").read_text())
     link, legs = found["link"], pq.read_table(finished / "legs.parquet").to_pylist()
     assert (link["mbps"], link["latency_ms"]) == (1000, 1)
-    assert 2 * link["round_trips"] == sum(line["legs"] for line in legs if line["purpose"] != "end")
+    assert 2 * link["round_trips"] == sum(line["legs"] for line in legs if line["purpose"] not in FINAL)
     assert sum(part["bytes"] for part in link["parts"].values()) == found["bytes"]["total"]
     assert link["seconds"] == sum(link[f"{part}_seconds"] for part in ("compute", "transfer", "latency"))
     assert link["compute_seconds"] == pytest.approx(found["seconds"] - found["seconds_on_wire"])
@@ -208,7 +208,7 @@ def test_every_validation_has_its_price(finished: Path) -> None:
     assert len(fast.seconds) == len(fast.bytes) == len(fast.valid) == 4
     assert all(values == sorted(set(values)) for values in (fast.seconds, fast.bytes, slow.seconds))
     assert all(a < b for a, b in zip(fast.seconds, slow.seconds, strict=True))
-    end = sum(line["bytes"] for line in folder.ledger.to_pylist() if line["purpose"] == "end")
+    end = sum(line["bytes"] for line in folder.ledger.to_pylist() if line["purpose"] in FINAL)
     assert fast.bytes[-1] == folder.metrics["bytes"]["total"] - end
     link = folder.metrics["link"]
     assert price(folder, LinkConfig()).seconds[-1] == pytest.approx(link["seconds"], abs=1e-4)  # type: ignore[union-attr]

@@ -186,4 +186,4 @@ def test_a_method_must_fit_together() -> None:
     with pytest.raises(IsthmusError, match="scored"):
         Method("x", "", models={"generator": Guess()})
     with pytest.raises(IsthmusError, match="Unknown score"):
-        replace(catalogue.get("fedavg"), score="beyond")
+        replace(catalogue.get("fedavg"), scores=("beyond",))

@@ -69,20 +69,23 @@ def audit(
         typer.Option(help="What if so much noise were added, like 0.1,0.3,1 (default: if the run has none)."),
     ] = None,
     deepest: Annotated[int | None, typer.Option(help="Leave out rows beyond this layer (default: none).")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Replay only so many epochs of the run (default: all).")] = None,
     seed: Annotated[int, typer.Option(help="Seed of targets and added noise.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Attack the rows that a run released: how well features can be inferred from them."""
-    from isthmus.audit.audit import AuditRequest, audit_run, parse_sigmas
-    from isthmus.audit.findings import NOTHING, audit_table, watched_audit
+    """Replay a run and attack what it released: features, labels and links that can be inferred from it."""
+    from isthmus.audit.audit import audit_run
+    from isthmus.audit.findings import audit_table
+    from isthmus.audit.request import AuditRequest, parse_sigmas
+    from isthmus.audit.watching import watched_audit
 
+    request = AuditRequest(targets, seed, parse_sigmas(sigma), deepest, epochs)
     with watched_audit() as watch:
-        found = audit_run(run_folder, AuditRequest(targets, seed, parse_sigmas(sigma), deepest), watch)
+        found = audit_run(run_folder, request, watch)
     if as_json:
         print(json.dumps(found.as_dict()))
         return
-    if found.findings:
-        console.print(audit_table(found))
-    else:
-        console.print(f"No row has left a silo: {NOTHING}.", highlight=False)
+    console.print(audit_table(found))
+    for note in found.notes:
+        console.print(note, highlight=False)
     console.print(f"The report shows it after: isthmus report {run_folder}", highlight=False, soft_wrap=True)

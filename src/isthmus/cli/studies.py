@@ -129,4 +129,5 @@ def _run(study: Study, request: StudyRequest, forecast: bool, as_json: bool) -> 
             console.print(table)
         console.print(f"{folder}/report.html", highlight=False, soft_wrap=True)
     if failed:
-        raise IsthmusError(f"Failed: {'; '.join(failed)}. The same command tries them again.")
+        named = "; ".join(failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")
+        raise IsthmusError(f"Failed: {named}. The same command tries them again.")

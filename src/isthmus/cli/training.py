@@ -108,7 +108,8 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_result(metrics: dict[str, Any]) -> None:
-    from isthmus.runs.text import bytes_text, wait_text
+    from isthmus.protect.accounting.guarantee import Guarantee, headline
+    from isthmus.runs.text import bytes_text, privacy_line, wait_text
 
     spread = metrics.get("test_std", {})
     table = Table(title=f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos", title_justify="left")
@@ -123,11 +124,13 @@ def _print_result(metrics: dict[str, Any]) -> None:
         table.add_row(f"{name}, pooled", _number(metrics.get("valid_pooled", {}).get(name)), _number(value))
     console.print(table)
     for note in metrics.get("notes", []):
-        console.print(f"note: {note}", markup=False, highlight=False)
+        console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     crossed = f"{bytes_text(metrics['bytes']['total'])} crossed in {metrics['steps']} steps"
     wire = f" ({metrics['seconds_on_wire']:.1f} s on the wire)" if metrics["hosts"] > 1 else ""
     line = f"{crossed}; {metrics['seconds']:.1f} s{wire}; {metrics['folder']}/report.html"
     console.print(line, highlight=False, soft_wrap=True)
+    told = headline([Guarantee.from_dict(each) for each in metrics["privacy"]])
+    console.print(privacy_line(told), highlight=False, soft_wrap=True)
     link = metrics["link"]
     if link["round_trips"]:
         where = f"Over links of {link['mbps']:g} Mbit/s and {link['latency_ms']:g} ms"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.files import is_folder
 from isthmus.data.aml import aml
 from isthmus.data.amlsim import amlsim
 from isthmus.data.banks import interbank
@@ -101,7 +102,7 @@ def _loader(name_or_folder: str) -> Callable[..., Graph]:
         return DATASETS[name_or_folder].load
     if name_or_folder.endswith(".csv"):
         return partial(aml, name_or_folder)
-    if "/" in name_or_folder or os.sep in name_or_folder or Path(name_or_folder).is_dir():
+    if "/" in name_or_folder or os.sep in name_or_folder or is_folder(Path(name_or_folder)):
         # Bound by position, so that the folder of the public data sets cannot take its place.
         return partial(load_folder, name_or_folder)
     raise unknown("data set", name_or_folder, DATASETS)

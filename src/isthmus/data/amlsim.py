@@ -13,9 +13,10 @@ import torch
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keys_of
+from isthmus.data.columns import numbers, times
 from isthmus.data.public import missing_data_set
 from isthmus.data.split import random_split
-from isthmus.data.tables import numbers, read_file, times
+from isthmus.data.tables import read_file
 from isthmus.graph.graph import Graph, Schema
 
 SAMPLES = {"amlsim": "20K_fanin200cycle200", "amlsim-fanin": "20K_fanin200"}

@@ -18,22 +18,11 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.files import is_folder
 from isthmus.core.random import combine, keys_of
+from isthmus.data.columns import check_text_column, labels, lists, numbers, refuse_label_columns, splits, times
 from isthmus.data.split import random_split
-from isthmus.data.tables import (
-    ArrowColumn,
-    Sheet,
-    as_text,
-    is_list,
-    is_number,
-    is_text,
-    labels,
-    lists,
-    numbers,
-    read_sheet,
-    splits,
-    times,
-)
+from isthmus.data.tables import ArrowColumn, Sheet, as_text, is_list, is_number, is_text, read_sheet
 from isthmus.graph.graph import UNUSED, Graph, Schema
 
 NODE_COLUMNS = ("id", "label", "split")
@@ -52,7 +41,9 @@ def load_folder(folder: str, seed: int = 0, attributes: tuple[str, ...] = (), ta
     nodes, edges = _sheets(Path(folder), attributes)
     ids, source, end = _ids(nodes, edges)
     edge_index = torch.stack([source, end])
-    kept = (*attributes, *text_columns(nodes))
+    words = [name for name in text_columns(nodes) if name not in attributes]
+    notes = [check_text_column(nodes, name, f"use --set data.attributes={name}") for name in words]
+    kept = (*attributes, *words)
     x, names = features(nodes, (*NODE_COLUMNS, *kept))
     edge_x, edge_names = features(edges, EDGE_COLUMNS)
     time = times(edges, "time") if "time" in edges.names else None
@@ -73,6 +64,7 @@ def load_folder(folder: str, seed: int = 0, attributes: tuple[str, ...] = (), ta
         edge_time=time,
         columns={name: _values(nodes, name) for name in kept},
         name=Path(folder).resolve().name,
+        notes=(*filter(None, notes), *(both_labelled(nodes, edges) if target is None else ())),
     )
     return _labelled(graph, nodes, edges, seed, target).check()
 
@@ -99,12 +91,14 @@ def edge_split_keys(keys: Tensor, ends: Tensor, time: Tensor | None) -> Tensor:
 
 def _sheets(folder: Path, attributes: tuple[str, ...]) -> tuple[Sheet, Sheet]:
     """The tables of nodes and of edges in a folder; raises if one is missing, or has no such attribute."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise IsthmusError(f"There is no folder {folder}; give one that holds nodes and edges as .parquet or .csv.")
     nodes = read_sheet(folder, "nodes", (*NODE_COLUMNS, *attributes))
     edges = read_sheet(folder, "edges", ("source", "target", "label", "split"))
     if not len(nodes.table):
         raise IsthmusError(f"{nodes.path} has no rows; a graph needs nodes.")
+    for sheet in (nodes, edges):
+        refuse_label_columns(sheet)
     for name in attributes:
         if name not in nodes.names:
             raise unknown(f"attribute column of {nodes.path.name}", name, set(nodes.names) - set(NODE_COLUMNS))
@@ -140,7 +134,7 @@ def id_text(sheet: Sheet, name: str) -> ArrowColumn:
         raise sheet.wrong(
             name, 0, f"{column[0].as_py()!r} ({column.type}) cannot be an id", "use whole numbers or text"
         )
-    text = as_text(column).fill_null("")
+    text = as_text(sheet, name).fill_null("")
     empty = np.flatnonzero(compute.equal(text, "").to_numpy())
     if len(empty):
         raise sheet.wrong(name, int(empty[0]), "a missing id", "give every row an id")
@@ -210,7 +204,7 @@ def _values(nodes: Sheet, name: str) -> np.ndarray:
     if types.is_integer(column.type) and not column.null_count:
         whole: np.ndarray = column.to_numpy()
         return whole
-    return np.asarray(as_text(column).fill_null("").to_pylist(), dtype=str)
+    return np.asarray(as_text(nodes, name).fill_null("").to_pylist(), dtype=str)
 
 
 def label_columns(
@@ -223,7 +217,7 @@ def label_columns(
     """
     if "label" not in sheet.names:
         return None, None, tuple(declared or ())
-    y, classes = labels(sheet.table["label"])
+    y, classes = labels(sheet, "label", declared or ())
     if declared is not None:
         strange = sorted(set(classes) - set(declared))
         if strange:
@@ -236,6 +230,16 @@ def label_columns(
     if "split" not in sheet.names:
         return y, random_split(keys, seed, y >= 0), classes
     return y, splits(sheet, "split").where(y >= 0, UNUSED), classes
+
+
+def both_labelled(nodes: Sheet, edges: Sheet) -> tuple[str, ...]:
+    """A sentence where nodes and edges both have labels, and nobody has said which are to be learnt."""
+    if "label" not in nodes.names or "label" not in edges.names:
+        return ()
+    unused = len(edges.table) - edges.table["label"].null_count
+    return (
+        f"{nodes.path.parent}: nodes and edges have labels; {unused:,} of edges are not used (target = edge does).",
+    )
 
 
 def _by_edge(target: str | None, y: Any, edge_y: Any, folder: Path) -> bool:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import IsthmusError
+from isthmus.core.files import is_folder
 
 
 def is_parts(folder: str) -> bool:
     """Whether a folder holds parts of silos rather than the tables of a whole graph."""
     root = Path(folder)
-    return root.is_dir() and ((root / "federation.toml").is_file() or any(root.glob("*/silo.toml")))
+    return is_folder(root) and ((root / "federation.toml").is_file() or any(root.glob("*/silo.toml")))
 
 
 def member_names(root: Path) -> list[str]:
@@ -32,5 +33,5 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file; raises an error that names the file if it is no valid TOML."""
     try:
         return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise IsthmusError(f"{path} is not valid TOML: {error}.") from error

@@ -12,8 +12,9 @@ from pyarrow import compute
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.data.files import NODE_COLUMNS, features, label_columns, text_columns
-from isthmus.data.tables import Sheet, is_list, is_number, splits
+from isthmus.data.columns import check_text_column, splits
+from isthmus.data.files import NODE_COLUMNS, both_labelled, features, label_columns, text_columns
+from isthmus.data.tables import Sheet, is_list, is_number
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import UNUSED
 
@@ -21,15 +22,27 @@ from isthmus.graph.graph import UNUSED
 def node_features(nodes: Sheet, tasks: list[str], declared: dict[str, Any]) -> tuple[Features, tuple[str, ...]]:
     """The features of all nodes, dense or sparse, and their names; a single 1 where there are none."""
     if "x_index" in nodes.names and is_list(nodes.table["x_index"]):
-        return _sparse(nodes, declared), ()
+        return _sparse(nodes, declared), tuple(declared.get("feature_names", ()))
     names = tuple(declared.get("feature_names", ()))
     if not len(nodes.table) and "x" in nodes.names and is_list(nodes.table["x"]):
         width = int(declared.get("features", 1))  # a silo without nodes: no list shows its length
         return torch.zeros(0, width), names or tuple(f"x{i}" for i in range(width))
-    x, found = features(nodes, (*NODE_COLUMNS, *tasks, *text_columns(nodes)))
+    x, found = features(nodes, (*NODE_COLUMNS, *tasks, *declared.get("attributes", ()), *text_columns(nodes)))
     if "x" in nodes.names and is_list(nodes.table["x"]) and len(names) == len(found):
         found = names  # a column of lists has no names of its own
+    if not found and not len(nodes.table) and "features" in declared:  # a silo without nodes need not show columns
+        return torch.zeros(0, declared["features"]), names
     return (x, found) if found else (torch.ones(len(nodes.table), 1), ("one",))
+
+
+def part_notes(nodes: Sheet, edges: Sheet, declared: dict[str, Any]) -> tuple[str, ...]:
+    """Sentences on columns of a part that training does not use; refuses text that is meant to be numbers."""
+    unused = [name for name in text_columns(nodes) if name not in declared.get("attributes", ())]
+    remedy = f"list it as attributes in the [schema] of {nodes.path.parent / 'silo.toml'}"
+    for name in unused:
+        check_text_column(nodes, name, remedy)
+    told = [f"{nodes.path}: {', '.join(unused)} are text, and no features."] if unused else []
+    return (*told, *(both_labelled(nodes, edges) if "target" not in declared else ()))
 
 
 def _sparse(nodes: Sheet, declared: dict[str, Any]) -> SparseRows:
@@ -41,6 +54,10 @@ def _sparse(nodes: Sheet, declared: dict[str, Any]) -> SparseRows:
         )
     width = int(declared["features"])
     index, value = (nodes.column(name).combine_chunks() for name in ("x_index", "x_value"))
+    for name, column, wanted in (("x_index", index, "whole numbers"), ("x_value", value, "numbers")):
+        inner = compute.list_flatten(column) if is_list(column) else column
+        if not is_list(column) or not (is_number(inner) and (pa.types.is_integer(inner.type) or name == "x_value")):
+            raise nodes.wrong(name, 0, f"a column of {column.type}", f"give every row a list of {wanted}")
     length, other = (
         compute.list_value_length(part).fill_null(0).to_numpy(zero_copy_only=False) for part in (index, value)
     )
@@ -103,7 +120,7 @@ def _yes_or_no(nodes: Sheet, name: str) -> np.ndarray:
     column = nodes.column(name)
     if not is_number(column):
         raise nodes.wrong(name, 0, f"a label of type {column.type}", "write 1 (yes), 0 (no) or leave it empty")
-    said = column.cast(pa.float64()).fill_null(-1).to_numpy()
+    said = column.cast(pa.float64(), safe=False).fill_null(-1).to_numpy()
     bad = np.flatnonzero(~np.isin(said, (-1, 0, 1)))
     if len(bad):
         raise nodes.wrong(name, int(bad[0]), f"the label {said[bad[0]]:g}", "write 1 (yes), 0 (no) or leave it empty")

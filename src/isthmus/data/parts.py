@@ -6,15 +6,14 @@ sub-folders of ``PARTS``. ``PARTS/<silo>/`` holds ``silo.toml`` (name, and optio
 touches a node it owns**; where the far end belongs to another silo, the column ``owner`` of the edge names that silo.
 
 The optional ``[schema]`` of ``silo.toml`` states what a silo's own tables may not show: ``labels`` (of all silos),
-``task`` (classes, tasks), ``target`` (node, edge), ``ids`` (integer, text), ``features`` (how many) and
-``feature_names``.
+``task`` (classes, tasks), ``target`` (node, edge), ``ids`` (integer, text), ``features`` (how many),
+``feature_names``, and ``attributes``: columns that are no features. What contradicts the tables is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +21,9 @@ import torch
 from pyarrow import compute
 from torch import Tensor
 
-from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keys_of
+from isthmus.data.columns import times
 from isthmus.data.files import (
     EDGE_COLUMNS,
     INTEGER,
@@ -32,32 +32,27 @@ from isthmus.data.files import (
     features,
     id_text,
 )
-from isthmus.data.members import read_toml
-from isthmus.data.part_columns import node_features, part_labels
-from isthmus.data.tables import Sheet, as_text, read_sheet, times
+from isthmus.data.part_columns import node_features, part_labels, part_notes
+from isthmus.data.part_schema import check_features, check_ids, check_labels, declared_schema, kept_notes
+from isthmus.data.tables import Sheet, as_text, read_sheet
 from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo
-
-_SCHEMA: dict[str, tuple[type, tuple[str, ...]]] = {  # key -> type, and the words to choose from, if any
-    "task": (str, ("classes", "tasks")),
-    "target": (str, ("node", "edge")),
-    "ids": (str, ("integer", "text")),
-    "labels": (list, ()),
-    "features": (int, ()),
-    "feature_names": (list, ()),
-}
 
 
 def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
     """Silo ``number`` of the silos ``names``, read from its folder below ``root``; no other silo's folder is opened."""
     folder = root / names[number]
-    declared = _declared(folder, names[number])
+    declared = declared_schema(folder, names[number])
     tasks = [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
-    nodes = read_sheet(folder, "nodes", NODE_COLUMNS)
+    nodes = read_sheet(folder, "nodes", (*NODE_COLUMNS, *declared.get("attributes", ())))
     edges = read_sheet(folder, "edges", ("source", "target", "label", "split", "owner"))
+    check_labels(nodes, edges, tasks, declared)
+    check_ids(nodes, ("id",), declared)
+    check_ids(edges, ("source", "target"), declared)
     ids, source, target = _typed_ids(nodes, edges, declared.get("ids"))
     ends, halo_ids, halo_owner = _ends(edges, ids, source, target, names, number)
     x, feature_names = node_features(nodes, tasks, declared)
+    check_features(nodes, declared, x.shape[1], feature_names)
     edge_x, edge_names = features(edges, (*EDGE_COLUMNS, "owner"))
     time = times(edges, "time") if "time" in edges.names else None
     keys = keys_of(ids)
@@ -88,38 +83,8 @@ def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
         edge_time=time,
         edge_y=labels.edge_y,
         edge_split=labels.edge_split,
+        notes=(*kept_notes(folder, names[number]), *part_notes(nodes, edges, declared)),
     )
-
-
-def _declared(folder: Path, name: str) -> dict[str, Any]:
-    """The ``[schema]`` of a silo's ``silo.toml``, checked; empty where it has none."""
-    path = folder / "silo.toml"
-    schema = _silo_toml(folder, name).get("schema", {})
-    if not isinstance(schema, dict):
-        raise IsthmusError(f"{path}: schema is {schema!r}; it must be a table, [schema].")
-    for key, value in schema.items():
-        if key not in _SCHEMA:
-            raise unknown(f"key in [schema] of {path}", key, _SCHEMA)
-        kind, choices = _SCHEMA[key]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise IsthmusError(f"{path}: {key} in [schema] is {value!r}; it must be of type {kind.__name__}.")
-        if choices and value not in choices:
-            raise unknown(f"{key} in [schema] of {path}", value, choices)
-    words = {key: [str(word) for word in schema[key]] for key in ("labels", "feature_names") if key in schema}
-    return {**schema, **words}
-
-
-def _silo_toml(folder: Path, name: str) -> dict[str, Any]:
-    """The content of a silo's ``silo.toml``; raises if the folder is missing or belongs to another silo."""
-    if not folder.is_dir():
-        raise IsthmusError(
-            f"{folder.parent} has no folder '{name}', which this host is to read; put that silo's part there."
-        )
-    path = folder / "silo.toml"
-    meta = read_toml(path) if path.is_file() else {}
-    if str(meta.get("name", name)) != name:
-        raise IsthmusError(f"{path} is of '{meta['name']}', but the folder is '{name}'; rename one.")
-    return meta
 
 
 def _typed_ids(nodes: Sheet, edges: Sheet, kind: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -186,7 +151,7 @@ def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np
 
     ``far`` marks edges with one or two ends that this silo does not own, ``both`` those with two.
     """
-    given = as_text(edges.table["owner"]).fill_null("") if "owner" in edges.names else pa.array([""] * len(far))
+    given = as_text(edges, "owner").fill_null("") if "owner" in edges.names else pa.array([""] * len(far))
     place = compute.index_in(given, value_set=pa.array(names, pa.string())).fill_null(-1).to_numpy()
     problems = (
         (both, "neither end is a node of this silo", "list only edges that touch owned nodes"),

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.random import keys_of
+from isthmus.data.planetoid import PARTS, read_citations
 from isthmus.data.split import random_split
 from isthmus.graph.features import SparseRows
-from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema
+from isthmus.graph.graph import Graph, Schema
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ class Raw:
 
 
 def _planetoid_raw(title: str) -> Raw:
-    parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-    return Raw("Planetoid", title, tuple(f"ind.{title.lower()}.{part}" for part in parts))
+    return Raw("Planetoid", title, tuple(f"ind.{title.lower()}.{part}" for part in PARTS))
 
 
 RAW = {
@@ -47,50 +47,28 @@ RAW = {
 }
 
 
-def planetoid(
-    name: str, folder: str | None = None, seed: int = 0, masks: str = "public", normalise: bool = True
-) -> Graph:
+def planetoid(name: str, folder: str | None = None, seed: int = 0, masks: str = "public") -> Graph:
     """The graph of Cora, CiteSeer or PubMed.
 
     ``masks`` says which nodes serve training, validation and test: the ``public`` choice (20 training nodes
-    a class) or ``random`` (60/20/20). ``normalise`` scales feature rows to sum to 1.
+    a class) or ``random`` (60/20/20).
     """
-    from torch_geometric.io import read_planetoid_data
-
     if masks not in ("public", "random"):
         raise unknown("masks", masks, ("public", "random"))
     raw = RAW[name]
     path = find_raw(name, raw, folder)
     with _readable(path):
-        data = read_planetoid_data(str(path), raw.title.lower())
-    y = data.y.clone()
-    y[_without_label(data.test_mask)] = -1
-    public = torch.full((len(y),), UNUSED, dtype=torch.int8)
-    for mask, part in ((data.train_mask, TRAIN), (data.val_mask, VALID), (data.test_mask, TEST)):
-        public[mask] = part
-    return _graph(
-        name,
-        SparseRows.from_dense(data.x),
-        data.edge_index.numpy(),
-        y,
-        tuple(map(str, range(int(y.max()) + 1))),
-        split=public if masks == "public" else None,
-        seed=seed,
-        normalise=normalise,
-    )
+        found = read_citations(path, raw.title.lower())
+    classes = tuple(map(str, range(int(found.y.max()) + 1)))
+    split = found.split if masks == "public" else None
+    return _graph(name, found.x, found.edges, found.y, classes, split=split, seed=seed)
 
 
-def _without_label(test: Tensor) -> Tensor:
-    """Which nodes have no label: CiteSeer numbers test nodes with 15 gaps, filled by nodes without words and label."""
-    number = torch.arange(len(test))
-    return ~test & (number >= int(number[test].min()))
-
-
-def npz(name: str, folder: str | None = None, seed: int = 0, masks: str = "random", normalise: bool = True) -> Graph:
+def npz(name: str, folder: str | None = None, seed: int = 0, masks: str = "random") -> Graph:
     """The graph of Coauthor CS, Amazon Photo or WordNet.
 
     ``masks`` can only be ``random`` (60/20/20), because there is no public choice of training nodes. A feature is 1
-    where a word is present; ``normalise`` scales feature rows to sum to 1.
+    where a word is present.
     """
     if masks != "random":
         raise unknown(f"masks of {name}", masks, ("random",))
@@ -102,7 +80,7 @@ def npz(name: str, folder: str | None = None, seed: int = 0, masks: str = "rando
         edges = np.stack([source, file["adj_indices"]])
         y = torch.from_numpy(file["labels"].astype(np.int64))
         classes = _class_names(file, int(y.max()) + 1)
-    return _graph(name, _present(words), edges, y, classes, split=None, seed=seed, normalise=normalise)
+    return _graph(name, _present(words), edges, y, classes, split=None, seed=seed)
 
 
 def _class_names(file: np.lib.npyio.NpzFile, classes: int) -> tuple[str, ...]:
@@ -128,24 +106,17 @@ def _graph(
     classes: tuple[str, ...],
     split: Tensor | None,
     seed: int,
-    normalise: bool,
 ) -> Graph:
     ids = np.arange(len(x))
     return Graph(
         ids=ids,
-        x=_row_normalised(x) if normalise else x,
+        x=x,
         edge_index=_undirected(edges, len(x)),
         schema=Schema(x.width, classes),
         y=y,
         split=random_split(keys_of(ids), seed, y >= 0) if split is None else split,
         name=name,
     ).check()
-
-
-def _row_normalised(x: SparseRows) -> SparseRows:
-    """The rows scaled to sum to 1; rows of zeros stay zeros."""
-    total = torch.zeros(len(x)).index_add_(0, x.row, x.value)
-    return SparseRows(x.ptr, x.index, x.value / total.where(total != 0, 1)[x.row], x.width)
 
 
 def _undirected(edges: np.ndarray, nodes: int) -> Tensor:
@@ -173,6 +144,8 @@ def _readable(path: Path) -> Iterator[None]:
     """Turn whatever fails while a file is read into an error that names the file."""
     try:
         yield
+    except IsthmusError:
+        raise
     except Exception as error:  # pickles and zip files fail in many ways
         raise IsthmusError(
             f"{path} cannot be read ({type(error).__name__}: {error}); it may be damaged: fetch it again."

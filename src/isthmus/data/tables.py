@@ -1,4 +1,4 @@
-"""Columns of CSV and Parquet files as arrays, with errors that name file, column, row and value."""
+"""Tables of CSV and Parquet files, with errors that name file, column, row and value."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.graph.graph import SPLIT_NAMES, natural
 
 ArrowColumn = Any  # a pyarrow ChunkedArray
+BLOCK = 2**23  # bytes that a CSV file is read by; a line must fit into a block
 
 
 @dataclass(frozen=True)
@@ -52,21 +50,56 @@ def read_sheet(folder: Path, stem: str, text: tuple[str, ...] = ()) -> Sheet:
 def read_file(path: Path, text: tuple[str, ...] = ()) -> Sheet:
     """The table in a CSV or Parquet file; columns of a CSV file named in ``text`` are read as text."""
     import pyarrow as pa
-    from pyarrow import csv, parquet
 
     try:
-        if path.suffix == ".parquet":
-            table = parquet.read_table(path)
-        else:
-            kinds = csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
-            table = csv.read_csv(path, convert_options=kinds)
+        table = _parquet(path) if path.suffix == ".parquet" else _csv(path, text)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
         raise IsthmusError(f"{path} cannot be read: {reason} Repair the file or write it again.") from error
     twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
     if twice:
         raise IsthmusError(f"{path} has two columns named '{twice[0]}'; rename one of them.")
-    return Sheet(path, table)
+    sheet = Sheet(path, table)
+    if path.suffix != ".parquet":
+        _refuse_other_encodings(sheet)
+    return sheet
+
+
+def _csv(path: Path, text: tuple[str, ...]) -> Any:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    with open(path, "rb") as file:
+        header = len(file.readline(2**28))  # a column for each of millions of words is a mistake, not a header
+    kinds = csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
+    return csv.read_csv(path, csv.ReadOptions(block_size=max(BLOCK, 4 * header)), convert_options=kinds)
+
+
+def _refuse_other_encodings(sheet: Sheet) -> None:
+    """Raise for a CSV file with text that is not UTF-8, which Arrow takes for bytes."""
+    from pyarrow import types
+
+    for name in sheet.names:
+        if types.is_binary(sheet.table[name].type):
+            row = undecodable(sheet.table[name])
+            raise sheet.wrong(name, row, f"{sheet.table[name][row].as_py()!r} is not UTF-8", "save it as UTF-8")
+
+
+def _parquet(path: Path) -> Any:
+    """The table of a Parquet file; refuses one that would not fit into memory, which a small file can hide."""
+    import psutil
+    from pyarrow import parquet
+
+    about = parquet.read_metadata(path)
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    cells = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
+    free = psutil.virtual_memory().available
+    if 8 * cells > free:
+        raise IsthmusError(
+            f"{path} holds {about.num_rows:,} rows, {8 * cells / 1e9:.1f} GB in memory, where {free / 1e9:.1f} GB are "
+            "free; split it between silos first, drop columns, or use a larger machine."
+        )
+    return parquet.read_table(path)
 
 
 def is_text(column: ArrowColumn) -> bool:
@@ -93,101 +126,28 @@ def is_list(column: ArrowColumn) -> bool:
     return any(test(column.type) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))
 
 
-def as_text(column: ArrowColumn) -> ArrowColumn:
-    """A column as strings; missing values and NaN are null."""
+def as_text(sheet: Sheet, name: str) -> ArrowColumn:
+    """A column as strings; missing values and NaN are null. Raises for lists, bytes and whatever else is no word."""
     import pyarrow as pa
     from pyarrow import compute, types
 
+    column = sheet.column(name)
     if types.is_floating(column.type):  # whole numbers with gaps arrive like this from pandas
         column = compute.if_else(compute.is_nan(column), None, column)
-    return column.cast(pa.string())
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowException as error:
+        row = undecodable(column) if types.is_binary(column.type) else int(np.argmax(column.is_valid().to_numpy()))
+        shown = f"{column[row].as_py()!r}"
+        shown = shown if len(shown) <= 40 else shown[:37] + "..."
+        raise sheet.wrong(name, row, f"{shown} ({column.type}) is no word", "write words or numbers there") from error
 
 
-def numbers(sheet: Sheet, name: str) -> np.ndarray:
-    """A column of finite numbers: [rows] float32; raises where one is missing or infinite."""
-    import pyarrow as pa
-
-    out = _single(sheet.column(name).cast(pa.float64()).to_numpy())
-    bad = np.flatnonzero(~np.isfinite(out))
-    if len(bad):
-        row = int(bad[0])
-        value = sheet.table[name][row].as_py()
-        shown = "a missing value" if value is None else f"the value {value}"
-        raise sheet.wrong(name, row, f"{shown} cannot be a feature", "fill or remove such rows")
-    return out
-
-
-def _single(x: np.ndarray) -> np.ndarray:
-    """Numbers rounded to float32; those beyond its range become infinite, which callers report."""
-    with np.errstate(over="ignore"):
-        return x.astype(np.float32)
-
-
-def lists(sheet: Sheet, name: str) -> np.ndarray:
-    """A column of equally long lists of finite numbers: [rows, length] float32; raises where one differs."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    column = sheet.column(name).combine_chunks()
-    length = compute.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
-    bad = np.flatnonzero(length != length[0])
-    if len(bad) or length[0] < 1:
-        row = int(bad[0]) if len(bad) else 0
-        what = f"{max(length[row], 0)} numbers, where row 1 has {max(length[0], 0)}"
-        raise sheet.wrong(name, row, what, "give every row a list of the same length")
-    flat = compute.list_flatten(column)
-    if not is_number(flat):
-        raise sheet.wrong(name, 0, f"lists of {flat.type}", "give lists of numbers")
-    out = _single(flat.cast(pa.float64()).to_numpy(zero_copy_only=False)).reshape(len(length), int(length[0]))
-    bad = np.flatnonzero(~np.isfinite(out).all(axis=1))
-    if len(bad):
-        raise sheet.wrong(name, int(bad[0]), "a missing or infinite number in the list", "fill or remove such rows")
-    return out
-
-
-def splits(sheet: Sheet, name: str) -> Tensor:
-    """A column of the words train, valid and test, or empty, as split numbers: [rows] int8."""
-    from pyarrow import compute
-
-    column = as_text(sheet.column(name)).fill_null("")
-    code = compute.index_in(column, value_set=_strings(SPLIT_NAMES)).to_numpy()
-    bad = np.flatnonzero(np.isnan(code.astype(np.float64)))
-    if len(bad):
-        row = int(bad[0])
-        raise sheet.wrong(name, row, f"unknown split '{column[row]}'", "write train, valid, test or leave it empty")
-    return torch.from_numpy(code.astype(np.int8))
-
-
-def times(sheet: Sheet, name: str) -> Tensor:
-    """A column of whole numbers, or of timestamps and dates as seconds since 1970: [rows] int64."""
-    import pyarrow as pa
-    from pyarrow import types
-
-    column = sheet.column(name)
-    if types.is_timestamp(column.type) or types.is_date(column.type):
-        column = column.cast(pa.timestamp("s", tz=getattr(column.type, "tz", None)), safe=False)
-    elif not types.is_integer(column.type) and len(column):
-        example = column[0].as_py()
-        raise sheet.wrong(
-            name, 0, f"{example!r} is not a time", "use whole numbers or timestamps like 2022-09-01 00:20"
-        )
-    if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise sheet.wrong(name, row, "a missing time", "give every edge a time, or remove the column")
-    return torch.from_numpy(column.cast(pa.int64()).to_numpy().copy())
-
-
-def labels(column: ArrowColumn) -> tuple[Tensor, tuple[str, ...]]:
-    """The class number of each row ([rows] int64, -1 where empty) and the class names, sorted with 2 before 10."""
-    from pyarrow import compute
-
-    text = as_text(column)
-    names = sorted((name for name in compute.unique(text).to_pylist() if name), key=natural)
-    code = compute.index_in(text, value_set=_strings(names)).fill_null(-1)
-    return torch.from_numpy(code.to_numpy().astype(np.int64)), tuple(names)
-
-
-def _strings(words: tuple[str, ...] | list[str]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(words, pa.string())
+def undecodable(column: ArrowColumn) -> int:
+    """The first row of a column of bytes that are not UTF-8 text; 0 if there is none."""
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            (value or b"").decode()
+        except UnicodeDecodeError:
+            return row
+    return 0

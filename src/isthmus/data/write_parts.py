@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.files import writing
+from isthmus.core.files import private, writing
 from isthmus.data.members import is_parts
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import SPLIT_NAMES, Schema
@@ -29,6 +29,8 @@ def write_parts(silos: Sequence[Silo], root: Path, overwrite: bool = False) -> N
 
     Everything is written into a hidden folder first and moved into place at the end.
     """
+    with writing(root):
+        root.exists()  # refuses names that are longer than any folder's can be
     if root.exists() and not root.is_dir():
         raise IsthmusError(f"'{root}' is a file; choose another --out.")
     if root.exists() and any(root.iterdir()):
@@ -41,7 +43,7 @@ def write_parts(silos: Sequence[Silo], root: Path, overwrite: bool = False) -> N
     beside = root.absolute().with_name(f".{root.absolute().name}.unfinished")
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        with writing(root):
+        with writing(root), private():  # a part is its owner's alone
             beside.mkdir(parents=True)
             _write_all(silos, beside)
             shutil.rmtree(root, ignore_errors=True)
@@ -57,8 +59,14 @@ def _write_all(silos: Sequence[Silo], root: Path) -> None:
         folder.mkdir()
         pq.write_table(_node_table(silo), folder / "nodes.parquet")
         pq.write_table(_edge_table(silo, names), folder / "edges.parquet")
-        (folder / "silo.toml").write_text(tomli_w.dumps({"name": silo.name, "schema": _declared(silo)}))
+        (folder / "silo.toml").write_text(tomli_w.dumps(_about(silo)))
     (root / "federation.toml").write_text(tomli_w.dumps({"silos": names}))
+
+
+def _about(silo: Silo) -> dict[str, Any]:
+    """The content of a silo's silo.toml."""
+    notes = {"notes": list(silo.notes)} if silo.notes else {}
+    return {"name": silo.name, **notes, "schema": _declared(silo)}
 
 
 def _declared(silo: Silo) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Scaling of features: all silos decide together, from sums that pass through the server, whether and how.
 
-``rows`` divides each row of node features by its sum, which suits bags of words and keeps sparse ones sparse.
-``columns`` brings each column of node and edge features to mean 0 and deviation 1. ``auto`` takes one of them, or none.
+``rows`` divides each row of node features by its sum, as is usual for bags of words, ``lengths`` by its length; both
+keep sparse features sparse. ``columns`` brings each column of node and edge features to mean 0 and deviation 1.
+``auto`` takes ``lengths``, ``columns`` or nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,18 +24,18 @@ from isthmus.graph.silo import Silo
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire
 
-SCALES = ("auto", "none", "rows", "columns")
+SCALES = ("auto", "none", "rows", "lengths", "columns")
 WORDS = 16  # a bag of words has at least so many columns,
 FILLED = 0.2  # at most this share of entries that are not 0,
 SPREAD = 1.0  # and entries of one magnitude: so large a variance of their logarithms at most
-EVEN = 4.0  # columns are even if their entries are of a size between 1 / EVEN and EVEN,
-OFFSET = 2.0  # and if the row of all columns' means is no longer than this
+EVEN = 4.0  # words, and columns, are left as they are if their entries are of a size between 1 / EVEN and EVEN,
+OFFSET = 2.0  # columns only if the row of their means is no longer than this, too
 CONSTANT = 1e-9  # deviation of a column, as a part of its mean, below which it is rounding
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How one table of features was scaled (none, rows, columns), and why (empty: as the user said).
+    """How one table of features was scaled (none, rows, lengths, columns), and why (empty: as the user said).
 
     ``mean`` and ``deviation`` of columns are [1, width] where all silos ``agreed`` on them, else [mine, width].
     """
@@ -46,8 +48,8 @@ class Scaling:
 
     def of(self, x: Features, silo: int) -> Features:
         """The rows of one of my silos (by its place among them), scaled."""
-        if self.how == "rows":
-            return rows_to_one(x)
+        if self.how in ("rows", "lengths"):
+            return rows_to_one(x, power=1 if self.how == "rows" else 2)
         if self.mean is None or self.deviation is None:
             return x
         place = 0 if self.agreed else silo
@@ -65,7 +67,7 @@ class Scaling:
         by = "moments of all silos" if self.agreed else "each silo's own moments"
         done = {
             "none": "left as they are",
-            "rows": "every row divided by its sum",
+            "lengths": "every row divided by its length",
             "columns": f"columns scaled to mean 0 and deviation 1, by {by}",
         }
         return f"{what}: {done[self.how]}, because {self.why} (data.scale=auto)."
@@ -175,7 +177,7 @@ def _squares(x: Features, centre: Tensor) -> Tensor:
 
 def _of_edges(table: Table, how: str) -> Scaling:
     """The scaling of edge features, which are no bags of words."""
-    if how == "rows":
+    if how in ("rows", "lengths"):
         return Scaling()
     return _standard(table) if how == "columns" else _standard_if_uneven(table)
 
@@ -195,20 +197,21 @@ def _of_nodes(table: Table, how: str) -> Scaling:
                 "data.scale=columns."
             )
         return Scaling("rows")
+    if how == "lengths":
+        return Scaling("lengths")
     if how == "columns":
         if would_fill:
             raise IsthmusError(
                 f"data.scale=columns would make sparse features dense, of which {filled:.1%} are not 0; use "
-                "data.scale=rows or none for them."
+                "data.scale=lengths or none for them."
             )
         return _standard(table)
-    if not negative and table.width >= WORDS and filled <= FILLED and spread <= SPREAD:
-        return Scaling(
-            "rows", f"they look like a bag of words: {filled:.1%} of entries are not 0, and none is negative"
-        )
-    if would_fill:
-        return Scaling("none", f"they are sparse ({filled:.1%} of entries are not 0), but no bag of words")
-    return _standard_if_uneven(table)
+    words = not negative and table.width >= WORDS and filled <= FILLED and spread <= SPREAD
+    if not words and not would_fill:
+        return _standard_if_uneven(table)
+    size, what = math.exp(log / max(entries, 1)), "look like a bag of words" if words else "are sparse"
+    why = f"they {what}: {filled:.1%} of entries are not 0, and those are of about {size:.2g}"
+    return Scaling("none" if 1 / EVEN <= size <= EVEN else "lengths", why)
 
 
 def _entries(x: Features) -> Tensor:

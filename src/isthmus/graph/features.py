@@ -97,12 +97,12 @@ def dense_blocks(x: Features, entries: int = 2**22) -> Iterator[Tensor]:
         yield (block.dense() if isinstance(block, SparseRows) else block).double()
 
 
-def rows_to_one(x: Features) -> Features:
-    """Rows divided by their sums, sparse where ``x`` is; rows of zeros stay zeros."""
+def rows_to_one(x: Features, power: int = 1) -> Features:
+    """Rows divided by their sums (``power`` 1) or lengths (2), sparse where ``x`` is; rows of zeros stay zeros."""
     if isinstance(x, Tensor):
-        total = x.sum(1, keepdim=True)
+        total = (x**power).sum(1, keepdim=True) ** (1 / power)
         return x / total.where(total != 0, 1)
-    total = torch.zeros(len(x), dtype=x.dtype, device=x.device).index_add_(0, x.row, x.value)
+    total = torch.zeros(len(x), dtype=x.dtype, device=x.device).index_add_(0, x.row, x.value**power) ** (1 / power)
     return SparseRows(x.ptr, x.index, x.value / total.where(total != 0, 1)[x.row], x.width)
 
 

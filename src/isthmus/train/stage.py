@@ -156,9 +156,8 @@ def open_stage(
     passes = make_passes(site, exchange, schedule.always)
     models = {name: learner.models[name] for name in phase.learns}
     syncs = {name: phase.sync.open(site, model, objective) for name, model in models.items()}
-    judges = tuple(
-        Judge(how, open_scorer(how, site, exchange, passes), Best(wire.mine, phase.sync.alone)) for how in scores
-    )
+    alone = phase.sync.alone and wire.silos > 1  # a merged silo has one model, and scores of several silos
+    judges = tuple(Judge(how, open_scorer(how, site, exchange, passes), Best(wire.mine, alone)) for how in scores)
     size = layout.steps_per_epoch(train.batch)
     epochs, steps = _length(phase, train, size, begun)
     ends = begun.step + steps, begun.epoch + epochs

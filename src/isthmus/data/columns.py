@@ -1,0 +1,178 @@
+"""Columns of a table as arrays: numbers, lists, splits, times and labels; what cannot be one is refused by row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError
+from isthmus.data.tables import ArrowColumn, Sheet, as_text, is_number
+from isthmus.graph.graph import SPLIT_NAMES, natural
+
+MISSING = ("na", "n/a", "#n/a", "<na>", "nan", "-nan", "nat", "null")  # how programs write that there is nothing
+GAPS = (*MISSING, "-", "--", "?", ".", "none", "missing", "unknown")
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+SPELT_OTHERWISE = r"^[+-]?[0-9]{1,3}([ .,'][0-9]{3})*[.,]?[0-9]*\s*%?$"  # 25,5 or 1.234,56 or 12 %
+MOST = 2**53  # beyond, not every whole number is a float64
+
+
+def numbers(sheet: Sheet, name: str) -> np.ndarray:
+    """A column of finite numbers: [rows] float32; raises where one is missing, infinite or too long."""
+    out = _single(_floats(sheet, name, sheet.column(name)))
+    bad = np.flatnonzero(~np.isfinite(out))
+    if len(bad):
+        row = int(bad[0])
+        value = sheet.table[name][row].as_py()
+        shown = "a missing value" if value is None else f"the value {value}"
+        raise sheet.wrong(name, row, f"{shown} cannot be a feature", "fill or remove such rows")
+    return out
+
+
+def _floats(sheet: Sheet, name: str, column: ArrowColumn, each: int = 1) -> np.ndarray:
+    """Numbers as float64, ``each`` of them to a row; raises for whole numbers that have more digits than it holds."""
+    import pyarrow as pa
+
+    try:
+        out: np.ndarray = column.cast(pa.float64()).to_numpy(**_copying(column))
+        return out
+    except pa.ArrowInvalid as error:
+        rough = column.cast(pa.float64(), safe=False).to_numpy(**_copying(column))
+        at = int(np.argmax(np.abs(rough) >= MOST))
+        what = f"{column[at].as_py()} has more digits than a feature can hold"
+        todo = "name the column as an attribute if it is an id, else write smaller numbers"
+        raise sheet.wrong(name, at // each, what, todo) from error
+
+
+def _copying(column: ArrowColumn) -> dict[str, bool]:
+    """What ``to_numpy`` of a plain array must be told, and that of a chunked one must not."""
+    return {} if hasattr(column, "chunks") else {"zero_copy_only": False}
+
+
+def _single(x: np.ndarray) -> np.ndarray:
+    """Numbers rounded to float32; those beyond its range become infinite, which callers report."""
+    with np.errstate(over="ignore"):
+        return x.astype(np.float32)
+
+
+def lists(sheet: Sheet, name: str) -> np.ndarray:
+    """A column of equally long lists of finite numbers: [rows, length] float32; raises where one differs."""
+    from pyarrow import compute
+
+    column = sheet.column(name).combine_chunks()
+    length = compute.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero(length != length[0])
+    if len(bad) or length[0] < 1:
+        row = int(bad[0]) if len(bad) else 0
+        what = f"{max(length[row], 0)} numbers, where row 1 has {max(length[0], 0)}"
+        raise sheet.wrong(name, row, what, "give every row a list of the same length")
+    flat = compute.list_flatten(column)
+    if not is_number(flat):
+        raise sheet.wrong(name, 0, f"lists of {flat.type}", "give lists of numbers")
+    out = _single(_floats(sheet, name, flat, int(length[0]))).reshape(len(length), int(length[0]))
+    bad = np.flatnonzero(~np.isfinite(out).all(axis=1))
+    if len(bad):
+        raise sheet.wrong(name, int(bad[0]), "a missing or infinite number in the list", "fill or remove such rows")
+    return out
+
+
+def splits(sheet: Sheet, name: str) -> Tensor:
+    """A column of the words train, valid and test, or empty, as split numbers: [rows] int8."""
+    from pyarrow import compute
+
+    column = as_text(sheet, name).fill_null("")
+    code = compute.index_in(column, value_set=_strings(SPLIT_NAMES)).to_numpy()
+    bad = np.flatnonzero(np.isnan(code.astype(np.float64)))
+    if len(bad):
+        row = int(bad[0])
+        raise sheet.wrong(name, row, f"unknown split '{column[row]}'", "write train, valid, test or leave it empty")
+    return torch.from_numpy(code.astype(np.int8))
+
+
+def times(sheet: Sheet, name: str) -> Tensor:
+    """A column of whole numbers, or of timestamps and dates as seconds since 1970: [rows] int64."""
+    import pyarrow as pa
+    from pyarrow import compute, types
+
+    column = sheet.column(name)
+    if types.is_timestamp(column.type) or types.is_date(column.type):
+        column = column.cast(pa.timestamp("s", tz=getattr(column.type, "tz", None)), safe=False)
+    elif not types.is_integer(column.type) and len(column):
+        example = column[0].as_py()
+        raise sheet.wrong(
+            name, 0, f"{example!r} is not a time", "use whole numbers or timestamps like 2022-09-01 00:20"
+        )
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise sheet.wrong(name, row, "a missing time", "give every edge a time, or remove the column")
+    if types.is_uint64(column.type):
+        late = np.flatnonzero(compute.greater(column, pa.scalar(2**63 - 1, pa.uint64())).to_numpy())
+        if len(late):
+            row = int(late[0])
+            raise sheet.wrong(name, row, f"{column[row].as_py()} does not fit into 64 bits", "count from a later start")
+    return torch.from_numpy(column.cast(pa.int64()).to_numpy().copy())
+
+
+def labels(sheet: Sheet, name: str, declared: Sequence[str] = ()) -> tuple[Tensor, tuple[str, ...]]:
+    """The class number of each row ([rows] int64, -1 where empty) and the class names, sorted with 2 before 10.
+
+    Where all names are whole numbers 1.0 is 1: programs write it so as soon as one label of a column is missing. Words
+    for a missing value are refused, unless they are ``declared`` to be classes.
+    """
+    from pyarrow import compute
+
+    text = as_text(sheet, name)
+    spelt = [word for word in compute.unique(text).to_pylist() if word]
+    for word in spelt:
+        if (word.strip().lower() in MISSING or not word.strip()) and word not in declared:
+            row = int(np.argmax(compute.equal(text, word).fill_null(False).to_numpy()))
+            what = f"the label {word!r} reads like a missing value"
+            raise sheet.wrong(name, row, what, "leave it empty if the label is unknown, or rename the class")
+    whole = all(re.fullmatch(r"-?[0-9]+(\.0+)?", word) for word in spelt) and not set(spelt) & set(declared)
+    known = {word: word.split(".")[0] if whole else word for word in spelt}
+    names = sorted(set(known.values()), key=natural)
+    code = compute.index_in(text, value_set=_strings(spelt)).fill_null(-1).to_numpy().astype(np.int64)
+    number = np.array([*(names.index(known[word]) for word in spelt), -1])
+    return torch.from_numpy(number[code]), tuple(names)
+
+
+def check_text_column(sheet: Sheet, name: str, remedy: str) -> str:
+    """Raise for a column of text that is one of numbers but for some cells: as text it is no feature, in silence.
+
+    ``remedy`` says how to keep it as an attribute. Returns a sentence on a column of numbers that is typed as text.
+    """
+    from pyarrow import compute
+
+    text = compute.utf8_trim_whitespace(as_text(sheet, name).fill_null(""))
+    empty = compute.equal(text, "").to_numpy()
+    plain = compute.match_substring_regex(text, NUMBER).to_numpy()
+    meant = plain | compute.match_substring_regex(text, SPELT_OTHERWISE).to_numpy()
+    gap = empty | compute.is_in(compute.utf8_lower(text), value_set=_strings(GAPS)).to_numpy()
+    filled = int((~empty).sum())
+    if filled and plain[~empty].all():
+        return f"{sheet.path}: column '{name}' is typed as text, though its cells are numbers; it is no feature."
+    if not filled or not (2 * meant.sum() >= filled or (meant.any() and (meant | gap).all())):
+        return ""
+    row = int(np.argmax(~plain & ~empty))
+    what = f"'{text[row].as_py()}' is not a number, while {int(plain.sum()):,} of {filled:,} cells are"
+    raise sheet.wrong(name, row, what, f"write it like 1234.5 or fill it in; {remedy} if the column is no feature")
+
+
+def refuse_label_columns(sheet: Sheet, tasks: Sequence[str] = ()) -> None:
+    """Raise for a column ``label:NAME`` that is not one of the ``tasks``: it would become a feature, and tell."""
+    for name in sheet.names:
+        if name.startswith("label:") and name not in tasks:
+            raise IsthmusError(
+                f"{sheet.path}, column '{name}' is called like a yes/no label, and would be a feature; in a part, "
+                'declare task = "tasks" and its labels in silo.toml, else rename or remove it.'
+            )
+
+
+def _strings(words: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(words, pa.string())

@@ -1,0 +1,76 @@
+"""What ``fit`` and ``split`` take, and what they refuse instead of guessing."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import isthmus
+from isthmus.core.errors import IsthmusError
+from isthmus.graph.differing_edges import differing_edges
+from isthmus.graph.silo import Silo, split_graph
+from tests.helpers.small import losses, small_graph
+
+GRAPH, THREE = small_graph(30, 140), torch.arange(30) % 3
+FEW = {"train.epochs": 3, "model.hidden": 8}
+
+
+@pytest.mark.parametrize("method", ["fedgnn-g", "llcg", "swift-fedgnn", "centralised"])
+def test_the_order_of_silos_changes_nothing(method: str) -> None:
+    silos = split_graph(GRAPH, THREE, 3)
+    one, other = (isthmus.fit(each, method, dtype="float64", settings=FEW) for each in (silos, silos[::-1]))
+    assert losses(one) == losses(other) and one.test.as_dict() == other.test.as_dict()
+
+
+def test_silos_that_are_not_those_of_a_split_are_refused() -> None:
+    silos = split_graph(GRAPH, THREE, 3)
+    with pytest.raises(IsthmusError, match=r"numbers \[0, 2\]"):
+        isthmus.fit([silos[0], silos[2]], settings=FEW)
+    with pytest.raises(IsthmusError, match=r"numbers \[0, 0, 1\]"):
+        isthmus.fit([silos[0], silos[0], silos[1]], settings=FEW)
+    with pytest.raises(IsthmusError, match=r"numbers \[\]"):
+        isthmus.fit([], settings=FEW)
+
+
+@pytest.mark.parametrize(
+    ("owner", "says"),
+    [
+        ([0, 1.9] * 15, r"owner\[1\] is 1.9, which is no whole number \(15 such\)"),
+        (torch.full((30,), torch.nan), r"owner\[0\] is nan"),
+        (["bank-a"] * 30, "owner .*whole numbers"),
+        ([0] * 29, "29 entries for 30 nodes"),
+        ([-1] * 30, "Owners lie in -1..-1"),
+    ],
+)
+def test_owners_are_whole_numbers(owner: Any, says: str) -> None:
+    with pytest.raises(IsthmusError, match=says):
+        isthmus.split(GRAPH, owner)
+    assert len(isthmus.split(GRAPH, [0.0, 1.0] * 15)) == 2
+
+
+# ---- cross edges that two silos describe differently
+
+
+def changed(silo: Silo, **by: float) -> Silo:
+    """The silo with other values for its first cross edge."""
+    edge = int(silo.crosses.nonzero()[0])
+    fields: dict[str, Any] = {}
+    for name, amount in by.items():
+        values = getattr(silo, name).clone()
+        values[edge] += amount
+        fields[name] = values
+    return replace(silo, **fields)
+
+
+@pytest.mark.parametrize("by", [{"edge_attr": 1.0}, {"edge_time": 100}])
+def test_cross_edges_that_differ_are_counted(by: dict[str, float]) -> None:
+    ring = torch.stack([torch.arange(30), (torch.arange(30) + 1) % 30])  # without parallel edges
+    graph = replace(GRAPH, edge_index=ring, edge_attr=GRAPH.edge_attr[:30], edge_time=GRAPH.edge_time[:30])
+    silos = split_graph(graph, THREE, 3)
+    assert differing_edges(silos) == []
+    silos[1] = changed(silos[1], **by)
+    [told] = differing_edges(silos)
+    assert told.startswith("1 cross edges have other times or features") and "silo-1" in told
+    for method in ("fedavg", "centralised"):
+        assert told in isthmus.fit(silos, method, settings=FEW).training.federation.notes

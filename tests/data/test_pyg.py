@@ -1,0 +1,74 @@
+"""PyG's ``Data`` as a graph: whole numbers are taken as they are, and nothing is cut to fit."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from isthmus import from_pyg
+from isthmus.core.errors import IsthmusError
+from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID
+
+N, RING = 6, torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+EVEN = torch.arange(N) % 2 == 0
+
+
+def data(**changes: Any) -> Data:
+    fields = {"x": torch.randn(N, 3), "y": torch.tensor([0, 1, 2, 0, 1, -1]), "edge_index": RING}
+    return Data(**{**fields, **changes})
+
+
+def test_what_is_there_is_taken() -> None:
+    graph = from_pyg(data(edge_attr=torch.arange(6.0), time=torch.arange(6), train_mask=EVEN, test_mask=~EVEN))
+    assert graph.y is not None and graph.y.tolist() == [0, 1, 2, 0, 1, -1]
+    assert graph.split is not None and graph.split.tolist() == [TRAIN, TEST] * 3
+    assert graph.edge_attr is not None and graph.edge_attr.shape == (6, 1) and graph.schema.timed
+    whole = from_pyg(data(y=torch.tensor([0.0, 1.0, 2.0, 0.0, 1.0, -1.0]), time=torch.arange(6.0)))
+    assert whole.y is not None and whole.y.dtype == torch.int64 and whole.schema.labels == ("0", "1", "2")
+
+
+def test_a_mask_alone_is_not_overlooked() -> None:
+    graph = from_pyg(data(val_mask=EVEN))
+    assert graph.split is not None and graph.split.tolist() == [VALID, UNUSED] * 3
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "half a class": ({"y": torch.tensor([0, 1, 0.5, 0, 1, 1])}, r"y\[2\] is 0.5, which is no whole number \(1 such\)"),
+    "a label that is not a number": ({"y": torch.tensor([0, 1, torch.nan, 0, 1, 1])}, r"y\[2\] is nan.*-1 for an unk"),
+    "half a yes": ({"y": torch.tensor([[0.0, 1.0]] * 5 + [[0.5, 1.0]])}, r"y\[5, 0\] is 0.5"),
+    "labels in a cube": ({"y": torch.zeros(6, 1, 1)}, r"y has the shape \[6, 1, 1\]"),
+    "too few labels": ({"y": torch.zeros(5)}, r"y has the shape \[5\] for 6 nodes"),
+    "indices for a mask": (
+        {"train_mask": torch.tensor([0, 2, 4])},
+        r"train_mask is torch.int64 \[3\]; give bool \[6\]",
+    ),
+    "a mask of 0 and 1": ({"train_mask": EVEN.long()}, r"train_mask is torch.int64 \[6\]"),
+    "ten masks": ({"train_mask": EVEN[:, None].expand(6, 10)}, r"torch.bool \[6, 10\]; .*one column"),
+    "a node that trains and tests": (
+        {"train_mask": EVEN, "test_mask": EVEN},
+        "3 nodes are in test_mask and in another",
+    ),
+    "a time that is not a number": ({"time": torch.tensor([0, torch.nan, 2, 3, 4, 5])}, r"time\[1\] is nan"),
+    "half a second": ({"time": torch.arange(6) / 2}, r"time\[1\] is 0.5"),
+    "times of something else": ({"time": torch.arange(4)}, r"time has the shape \[4\] for 6 edges"),
+    "edge features of something else": ({"edge_attr": torch.ones(12)}, r"edge_attr has the shape \[12\] for 6 edges"),
+    "a list of edges": ({"edge_index": RING.T}, r"edge_index is \(6, 2\)"),
+    "half a node": ({"edge_index": RING + 0.5}, r"edge_index\[0, 0\] is 0.5"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_would_be_cut_or_guessed_is_refused(case: str) -> None:
+    changes, says = WRONG[case]
+    with pytest.raises(IsthmusError, match=says):
+        from_pyg(data(**changes))
+
+
+def test_ids_and_other_objects() -> None:
+    with pytest.raises(IsthmusError, match=r"ids are float64 \[6\]; give whole numbers or text"):
+        from_pyg(data(), ids=[0.5, 1, 2, 3, 4, 5])
+    with pytest.raises(IsthmusError, match=r"ids are int64 \[5\].*one for each of 6"):
+        from_pyg(data(), ids=range(5))
+    with pytest.raises(IsthmusError, match="not HeteroData"):
+        from_pyg(HeteroData())
