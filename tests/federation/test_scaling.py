@@ -52,9 +52,11 @@ def decided(x: Features, how: str = "auto", agreed: bool = True) -> tuple[list[S
 
 
 KINDS: dict[str, tuple[Features, str, str]] = {
-    "words of a few papers": (SparseRows.from_dense(words(200, 0.05)), "rows", "bag of words: 5.1%"),
-    "the same stored densely": (words(200, 0.05), "rows", "bag of words"),
-    "word counts": (words(200, 0.1) * torch.from_numpy(RNG.integers(1, 4, (N, 200))), "rows", "bag of words"),
+    "words of a few papers": (SparseRows.from_dense(words(200, 0.05)), "none", "bag of words: 5.1%"),
+    "the same stored densely": (words(200, 0.05), "none", "bag of words"),
+    "shares of words": (SparseRows.from_dense(words(200, 0.05) / 30), "lengths", "those are of about 0.033"),
+    "counts of words in books": (500 * words(200, 0.05), "lengths", "those are of about 5e+02"),
+    "word counts": (words(200, 0.1) * torch.from_numpy(RNG.integers(1, 4, (N, 200))), "none", "bag of words"),
     "dense words": (words(767, 0.35), "columns", "row of their means is 9."),
     "dense words stored as sparse ones": (SparseRows.from_dense(words(767, 0.35)), "columns", "far from 0"),
     "dense words whose rows sum to 1": (words(767, 0.35) / 267, "columns", "about 0.0037"),
@@ -88,9 +90,10 @@ def test_one_silo_of_all_decides_and_scales_as_three_do(kind: str) -> None:
     assert torch.equal(torch.cat(rows), whole.x.dense() if isinstance(whole.x, SparseRows) else whole.x)
 
 
-def test_rows_sum_to_one_and_columns_have_mean_0_and_deviation_1() -> None:
-    by_rows = decided(words(200, 0.05), "rows")[0]
-    assert torch.allclose(torch.cat([silo.x.sum(1) for silo in by_rows]), torch.ones(N))
+def test_rows_have_sum_or_length_1_and_columns_mean_0_and_deviation_1() -> None:
+    for how, power in (("rows", 1), ("lengths", 2)):
+        scaled = decided(words(200, 0.1), how)[0]
+        assert torch.allclose(torch.cat([(silo.x**power).sum(1) for silo in scaled]), torch.ones(N))
     by_columns = torch.cat([silo.x for silo in decided(draws(5) * SIZES + 7, "columns")[0]])
     assert by_columns.mean(0).abs().max() < 1e-5 and (by_columns.std(0, correction=0) - 1).abs().max() < 1e-5
 
@@ -132,11 +135,13 @@ def test_edges_are_scaled_by_columns_and_a_cross_edge_alike_in_both_silos() -> N
 
 
 def test_what_cannot_be_done_is_refused() -> None:
-    with pytest.raises(IsthmusError, match="make sparse features dense, of which 5.*use data.scale=rows"):
+    with pytest.raises(IsthmusError, match="make sparse features dense, of which 5.*use data.scale=lengths"):
         decided(SparseRows.from_dense(words(200, 0.05)), "columns")
     with pytest.raises(IsthmusError, match="features are negative; use data.scale=columns"):
         decided(draws(5), "rows")
-    with pytest.raises(IsthmusError, match="Unknown data.scale 'zscore'. Choose from: auto, columns, none, rows"):
+    with pytest.raises(
+        IsthmusError, match="Unknown data.scale 'zscore'. Choose from: auto, columns, lengths, none, rows"
+    ):
         decided(draws(5), "zscore")
 
 
@@ -151,7 +156,7 @@ def test_what_was_scaled_is_told_and_booked() -> None:
     there_and_back = 3 * 2 * 8
     edges = (2 * 2 + 1) + 2  # sums, counts and rows, then squares of two columns
     assert crossed == there_and_back * (6 + (2 * 5 + 1) + 5 + edges)
-    assert opened("auto", words(200, 0.05))[1] == there_and_back * (6 + edges)  # no word is told of
+    assert opened("auto", words(200, 0.05)) == ([], there_and_back * (6 + edges))  # nothing is told of single words
     assert opened("none", draws(5) * SIZES) == ([], 0)
 
 
@@ -163,7 +168,7 @@ def run(method: str, x: Features, **settings: Any) -> Result:
     return isthmus.fit(split_graph(graph_of(x), THREE, 3), method, "gcn", dtype="float64", settings=table)
 
 
-@pytest.mark.parametrize("kind", ["columns from 0.01 to 1000", "dense words", "words of a few papers"])
+@pytest.mark.parametrize("kind", ["columns from 0.01 to 1000", "dense words", "shares of words"])
 def test_exact_equals_centralised_with_scaled_features(kind: str) -> None:
     exact, central = (numbers(losses(run(method, KINDS[kind][0]))) for method in (EXACT, "centralised"))
     torch.testing.assert_close(exact, central, rtol=1e-10, atol=0)

@@ -135,7 +135,6 @@ def test_state_outside_checkpoints_is_caught() -> None:
         broken(ForgetsTheRound, Strong).test_a_resumed_run_goes_on_as_the_whole_one()
 
 
-@pytest.mark.xfail(strict=True, reason="a task whose training labels are all yes weighs each of them by 0 / positives")
 def test_a_silo_whose_labels_are_all_yes_learns() -> None:
     graph = small_graph(18, 72)
     y = torch.ones(18, 1, dtype=torch.int64)

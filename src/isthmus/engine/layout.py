@@ -14,6 +14,7 @@ from isthmus.core.kinds import Kind
 from isthmus.federation.boundary import build_boundary
 from isthmus.federation.federation import Federation
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, labelled
+from isthmus.graph.silo import BY_BOTH
 from isthmus.graph.stack import Stack, build_stack
 from isthmus.sample.order import Joint, Local, Pool
 from isthmus.wire.route import Boundary
@@ -70,21 +71,32 @@ def lay_out(
 
 
 def _pool(federation: Federation, stack: Stack, labels: Tensor, split: int, double: bool, dtype: torch.dtype) -> Pool:
-    """Labelled, owned seeds of a split; an edge is a seed of its target's owner, or, ``double``, of both owners."""
+    """Labelled, owned seeds of a split.
+
+    An edge is a seed of its target's owner, or of its source's where that one alone has the label; ``double``: of both,
+    where both have it.
+    """
     known, share = labelled(labels), None
     if federation.schema.target == "node":
         index = ((stack.split == split) & known & stack.owned).nonzero().flatten()
         at, keys = index, stack.keys
     else:
         assert stack.edge_split is not None
-        owned = stack.owned[stack.ends]
-        mine = owned.any(0) if double else owned[1]
+        every = torch.arange(len(known), device=known.device)
+        mine = stack.owned[stack.ends].any(0) if double else stack.owned[stack.seed_end(every)]
         index = ((stack.edge_split == split) & known & mine).nonzero().flatten()
         at, keys = stack.ends[1][index], stack.edge_keys
-        share = owned[:, index].to(dtype).mean(0) if double else None
+        share = _shares(stack, index, dtype) if double else None
     held = torch.bincount(stack.silo_of(at), minlength=len(stack.ptr) - 1).cpu()
     counts = federation.wire.share(Kind.STATISTICS, held)
     return Pool(index, keys[index], (0, *held.cumsum(0).tolist()), counts, share)
+
+
+def _shares(stack: Stack, edges: Tensor, dtype: torch.dtype) -> Tensor:
+    """By how much a silo learns from each of some edges: by half from a cross edge whose label both silos have."""
+    crosses = ~stack.owned[stack.ends[:, edges]].all(0)
+    both = crosses if stack.edge_teacher is None else crosses & (stack.edge_teacher[edges] == BY_BOTH)
+    return torch.where(both, 0.5, 1.0).to(dtype)
 
 
 def check_seeds(layout: Layout) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from isthmus.federation.cross_edges import CLAIMED, MUTUAL, agree_edges
+from isthmus.federation.edge_labels import agree_labels
 from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_owner, plan_halo
 from isthmus.federation.scaling import Scaling, scale_features
 from isthmus.graph.graph import Schema
@@ -43,11 +44,12 @@ def open_federation(
     silos, schema = agree_schema(wire, silos)
     check_single_owner(wire, silos, seed)
     silos, alone, notes = agree_edges(wire, silos, edges)
+    silos, labels = agree_labels(wire, silos, schema, alone)
     plan = plan_halo(wire, silos, edges == CLAIMED)
     scaled, scaling = scale_features(wire, silos, schema, scale, agreed)
     federation = Federation(wire, scaled, plan, schema, alone, scaling)
     of_data = [note for silo in silos for note in silo.notes]
-    for sentence in [*of_data, *notes, *_scaled(scaling)]:
+    for sentence in [*of_data, *notes, *labels, *_scaled(scaling)]:
         federation.note(sentence)
     for silo in silos:
         if not silo.n:

@@ -32,9 +32,12 @@ def mean_log_degree(wire: Wire, stack: Stack, agreed: bool) -> tuple[Tensor, Ten
 
 
 def positive_weights(wire: Wire, counts: Tensor, agreed: bool) -> Tensor:
-    """Negatives / positives of each task over training seeds, from [mine, T, 2] counts of no and yes: [mine, T]."""
+    """Negatives / positives of each task over training seeds, from [mine, T, 2] counts of no and yes: [mine, T].
+
+    Where all labels are alike there is nothing to balance, and each counts once.
+    """
     total = summed(wire, counts, agreed)
-    return torch.where(total[..., 1] > 0, total[..., 0] / total[..., 1].clamp(min=1), 1.0)
+    return torch.where((total > 0).all(-1), total[..., 0] / total[..., 1].clamp(min=1), 1.0)
 
 
 def _by_silo(stack: Stack, values: Tensor) -> Tensor:

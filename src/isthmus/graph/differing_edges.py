@@ -19,7 +19,7 @@ def with_notes_on_edges(silos: Sequence[Silo]) -> list[Silo]:
 
 
 def differing_edges(silos: Sequence[Silo]) -> list[str]:
-    """A sentence on cross edges to which their two silos give different times or features, with an example.
+    """Sentences on cross edges to which their two silos give different times or features, or different labels.
 
     It takes both silos in one process. Between processes nothing is compared: a hash of an amount gives it away.
     """
@@ -33,15 +33,33 @@ def differing_edges(silos: Sequence[Silo]) -> list[str]:
     differ = torch.zeros(len(same), dtype=torch.bool)
     for column in _columns(silos, crossing):
         differ |= column[one] != column[other]
+    labels = _differing_labels(silos, crossing, one, other)
     if not bool(differ.any()):
-        return []
+        return labels
     sizes = torch.tensor([len(edges) for edges in crossing])
     first = differ.nonzero()[0]
     pair = [_located(silos, crossing, sizes, int(at[first])) for at in (one, other)]
     (a, edge), (b, twin) = pair
     return [
         f"{int(differ.sum()):,} cross edges have other times or features in one of their silos than in the other, e.g. "
-        f"{_ends(a, edge)}: {_values(a, edge)} in {a.name}, {_values(b, twin)} in {b.name}. Each computes with its own."
+        f"{_ends(a, edge)}: {_values(a, edge)} in {a.name}, {_values(b, twin)} in {b.name}. Each computes with its "
+        "own.",
+        *labels,
+    ]
+
+
+def _differing_labels(silos: Sequence[Silo], crossing: list[Tensor], one: Tensor, other: Tensor) -> list[str]:
+    """A sentence on cross edges that both silos have labelled, but differently; ``one``, ``other``: their copies."""
+    known = [silo.edge_y for silo in silos if silo.edge_y is not None]
+    if len(known) < len(silos):
+        return []
+    y = torch.cat([each[edges] for each, edges in zip(known, crossing, strict=True)])
+    differ = int(((y[one] >= 0) & (y[other] >= 0) & (y[one] != y[other])).sum())
+    if not differ:
+        return []
+    return [
+        f"{differ:,} cross edges have one label in one of their silos and another in the other. Where one silo teaches "
+        "such an edge it is the target's owner; where both do, each teaches its own."
     ]
 
 

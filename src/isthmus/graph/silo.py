@@ -17,6 +17,8 @@ from isthmus.graph.features import Features, concat, take
 from isthmus.graph.graph import UNUSED, Graph, Schema
 from isthmus.graph.ports import ports
 
+BY_TARGET, BY_SOURCE, BY_BOTH = 0, 1, 2  # who has the label of an edge: the owner of its target, of its source, both
+
 
 @dataclass(frozen=True)
 class Silo:
@@ -40,6 +42,7 @@ class Silo:
     edge_time: Tensor | None = None
     edge_y: Tensor | None = None
     edge_split: Tensor | None = None
+    edge_teacher: Tensor | None = None  # [m] int8, who has the label of an edge; None before silos have told each other
     notes: tuple[str, ...] = ()  # what the report should say of the data
     merged_from: tuple[tuple[str, int], ...] = ()  # of a merged silo: names and numbers of nodes of its parts, in order
 
@@ -95,6 +98,7 @@ def keep_edges(silo: Silo, kept: Tensor) -> Silo:
         edge_time=_taken(silo.edge_time, kept),
         edge_y=_taken(silo.edge_y, kept),
         edge_split=_taken(silo.edge_split, kept),
+        edge_teacher=_taken(silo.edge_teacher, kept),
     )
 
 
@@ -216,15 +220,17 @@ def _taken(values: Tensor | None, edges: Tensor) -> Tensor | None:
 def merge(silos: Sequence[Silo]) -> Silo:
     """One silo that owns the nodes of all silos: what a centralised run trains on (a simulation only).
 
-    Each edge is taken from the silo that owns its target, because both silos of a cross edge list it.
+    Each edge is taken from the silo that owns its target, because both silos of a cross edge list it; its label, where
+    that silo has none, from the other.
     """
     ids = np.concatenate([silo.ids for silo in silos])
     keys = torch.cat([silo.keys[: silo.n] for silo in silos])
     order = torch.argsort(keys)
+    silos = [_with_labels_of_sources(silo, silos) for silo in silos]
     kept = [silo.edge_index[1] < silo.n for silo in silos]
     ends = [_merged_rows(s, keys[order], order)[s.edge_index[:, k]] for s, k in zip(silos, kept, strict=True)]
     fields: dict[str, Any] = {}
-    for field in ("edge_attr", "edge_time", "edge_y", "edge_split"):
+    for field in ("edge_attr", "edge_time", "edge_y", "edge_split", "edge_teacher"):
         parts = [getattr(silo, field) for silo in silos]
         whole = all(part is not None for part in parts)
         fields[field] = torch.cat([p[k] for p, k in zip(parts, kept, strict=True)]) if whole else None
@@ -243,6 +249,34 @@ def merge(silos: Sequence[Silo]) -> Silo:
         merged_from=tuple(part for silo in silos for part in silo.merged_from or ((silo.name, silo.n),)),
         **fields,
     )
+
+
+def _with_labels_of_sources(silo: Silo, silos: Sequence[Silo]) -> Silo:
+    """The silo with labels and splits of edges into it whose source's owner alone has the label, marked as such."""
+    if silo.edge_y is None or silo.edge_split is None:
+        return silo
+    bare = (silo.crosses & (silo.edge_index[1] < silo.n) & (silo.edge_y < 0)).nonzero().flatten()
+    y, split = silo.edge_y.clone(), silo.edge_split.clone()
+    usual = torch.full((len(y),), BY_TARGET, dtype=torch.int8)
+    teacher = usual if silo.edge_teacher is None else silo.edge_teacher.clone()
+    for other in silos:
+        known, at = _labelled_twins(silo.edge_keys[bare], other)
+        assert other.edge_y is not None and other.edge_split is not None
+        y[bare[known]], split[bare[known]] = other.edge_y[at], other.edge_split[at]
+        teacher[bare[known]] = BY_SOURCE
+    return replace(silo, edge_y=y, edge_split=split, edge_teacher=teacher)
+
+
+def _labelled_twins(keys: Tensor, other: Silo) -> tuple[Tensor, Tensor]:
+    """Which edges, by public key, another silo owns the source of and has the label of; and their numbers there."""
+    assert other.edge_y is not None
+    theirs = (other.crosses & (other.edge_y >= 0) & (other.edge_index[0] < other.n)).nonzero().flatten()
+    ordered, order = other.edge_keys[theirs].sort()
+    if not len(ordered):
+        return torch.zeros(len(keys), dtype=torch.bool), theirs
+    place = torch.searchsorted(ordered, keys).clamp_(max=len(ordered) - 1)
+    known = ordered[place] == keys
+    return known, theirs[order[place[known]]]
 
 
 def _merged_rows(silo: Silo, keys: Tensor, order: Tensor) -> Tensor:

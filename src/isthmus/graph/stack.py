@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isthmus.graph.features import Features, SparseRows, concat
 from isthmus.graph.graph import UNUSED, Schema
-from isthmus.graph.silo import Silo, nobody
+from isthmus.graph.silo import BY_SOURCE, Silo, nobody
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class Stack:
     edge_attr: Tensor | None
     edge_y: Tensor | None
     edge_split: Tensor | None
+    edge_teacher: Tensor | None  # [m] int8, who has the label of an edge (see graph/silo.py); None: both of its silos
     in_degree: Tensor  # [rows] of the whole graph for owned rows; for halo rows as far as known
     out_degree: Tensor
     ports: Tensor  # [m, 2] in-port at the target, out-port at the source
@@ -83,6 +84,13 @@ class Stack:
     def rows(self) -> int:
         """Number of rows of this host."""
         return self.ptr[-1]
+
+    def seed_end(self, edges: Tensor) -> Tensor:
+        """The end of each of some edges whose owner teaches it: the target, unless the source's owner alone can."""
+        source, target = self.ends[0, edges], self.ends[1, edges]
+        if self.edge_teacher is None:
+            return target
+        return torch.where(self.edge_teacher[edges] == BY_SOURCE, source, target)
 
     def until(self, split: int) -> Stack:
         """The stack with neighbours along edges of ``split`` and of earlier splits alone.
@@ -159,6 +167,7 @@ def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype, schema: Sc
         edge_attr=_edges(silos, kept, "edge_attr", dtype),
         edge_y=_edges(silos, kept, "edge_y", torch.int64),
         edge_split=_edges(silos, kept, "edge_split", torch.int8),
+        edge_teacher=_edges(silos, kept, "edge_teacher", torch.int8),
         in_degree=sides[0].degree,
         out_degree=sides[1].degree,
         ports=torch.cat([s.ports[k] for s, k in zip(silos, kept, strict=True)]),

@@ -47,7 +47,7 @@ def leave_behind(
     _note_what_happened(training, sizes)
     _write_models(training, folder)
     with private():
-        write_releases(training, result.last, folder.path)
+        write_releases(training, folder.path)
         accounts = take_account(training, folder.path)
     collected = collect_ledgers(wire, training.federation.notes)
     if not wire.houses(SERVER):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from safetensors.torch import save
-from torch import Tensor
 
 from isthmus.core.files import write_atomic
 from isthmus.core.kinds import ROWS, Kind
@@ -43,19 +42,16 @@ def notes_on_noise(wire: Wire) -> list[str]:
     return [BY_SEED] if by_seed(wire) else []
 
 
-def write_releases(training: Training, last: dict[str, Tensor], folder: Path) -> None:
+def write_releases(training: Training, folder: Path) -> None:
     """``releases.parquet`` (how often each node left) and ``released.safetensors`` (as what it left last).
 
     Of this host's silos alone; both stay with the host. The rows of a kind and layer lie in the order of the lines.
-    Beside them, for an audit: the parameters that may have made them, those ``selected``, the ``last`` ones, and those
-    that each silo has ``sent`` last, where it has.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     (folder / "audit.json").unlink(missing_ok=True)  # left by an earlier end of this run
     releases, parts, rows = training.wire.releases, [], {}
-    sets = training.learner.classifier.sets
     silo, node = _names(training)
     names, numbers = ("silo", "node", "kind"), ("layer", "releases")
     columns = pa.schema([*((name, pa.string()) for name in names), *((name, pa.int64()) for name in numbers)])
@@ -69,25 +65,9 @@ def write_releases(training: Training, last: dict[str, Tensor], folder: Path) ->
             if kind == Kind.EMBEDDINGS:
                 rows[f"{kind.value}/{layer}"] = releases.get(LEFT, kind, layer).cpu()[at].contiguous()
     if parts:
-        made_by = {"selected": sets.everything(), "last": last, "sent": _sent(training, last)}
-        for name, held in made_by.items() if training.wire.mine else ():  # a server without silos has made no row
-            rows |= {f"{name}/{key}": held[key].cpu().contiguous().clone() for key in sets.names() if held}
         suffix = f"-host-{training.wire.host}" if training.wire.host else ""
         pq.write_table(pa.concat_tables(parts), folder / f"releases{suffix}.parquet")
         write_atomic(folder / f"released{suffix}.safetensors", save(rows))
-
-
-def _sent(training: Training, last: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters that each silo has sent last, beside the ``last`` ones of what it keeps to itself."""
-    flat = training.wire.releases.state.get(f"{LEFT}/{Kind.PARAMETERS.value}/0")
-    if flat is None or not len(flat):
-        return {}
-    sent, at = dict(last), 0
-    for name in filter(training.stage.phase.sync.shares, training.learner.classifier.sets.names()):
-        size = last[name][0].numel()
-        sent[name] = flat[:, at : at + size].reshape(last[name].shape)
-        at += size
-    return sent
 
 
 def _names(training: Training) -> tuple[list[str], list[str]]:

@@ -22,7 +22,7 @@ class Releases:
     - ``counts`` [rows]: how often a row left; of sums, how many that left hold the row
     - ``sums`` [rows]: how many sums left, by the row that a sum is for
     - ``payloads`` [silos]: how often a silo sent a clipped or noisy payload (weights, gradients), by its number
-    - ``left`` [rows, width]: embeddings as they left last; and what each silo sent last as its parameters
+    - ``left`` [rows, width]: embeddings as they left last
     - ``plain`` [rows, width]: embeddings before their noise
     """
 
@@ -36,15 +36,13 @@ class Releases:
         self.rows, self.state, self.events = rows, {}, {}
 
     def book(self, parcel: Parcel, sealed: Sealed, chain: Chain) -> None:
-        """Remember what leaves: of rows of nodes how often each has left, of parameters what each silo sent last."""
+        """Remember what leaves: of rows of nodes how often each has left, of protected payloads how many."""
         if parcel.by_server:
             return
         if parcel.of_nodes or sealed.events:
             known = self.events.setdefault(parcel.kind, [])
             if sealed.events not in known:
                 known.append(sealed.events)
-        if parcel.kind == Kind.PARAMETERS:
-            self.record_whole(parcel.kind, sealed.rows)
         if sealed.events and not parcel.of_nodes:
             self.record_payloads(parcel.kind, parcel.origin.silo)
         elif parcel.of_nodes and parcel.origin.parts is not None:
@@ -90,10 +88,6 @@ class Releases:
             counts.index_add_(0, at, torch.ones_like(at))
         else:
             counts.index_copy_(0, at, counts.index_select(0, at) + 1)
-
-    def record_whole(self, kind: Kind, payload: Tensor) -> None:
-        """Keep what each silo has sent of a kind (its parameters) as it left last: [silos, numbers]."""
-        self.state[f"{LEFT}/{kind.value}/0"] = payload.detach().clone()
 
     def _store(self, name: str, row: Tensor, values: Tensor) -> None:
         if name not in self.state:

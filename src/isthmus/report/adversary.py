@@ -41,6 +41,7 @@ def _lead(audit: Audit, folder: RunFolder) -> str:
 def _curve(audit: Audit) -> str:
     """The figure of the error of features inferred from rows, against noise; empty with a single level of noise."""
     rows = [f for f in audit.findings if f.kind == Kind.EMBEDDINGS and f.measure == ERROR and "misfit" in f.details]
+    rows = [f for f in rows if any(f.layer == other.layer and f.sigma != other.sigma for other in rows)]
     levels = sorted({f.sigma for f in rows})
     if len(levels) < 2:
         return ""

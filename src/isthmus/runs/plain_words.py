@@ -62,9 +62,10 @@ WORDS: dict[Kind, Words] = {
         down="Sums and label counts of all silos together, and the sizes of every silo's splits.",
     ),
     Kind.PORTS: Words(
-        "port numbers of cross edges",
-        "Port numbers of cross edges: the place of a neighbour in a node's list of neighbours.",
-        "A high number tells that the node has at least as many neighbours.",
+        "port numbers and splits of cross edges",
+        "Port numbers of cross edges (the place of a neighbour in a node's list of neighbours); where edges carry "
+        "labels, the split of each cross edge, and whether the sender has its label, but not the label.",
+        "A high number tells that the node has at least as many neighbours; that a label is there can be telling.",
     ),
     Kind.PARAMETERS: Words(
         "model weights",

@@ -53,7 +53,7 @@ def _grouped(scorer: Scorer, wire: Wire, split: int) -> tuple[Groups, Tensor, tu
         return Groups(logits, y, pool.ptr), pool.counts, tuple(wire.party(i) for i in range(wire.silos))
     stack, on_nodes = scorer.layout.stack, scorer.site.schema.target == "node"
     first = torch.tensor([size for _, size in parts], device=index.device).cumsum(0)
-    whose = torch.searchsorted(first, index if on_nodes else stack.ends[1][index], right=True)
+    whose = torch.searchsorted(first, index if on_nodes else stack.seed_end(index), right=True)
     order = torch.argsort(whose, stable=True)
     counts = torch.bincount(whose, minlength=len(parts)).cpu()
     return Groups(logits[order], y[order], (0, *counts.cumsum(0).tolist())), counts, tuple(name for name, _ in parts)

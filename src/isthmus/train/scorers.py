@@ -139,7 +139,8 @@ class GlobalScorer(Scorer):
         sizes = torch.tensor([silo.n for silo in silos])
         node_owner = torch.repeat_interleave(torch.arange(len(silos)), sizes).to(site.device)
         on_nodes = site.schema.target == "node"
-        owner = node_owner if on_nodes else node_owner[layout.stack.ends[1]]
+        stack = layout.stack
+        owner = node_owner if on_nodes else node_owner[stack.seed_end(torch.arange(len(stack.edge_keys)))]
         counts = {s: torch.bincount(owner[p.index], minlength=len(silos)).cpu() for s, p in layout.pools.items()}
         return GlobalScorer(merged, makers, layout.order, site.learner, owner, counts)
 

@@ -107,6 +107,7 @@ class SampleSender:
             edge_attr=attr,
             edge_y=None,
             edge_split=None,
+            edge_teacher=None,
             in_degree=degree,
             out_degree=degree,
             ports=ports,

@@ -1,0 +1,85 @@
+"""Labels of cross edges: both silos list such an edge, and whoever has its label teaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import PeerError
+from isthmus.core.kinds import Kind
+from isthmus.federation.cross_edges import cross_by_peer
+from isthmus.graph.graph import Schema, labelled
+from isthmus.graph.silo import BY_BOTH, BY_SOURCE, BY_TARGET, Silo
+from isthmus.wire.wire import Wire
+
+_LABELLED = 4  # added to the split of an edge whose label is known
+
+
+def agree_labels(wire: Wire, silos: Sequence[Silo], schema: Schema, alone: Tensor) -> tuple[list[Silo], list[str]]:
+    """Both silos of a cross edge tell each other its split, and whether they have its label; labels stay at home.
+
+    Returns my silos with the splits that both sides then have (the target's owner's, or that of the only one with a
+    label) and with who teaches each edge, and notes. ``alone`` marks edges, end to end, that one side alone lists: the
+    owner of the target teaches them.
+    """
+    if schema.target != "edge":
+        return list(silos), []
+    marks = [_marks(silo) for silo in silos]
+    heard = _tell(wire, silos, marks, alone)
+    agreed, unlike = [], 0
+    for silo, mine, theirs in zip(silos, marks, heard, strict=True):
+        known = theirs >= 0
+        inward = silo.edge_index[1] < silo.n  # my end is the target
+        at_target = torch.where(inward | ~known, mine, theirs)
+        at_source = torch.where(inward & known, theirs, mine)
+        teacher = torch.where(at_target < _LABELLED, BY_SOURCE, BY_TARGET)
+        teacher = torch.where((at_target >= _LABELLED) & (at_source >= _LABELLED), BY_BOTH, teacher)
+        usual = torch.full_like(mine, BY_TARGET) if silo.edge_teacher is None else silo.edge_teacher.long()
+        teacher = torch.where(known, teacher, usual)
+        split = torch.where(known & (teacher == BY_SOURCE) & (at_source >= _LABELLED), at_source, at_target) % _LABELLED
+        unlike += int((known & inward & (teacher == BY_BOTH) & (at_target != at_source)).sum())
+        agreed.append(replace(silo, edge_split=split.to(torch.int8), edge_teacher=teacher.to(torch.int8)))
+    return agreed, _notes(unlike)
+
+
+def _marks(silo: Silo) -> Tensor:
+    """The split of each edge, plus 4 where its label is known: [edges]."""
+    assert silo.edge_split is not None and silo.edge_y is not None
+    return silo.edge_split.long() + _LABELLED * labelled(silo.edge_y)
+
+
+def _tell(wire: Wire, silos: Sequence[Silo], marks: Sequence[Tensor], alone: Tensor) -> list[Tensor]:
+    """What the other silo of each cross edge says of it, -1 for all other edges: [edges] of each of my silos.
+
+    Both list the edges of a pair of silos in the order of their public keys, so that marks alone need to travel.
+    """
+    sent: dict[tuple[int, int], Tensor] = {}
+    where: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+    heard = [torch.full_like(mine, -1) for mine in marks]
+    first = 0
+    for silo, mine, theirs in zip(silos, marks, heard, strict=True):
+        for peer, edges in cross_by_peer(silo).items():
+            edges = edges[~alone[first + edges]]
+            edges = edges[torch.argsort(silo.edge_keys[edges])]
+            where[peer, silo.number] = theirs, edges
+            if len(edges):
+                sent[silo.number, peer] = mine[edges].to(torch.uint8)
+        first += silo.edge_index.shape[1]
+    for pair, told in wire.post(Kind.PORTS, sent).items():
+        theirs, edges = where[pair]
+        if told.shape != edges.shape or told.dtype != torch.uint8 or bool((told >= 2 * _LABELLED).any()):
+            raise PeerError(f"{wire.party(pair[0])} sent marks of cross edges that are none.")
+        theirs[edges] = told.long()
+    return heard
+
+
+def _notes(unlike: int) -> list[str]:
+    """A note on edges that their two silos put into different splits."""
+    if not unlike:
+        return []
+    return [
+        f"{unlike:,} cross edges are labelled by both silos, for different splits: that of the target's owner counts."
+    ]
