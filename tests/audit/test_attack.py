@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus.audit.attributes import RIDGE, Knowledge, Prior, infer, linear_estimate
+from isthmus.audit.attributes import RIDGE, Knowledge, Prior, RowFunction, View, infer, linear_estimate
 from isthmus.audit.context import Context, neighbourhoods
+from isthmus.audit.history import History
 from isthmus.audit.measure import Adversary, Released, near_distance
 from isthmus.core.kinds import Kind
 from isthmus.protect.gaussian import clipped
@@ -34,8 +35,13 @@ def prior_of(x: Tensor) -> Prior:
     return Prior.of(len(x), x.sum(0), x.T @ x)
 
 
-def knows(x: Tensor, targets: int, noise: float) -> Knowledge:
-    return Knowledge([prior_of(x)], torch.tensor([noise], dtype=x.dtype), torch.zeros(targets, dtype=torch.int64))
+def knows(x: Tensor, targets: int) -> Knowledge:
+    return Knowledge([prior_of(x)], torch.zeros(targets, dtype=torch.int64))
+
+
+def seen(rows: RowFunction, released: Tensor, noise: float) -> list[View]:
+    """One view of rows that were released with some noise."""
+    return [View(rows, released, torch.full((len(released),), noise, dtype=released.dtype))]
 
 
 def error(found: Tensor, true: Tensor) -> float:
@@ -45,8 +51,8 @@ def error(found: Tensor, true: Tensor) -> float:
 def test_without_noise_features_are_recovered_exactly() -> None:
     x, weight, bias = people(), drawn(8, 5, seed=4), drawn(8, seed=5)
     targets = x[:50]
-    found = infer(lambda x: x @ weight.T + bias, targets @ weight.T + bias, knows(x[50:], 50, 0.0))
-    assert float((found - targets).abs().max()) < 1e-8
+    views = seen(lambda x: x @ weight.T + bias, targets @ weight.T + bias, 0.0)
+    assert float((infer(views, knows(x[50:], 50)) - targets).abs().max()) < 1e-8
 
 
 @pytest.mark.parametrize("sigma", [0.5, 2.0])
@@ -55,7 +61,7 @@ def test_under_noise_it_is_the_mean_of_what_features_can_still_be(width: int, si
     x, weight = people(), drawn(width, 5, seed=4)
     prior, targets = prior_of(x[200:]), x[:200]
     released = targets @ weight.T + sigma * drawn(200, width, seed=6)
-    found = infer(lambda x: x @ weight.T, released, knows(x[200:], 200, sigma))
+    found = infer(seen(lambda x: x @ weight.T, released, sigma), knows(x[200:], 200))
     covariance = prior.root @ prior.root.T
     gain = covariance @ weight.T @ torch.linalg.inv(weight @ covariance @ weight.T + sigma**2 * torch.eye(width))
     assert torch.allclose(found, prior.mean + (released - weight @ prior.mean) @ gain.T, atol=1e-8)
@@ -70,7 +76,7 @@ def test_error_grows_with_noise_up_to_that_of_a_guess() -> None:
     guess = error(prior_of(x[200:]).mean.expand(200, 5), targets)
     for sigma in (0.0, 0.1, 0.5, 2.0, 8.0, 1000.0):
         released = targets @ weight.T + sigma * drawn(200, 8, seed=6)
-        found.append(error(infer(lambda x: x @ weight.T, released, knows(x[200:], 200, sigma)), targets))
+        found.append(error(infer(seen(lambda x: x @ weight.T, released, sigma), knows(x[200:], 200)), targets))
     assert found == sorted(found) and found[0] < 1e-16
     assert found[-1] == pytest.approx(guess, rel=0.01)
 
@@ -78,8 +84,30 @@ def test_error_grows_with_noise_up_to_that_of_a_guess() -> None:
 def test_a_wrong_idea_of_the_noise_costs() -> None:
     x, weight = people(), drawn(8, 5, seed=4)
     released = x[:200] @ weight.T + drawn(200, 8, seed=6)
-    said = [error(infer(lambda x: x @ weight.T, released, knows(x[200:], 200, s)), x[:200]) for s in (0.05, 1.0, 20.0)]
+    said = [
+        error(infer(seen(lambda x: x @ weight.T, released, noise), knows(x[200:], 200)), x[:200])
+        for noise in (0.05, 1.0, 20.0)
+    ]
     assert said[1] < min(said[0], said[2])
+
+
+def test_several_views_are_weighed_by_their_noise() -> None:
+    """Two views of different maps and noise give the posterior mean; one that never left changes nothing."""
+    x, maps = people(), (drawn(3, 5, seed=4), drawn(4, 5, seed=7))
+    prior, sigmas = prior_of(x[200:]), (0.5, 2.0)
+    rows = [x[:200] @ m.T + s * drawn(200, len(m), seed=i) for i, (m, s) in enumerate(zip(maps, sigmas, strict=True))]
+    views = [
+        View(lambda x, m=m: x @ m.T, row, torch.full((200,), s, dtype=x.dtype))  # type: ignore[misc]
+        for m, row, s in zip(maps, rows, sigmas, strict=True)
+    ]
+    both = torch.cat(maps)
+    noise = torch.diag(torch.tensor([0.25] * 3 + [4.0] * 4, dtype=x.dtype))
+    covariance = prior.root @ prior.root.T
+    gain = covariance @ both.T @ torch.linalg.inv(both @ covariance @ both.T + noise)
+    exact = prior.mean + (torch.cat(rows, 1) - both @ prior.mean) @ gain.T
+    assert torch.allclose(infer(views, knows(x[200:], 200)), exact, atol=1e-8)
+    never = View(lambda x: x @ maps[0].T, 9 * rows[0], torch.full((200,), torch.inf, dtype=x.dtype))
+    assert torch.allclose(infer([*views, never], knows(x[200:], 200)), exact, atol=1e-8)
 
 
 def test_rows_through_relu_and_clipping_are_inverted_as_far_as_they_tell() -> None:
@@ -88,9 +116,9 @@ def test_rows_through_relu_and_clipping_are_inverted_as_far_as_they_tell() -> No
     def rows(x: Tensor) -> Tensor:
         return clipped((x @ weight.T).relu(), 4.0)
 
-    known = knows(x[24:], 24, 1e-6)
-    once, often = (infer(rows, rows(x[:24]), known, starts) for starts in (1, 4))
-    objective = [known.objective(found, rows(x[:24]) - rows(found)).sum() for found in (once, often)]
+    known, noise = knows(x[24:], 24), torch.full((24,), 1e-6, dtype=x.dtype)
+    once, often = (infer([View(rows, rows(x[:24]), noise)], known, starts) for starts in (1, 4))
+    objective = [known.objective(found, rows(x[:24]) - rows(found), noise).sum() for found in (once, often)]
     assert objective[1] < objective[0]
     # These rows grow with their features, and clipping takes their length away: what is left is the direction.
     assert float(torch.cosine_similarity(often, x[:24]).min()) > 0.999
@@ -99,13 +127,14 @@ def test_rows_through_relu_and_clipping_are_inverted_as_far_as_they_tell() -> No
 def test_each_target_has_the_prior_and_noise_of_its_own_adversary() -> None:
     x, weight = people(), drawn(8, 5, seed=4)
     whose = torch.arange(40) % 2
-    known = Knowledge([prior_of(x[40:]), prior_of(x[40:] + 9)], torch.tensor([0.1, 7.0], dtype=x.dtype), whose)
+    known = Knowledge([prior_of(x[40:]), prior_of(x[40:] + 9)], whose)
+    noise = torch.tensor([0.1, 7.0], dtype=x.dtype)[whose]
     released = x[:40] @ weight.T + 0.1 * drawn(40, 8, seed=6)
-    found = infer(lambda x: x @ weight.T, released, known)
+    found = infer([View(lambda x: x @ weight.T, released, noise)], known)
     for number, prior in enumerate(known.priors):
         mine = whose == number
         gap = released[mine] - prior.mean @ weight.T
-        alone = linear_estimate(prior, float(known.noise[number]), weight.expand(20, 8, 5), gap)
+        alone = linear_estimate(prior, noise[mine], weight.expand(20, 8, 5), gap)
         assert torch.allclose(found[mine], alone, atol=1e-9)
 
 
@@ -135,8 +164,8 @@ def test_the_adversary_computes_the_rows_that_left(model: str) -> None:
         node, rows = left_rows(run, layer)
         assert len(node) > 8
         assert torch.allclose(context.rows(layer)[node], rows, atol=1e-10)
-        alone = context.around(node, layer)
-        assert torch.allclose(alone(context.features(node)), rows, atol=1e-10)
+        alone = context.around(node, layer).rows({})
+        assert torch.allclose(alone(context.rows(0)[node]), rows, atol=1e-10)
 
 
 @pytest.mark.parametrize("model", ["sage", "directed"])
@@ -144,12 +173,24 @@ def test_targets_do_not_see_each_other_change(model: str) -> None:
     context = Context(exchanged(model))
     source, target = context.stack.ends[:, 0]
     both = torch.stack([source, target])  # neighbours: each lies in the other's copy
-    compute, x = context.around(both, 2), context.features(both)
-    moved = x.clone()
+    compute, h = context.around(both, 2).rows({}), context.rows(0)[both]
+    moved = h.clone()
     moved[0] += 1
-    before, after = compute(x), compute(moved)
+    before, after = compute(h), compute(moved)
     assert not torch.allclose(before[0], after[0])
     assert torch.equal(before[1], after[1])
+
+
+def test_rows_are_made_by_the_parameters_that_are_given() -> None:
+    context = Context(exchanged("sage"))
+    node, live = torch.arange(5), context.training.learner.classifier.sets.everything()
+    before = {name: live[name].clone() for name in ("layers.0.near.weight", "enter.weight")}
+    then = context.around(node, 1)
+    old = then.rows(before)
+    new = then.rows({name: 2 * value for name, value in before.items()})
+    h = context.rows(0)[node]
+    assert not torch.allclose(old(h), new(h))
+    assert torch.equal(old(h), then.rows(before)(h))  # whichever was asked for last
 
 
 def test_neighbourhoods_hold_no_more_than_asked() -> None:
@@ -176,28 +217,27 @@ def test_together_splits_targets_by_memory(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(parts) > 2 and torch.equal(torch.cat(parts), targets)
 
 
+def once(run: Training, layer: int, clip: float = torch.inf, change: Tensor | float = 0.0) -> Released:
+    """The last release of every row at a layer, as if it were the only one, made by the parameters of the end."""
+    node, rows = left_rows(run, layer)
+    history = History(len(node), 3)
+    known = {name: value.clone() for name, value in run.learner.classifier.sets.everything().items()}
+    history.add(torch.arange(len(node)), clipped(rows + change, clip), known)
+    return Released(layer, node, history, clip)
+
+
 def test_misfit_is_measured_on_other_silos_rows_and_the_prior_on_their_features() -> None:
     run = exchanged("sage")
     adversary = Adversary(Context(run))
-    node, rows = left_rows(run, 0)
-    mine = adversary.owner[node] == 1
-    wrong = torch.where(mine[:, None], rows + 0.5, rows)
-    misfits = adversary.misfits(Released(0, node, torch.ones(len(node)), wrong))
-    assert misfits[1] < 1e-8 < 0.1 < float(misfits[[0, 2]].min())
+    mine = adversary.owner[left_rows(run, 0)[0]] == 1
+    (misfits,) = adversary.misfits(once(run, 0, change=0.5 * mine[:, None]))
+    assert misfits[1] < 1e-16 < 0.01 < float(misfits[[0, 2]].min())
     others = adversary.context.features((adversary.owner != 1).nonzero().flatten())
     prior = adversary.priors[1]
+    assert torch.equal(adversary.priors.means[1], prior.mean) and len(adversary.priors) == 3
     assert torch.allclose(prior.mean, others.mean(0))
     exact = others.T.cov(correction=0)
     assert torch.allclose(prior.root @ prior.root.T, exact + RIDGE * exact.diagonal().mean() * torch.eye(5))
-
-
-def test_sample_is_the_same_nodes_at_every_layer() -> None:
-    left = Released(0, torch.arange(5, 40), torch.arange(35), drawn(35, 2))
-    chosen = left.sample(10, 50, seed=3)
-    fewer = left.only(torch.arange(20)).sample(10, 50, seed=3)
-    assert len(chosen.node) == 10 and torch.equal(chosen.releases, chosen.node - 5)
-    assert set(chosen.node[chosen.node < 25].tolist()) <= set(fewer.node.tolist())
-    assert not torch.equal(chosen.node, left.sample(10, 50, seed=4).node)
 
 
 def test_near_neighbours_by_hand() -> None:
@@ -210,27 +250,41 @@ def test_near_neighbours_by_hand() -> None:
 def test_clipped_rows_are_computed_as_clipped() -> None:
     run = exchanged("sage")
     adversary = Adversary(Context(run))
-    node, rows = left_rows(run, 0)
-    short = float(rows.norm(dim=1).median())
-    left = Released(0, node, torch.ones(len(node)), clipped(rows, short), short)
-    assert float(adversary.misfits(left).max()) < 1e-8
-    assert float(adversary.misfits(replace(left, clip=torch.inf)).min()) > 1e-3
+    short = float(left_rows(run, 0)[1].norm(dim=1).median())
+    left = once(run, 0, clip=short)
+    assert float(adversary.misfits(left).max()) < 1e-16
+    assert float(adversary.misfits(replace(left, clip=torch.inf)).min()) > 1e-6
 
 
 def inferred(adversary: Adversary, left: Released, added: float = 0.0, seed: int = 0) -> Tensor:
-    misfits = torch.full((3,), 1e-6, dtype=torch.float64)
+    misfits = torch.full((1, 3), 1e-12, dtype=torch.float64)
     return adversary.infer(left, misfits, added, seed, lambda done: None)
 
 
 def test_added_noise_is_drawn_and_clipping_is_undone() -> None:
     run = exchanged("sage")
     adversary = Adversary(Context(run))
-    node, rows = left_rows(run, 0)
-    left, true = Released(0, node, torch.ones(len(node)), rows), adversary.context.features(node)
+    left = once(run, 0)
+    true = adversary.context.features(left.node)
+    assert error(inferred(adversary, left), true) < 1e-9
     assert torch.equal(inferred(adversary, left, seed=0), inferred(adversary, left, seed=1))
     assert not torch.allclose(inferred(adversary, left, 1e-3, seed=0), inferred(adversary, left, 1e-3, seed=1))
-    short = float(rows.norm(dim=1).median())
-    half = replace(left, rows=clipped(rows, short), clip=short)
-    assert error(inferred(adversary, half), true) < 0.5 * error(
-        inferred(adversary, replace(half, clip=torch.inf)), true
-    )
+    half = once(run, 0, clip=float(left_rows(run, 0)[1].norm(dim=1).median()))
+    unaware = inferred(adversary, replace(half, clip=torch.inf))
+    assert error(inferred(adversary, half), true) < 0.5 * error(unaware, true)
+
+
+def test_behind_a_layer_the_search_in_embeddings_finds_what_a_search_in_features_finds() -> None:
+    run = exchanged("sage")
+    context = Context(run)
+    adversary, left = Adversary(context), once(run, 1)
+    found = inferred(adversary, left)
+    compute = context.around(left.node, 1).rows({})
+    weight = run.learner.classifier.sets.parameters["enter.weight"].detach()[0]
+    bias = run.learner.classifier.sets.parameters["enter.bias"].detach()[0]
+    views = seen(lambda x: compute(x @ weight + bias), left.history.blocks[0].mean, 1e-6)
+    known = Knowledge([adversary.priors[silo] for silo in adversary.priors], adversary.owner[left.node])
+    plain = infer(views, known, 3)
+    true = context.features(left.node)
+    assert error(found, true) < 0.5 * error(adversary.guess(left.node), true)
+    assert error(found, true) == pytest.approx(error(plain, true), rel=0.2)

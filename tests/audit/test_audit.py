@@ -3,14 +3,17 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
+import tomllib
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
-from isthmus.audit.findings import attack_text, read_audit
+from isthmus.audit.findings import FEATURES, LABELS, LINKS, attack_text, read_audit
+from isthmus.data.blocks import blocks
 from isthmus.report.compare import write_comparison
 from isthmus.report.compared_run import comparison
 from isthmus.report.report import write_report
@@ -24,7 +27,7 @@ SMALL = (
     "--set", "model.hidden=12",
 )  # fmt: skip
 EXCHANGE = ("--method", "sync-sgd+fwd-bwd-le")
-Make = Callable[..., Path]
+QUICK = ("--deepest", 0, "--sigma", "0", "--targets", 4)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,56 +58,100 @@ def audited(folder: Path, *options: str | int) -> dict[str, Any]:
     return found
 
 
+def attacks(found: dict[str, Any], attack: str, **wanted: object) -> list[dict[str, Any]]:
+    """The findings of one attack whose fields are as ``wanted``."""
+    mine = [each for each in found["attacks"] if each["attack"] == attack]
+    return [each for each in mine if all(each[name] == value for name, value in wanted.items())]
+
+
 def ratios(found: dict[str, Any], layer: int) -> list[float]:
-    return [each["ratio"] for each in found["findings"] if each["layer"] == layer]
+    """The errors of features inferred from rows, by what the adversary computes, as shares of a guess's."""
+    return [f["ratio"] for f in attacks(found, FEATURES, layer=layer, kind="embeddings") if "misfit" in f["details"]]
 
 
 def test_unprotected_input_rows_give_features_away_and_noise_takes_them_back(exchanged: Path) -> None:
     found = audited(exchanged, "--sigma", "0,0.3,3,100")
     first, second = ratios(found, 0), ratios(found, 1)
     assert found["attack_error"] == first[0] < 1e-6
-    assert first == sorted(first) and first[1] > 0.01 and first[3] == pytest.approx(1, abs=0.05)
+    assert first == sorted(first) and first[1] > 0.005 and first[3] == pytest.approx(1, abs=0.05)
     assert first[0] < second[0] < 0.9 and second[0] < second[2] and second[3] == pytest.approx(1, abs=0.05)
 
 
 def test_shape_of_the_findings(exchanged: Path) -> None:
     found = audited(exchanged, "--targets", 5, "--deepest", 0)
-    assert set(found) == {"attack", "attack_error", "sigma", "clip", "seed", "findings"}
-    assert (found["sigma"], found["clip"], found["seed"]) == (0.0, "inf", 0)
-    assert [(f["sigma"], f["what_if"]) for f in found["findings"]] == [
+    assert set(found) == {"attack_error", "sigma", "clip", "seed", "notes", "attacks"}
+    assert (found["sigma"], found["clip"], found["seed"], found["notes"]) == (0.0, "inf", 0, [])
+    rows = attacks(found, FEATURES)
+    assert [(f["sigma"], f["what_if"]) for f in rows] == [
         (0.0, False), (0.1, True), (0.3, True), (1.0, True), (3.0, True),
     ]  # fmt: skip
-    for each in found["findings"]:
-        assert each["layer"] == 0 and each["targets"] == 5 and each["releases"] > 1
-        assert each["parameters"] in ("selected", "last") and each["misfit"] < 1e-6
-        assert each["ratio"] == pytest.approx(each["error"] / each["guess"]) and 0 < each["neighbours"] < each["guess"]
+    for each in rows:
+        assert (each["kind"], each["layer"], each["targets"], each["measure"]) == ("embeddings", 0, 5, "squared error")
+        assert each["ratio"] == pytest.approx(each["got"] / each["guess"]) and each["details"]["misfit"] < 1e-6
+        assert 0 < each["details"]["neighbours"] < each["guess"]
     again = audited(exchanged, "--targets", 5, "--deepest", 0)
     assert again == found
-    assert audited(exchanged, "--targets", 5, "--deepest", 0, "--seed", 1)["findings"] != found["findings"]
+    other = audited(exchanged, "--targets", 5, "--deepest", 0, "--seed", 1)
+    assert attacks(other, FEATURES) != rows
+
+
+def test_all_releases_are_used_and_their_number_is_said(exchanged: Path) -> None:
+    """Three steps, three validations, and the final scores of two splits."""
+    counts = {row["releases"] for row in pq.read_table(exchanged / "releases.parquet").to_pylist() if not row["layer"]}
+    found = audited(exchanged, "--deepest", 0)
+    assert {f["releases"] for f in attacks(found, FEATURES)} == {float(n) for n in counts if n > 3} == {8.0}
+    assert attacks(audited(exchanged, "--deepest", 0, "--epochs", 1), FEATURES)[0]["releases"] == 4.0
+
+
+def last_release_alone(folder: Path, sigma: float) -> float:
+    """The error of the best linear estimate from the last release of each input row, beside that of a guess."""
+    config = tomllib.loads((folder / "config.toml").read_text())
+    graph = blocks(96, degree=4.0, features=6, classes=3, seed=config["data"]["seed"])
+    kept = load_file(folder / "released.safetensors")
+    lines = [row for row in pq.read_table(folder / "releases.parquet").to_pylist() if row["kind"] == "embeddings"]
+    place = {str(node): i for i, node in enumerate(graph.ids.tolist())}
+    x = graph.x.double()[[place[row["node"]] for row in lines if row["layer"] == 0]]  # type: ignore[union-attr]
+    model = load_file(folder / "model.safetensors")
+    weight, bias = model["enter.weight"][0].double(), model["enter.bias"][0].double()
+    covariance, mean = x.T.cov(), x.mean(0)
+    gain = covariance @ weight @ torch.linalg.inv(weight.T @ covariance @ weight + sigma**2 * torch.eye(len(bias)))
+    found = mean + (kept["embeddings/0"].double() - bias - mean @ weight) @ gain.T
+    return float((found - x).square().mean() / (x - mean).square().mean())
+
+
+def test_noise_that_hides_a_row_once_does_not_hide_it_forty_times(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    succeed(*SMALL, *EXCHANGE, "--epochs", 20, "--set", "protect.sigma=1.5", "--out", folder)
+    (found,) = attacks(audited(folder, "--deepest", 0), FEATURES)
+    assert found["releases"] == 42.0
+    assert found["ratio"] < 0.25 * last_release_alone(folder, 1.5)
+
+
+def test_labels_and_links_are_attacked_too(exchanged: Path) -> None:
+    found = audited(exchanged, "--targets", 5, "--deepest", 0)
+    (labels,) = attacks(found, LABELS)
+    assert (labels["kind"], labels["layer"], labels["measure"]) == ("adjoints", 1, "accuracy")
+    assert labels["got"] > 0.8 > 0.5 > labels["guess"] and labels["releases"] == 3.0
+    (links,) = attacks(found, LINKS)
+    assert links["measure"] == "AUC" and links["guess"] == 0.5 and 0.4 < links["got"] <= 1 and links["unit"] == "pairs"
+
+
+def test_what_was_not_tried_and_what_left_unattacked_stand_in_the_same_table(exchanged: Path) -> None:
+    found = audited(exchanged, "--targets", 5, "--deepest", 0)
+    tried = {each["attack"]: each["measure"] for each in found["attacks"]}
+    for attack in ("gradient inversion", "membership inference", "features from extremes (PNA)"):
+        assert tried[attack] == "not tried"
+    left = {each["kind"]: each for each in attacks(found, "none")}
+    assert set(left) == {"schema", "ids", "statistics", "gradients", "metrics"}
+    assert all(each["measure"] == "not attacked" and "message" in each["note"] for each in left.values())
 
 
 def test_rows_of_moving_averages_are_inverted_though_parameters_have_moved_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    # Else the last release is made with the parameters that are known.
     stale = ("--set", "exchange.scored_with=released")
     succeed(*SMALL, "--method", "ce-fedgnn", *stale, "--epochs", 40, "--out", folder)
     found = audited(folder, "--sigma", "0")
-    assert found["findings"][0]["misfit"] > 1e-3  # silos had drifted apart when they released
-    assert found["findings"][0]["parameters"] == "sent"  # what the server got of each silo is nearest to what it held
     assert ratios(found, 0)[0] < 0.02 < 0.1 < ratios(found, 1)[0]
-
-
-def test_parameters_are_those_that_made_the_rows(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    succeed(*SMALL, *EXCHANGE, "--epochs", 12, "--set", "train.lr=0.2", "--out", folder)
-    held = load_file(folder / "released.safetensors")
-    assert not held["selected/enter.weight"].equal(held["last/enter.weight"])  # an epoch before the last was best
-    found = audited(folder, "--sigma", "0")
-    assert {f["parameters"] for f in found["findings"]} == {"selected"}
-    assert found["attack_error"] < 1e-6
-    swapped = {k.replace("selected/", "was/").replace("last/", "selected/"): v for k, v in held.items()}
-    save_file({k.replace("was/", "last/"): v for k, v in swapped.items()}, folder / "released.safetensors")
-    assert {f["parameters"] for f in audited(folder, "--sigma", "0")["findings"]} == {"last"}
 
 
 def test_a_protected_run_is_audited_as_it_left(exchanged: Path, tmp_path: Path) -> None:
@@ -112,32 +159,48 @@ def test_a_protected_run_is_audited_as_it_left(exchanged: Path, tmp_path: Path) 
     noise = ("--set", "protect.sigma=0.5", "--set", "protect.clip=2")
     succeed(*SMALL, *EXCHANGE, *noise, "--out", folder)
     found = audited(folder)
-    assert (found["sigma"], found["clip"]) == (0.5, 2.0)
-    assert [(f["layer"], f["sigma"], f["what_if"]) for f in found["findings"]] == [(0, 0.5, False), (1, 0.5, False)]
-    assert found["findings"][0]["misfit"] == pytest.approx(0.5, rel=0.1)
-    assert 0.1 < found["attack_error"] < 1.05
-    more = audited(folder, "--sigma", "1.2", "--deepest", 0)["findings"]
-    assert more[1]["sigma"] == pytest.approx(1.3) and more[1]["error"] > more[0]["error"]
+    assert (found["sigma"], found["clip"], found["notes"]) == (0.5, 2.0, [])
+    rows = [f for f in attacks(found, FEATURES) if "misfit" in f["details"]]
+    assert [(f["layer"], f["sigma"], f["what_if"]) for f in rows] == [(0, 0.5, False), (1, 0.5, False)]
+    assert rows[0]["details"]["misfit"] == pytest.approx(0.5, rel=0.1)
+    assert 0.01 < found["attack_error"] < 1.05
+    more = attacks(audited(folder, "--sigma", "1.2", "--deepest", 0), FEATURES)
+    assert more[1]["sigma"] == pytest.approx(1.3) and more[1]["got"] > more[0]["got"]
 
 
-def test_runs_without_released_rows_have_nothing_to_attack(tmp_path: Path) -> None:
+def test_a_run_that_released_no_rows_says_what_left_and_that_it_was_not_attacked(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    succeed(*SMALL, "--method", "fedavg", "--out", folder)
-    assert "nothing to attack" in succeed("audit", folder).out
+    succeed(*SMALL, "--method", "fedavg", "--set", "score=own", "--out", folder)
+    out = succeed("audit", folder).out
+    assert "model weights" in out and "not attacked" in out and "not tried" in out
     found = audited(folder)
-    assert found["findings"] == [] and found["attack_error"] is None
+    assert found["attack_error"] is None and all(each["got"] is None for each in found["attacks"])
+    assert {"parameters", "ids", "schema", "statistics", "metrics"} <= {f["kind"] for f in attacks(found, "none")}
     page = read(write_report(RunFolder.open(folder)))
-    assert "What an adversary can do" in page.text and "nothing to attack" in page.text
+    assert "What an adversary can do" in page.text and "no sign of safety" in page.text
+    (row,) = comparison([RunFolder.open(folder)])
+    assert row.attack == "not attacked"
 
 
 @pytest.mark.parametrize(
-    ("method", "words"),
-    [("fedgcn", "sums of raw node features"), ("fedgnn-g", "aggregates of rows"), ("llcg", "raw features of single")],
+    ("method", "model", "kind"),
+    [("fedgcn", "gcn", "aggregates"), ("fedgnn-g", "sage", "partials"), ("fedgnn-g", "gcn", "partials")],
 )
-def test_what_the_attack_does_not_read_is_not_called_nothing(method: str, words: str, tmp_path: Path) -> None:
+def test_sums_are_solved_for_the_nodes_inside(method: str, model: str, kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    succeed(*SMALL, "--model", "gcn", "--method", method, "--out", folder)
-    refuse("audit", folder, says=[words, "Take them for disclosed"])
+    succeed(*SMALL, "--model", model, "--method", method, "--out", folder)
+    found = attacks(audited(folder), FEATURES, kind=kind)[0]
+    assert found["ratio"] < 0.2 and found["details"]["exposed"] > 0.3 and found["releases"] > 2
+    noisy = tmp_path / "noisy"
+    succeed(*SMALL, "--model", model, "--method", method, "--set", "protect.sigma=1000", "--out", noisy)
+    assert attacks(audited(noisy), FEATURES, kind=kind)[0]["ratio"] == pytest.approx(1, abs=0.05)
+
+
+def test_records_that_left_as_they_are_are_called_disclosed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    succeed(*SMALL, "--model", "gcn", "--method", "llcg", "--out", folder)
+    left = {each["kind"]: each["measure"] for each in attacks(audited(folder), "none")}
+    assert left["features"] == left["labels"] == left["edges"] == "left as it is: nothing to infer"
 
 
 def test_of_several_seeds_the_first_is_audited(tmp_path: Path) -> None:
@@ -164,6 +227,7 @@ def test_a_run_that_goes_on_forgets_its_audit(copied: Path) -> None:
         (("--sigma", "0.1;1"), ["--sigma is '0.1;1'", "like --sigma 0.1,0.3,1"]),
         (("--sigma", "-1"), ["--sigma has -1"]),
         (("--sigma", "inf"), ["--sigma has inf"]),
+        (("--epochs", 0), ["--epochs is 0", "at least 1"]),
     ],
 )
 def test_bad_options_are_refused(exchanged: Path, options: tuple[str | int, ...], says: list[str]) -> None:
@@ -174,36 +238,35 @@ def test_damaged_and_missing_files_say_what_to_do(copied: Path) -> None:
     rows, lines = copied / "released.safetensors", copied / "releases.parquet"
     whole = rows.read_bytes()
     rows.write_bytes(whole[:100])
-    refuse("audit", copied, says=["released.safetensors' is damaged", "repeat the run"])
+    refuse("audit", copied, *QUICK, says=["released.safetensors' is damaged", "repeat the run"])
     rows.unlink()
-    refuse("audit", copied, says=["released.safetensors' is missing; repeat the run"])
-    table = lines.read_bytes()
-    lines.unlink()
-    refuse("audit", copied, says=["kept no releases.parquet", "run it again"])
+    refuse("audit", copied, *QUICK, says=["released.safetensors' is missing; repeat the run"])
     rows.write_bytes(whole)
-    refuse("audit", copied, says=["releases.parquet' is missing"])
+    table = lines.read_bytes()
     lines.write_bytes(table[:50])
-    refuse("audit", copied, says=["releases.parquet' is damaged"])
+    refuse("audit", copied, *QUICK, says=["releases.parquet' is damaged"])
     lines.write_bytes(table)
     kept = load_file(rows)
     save_file({**kept, "embeddings/0": kept["embeddings/0"][1:].clone()}, rows)
-    refuse("audit", copied, says=["belong to different runs"])
-    save_file({k: v for k, v in kept.items() if "/enter" not in k}, rows)
-    refuse("audit", copied, says=["do not fit the run's configuration (enter.weight)"])
-    save_file({k: v for k, v in kept.items() if k.startswith("embeddings")}, rows)
-    refuse("audit", copied, says=["older version", "run it again"])
+    refuse("audit", copied, *QUICK, says=["belong to different runs"])
+    save_file({**kept, "embeddings/0": 2 * kept["embeddings/0"]}, rows)
+    assert "differ from those that the run kept" in audited(copied, *QUICK)["notes"][0]
+    (copied / "ledger.parquet").write_bytes(b"none")
+    refuse("audit", copied, says=["ledger.parquet' is damaged"])
 
 
 def test_other_data_or_hosts_that_are_not_here_are_named(copied: Path, tmp_path: Path) -> None:
     config, metrics = copied / "config.toml", copied / "metrics.json"
-    text = config.read_text()
+    text, told = config.read_text(), json.loads(metrics.read_text())
     config.write_text(text.replace("nodes = 96", "nodes = 48"))
-    refuse("audit", copied, says=["has left, but is not in the data", "with the data of the run"])
+    refuse("audit", copied, says=["The data has changed since", "with the data of the run"])
+    metrics.write_text(json.dumps(told | {"data_digests": {}}))
+    refuse("audit", copied, says=["3 silos with 48 nodes", "3 silos with 96 nodes", "with the data of the run"])
     config.write_text(text.replace('name = "blocks"', f'name = "{tmp_path}/gone"', 1).replace("nodes = 96\n", ""))
     refuse("audit", copied, says=["needs all silos' data here"])
     config.write_text(text)
-    metrics.write_text(json.dumps(json.loads(metrics.read_text()) | {"hosts": 2}))
-    refuse("audit", copied, says=["releases-host-1.parquet' is missing", "machine of host 1"])
+    metrics.write_text(json.dumps(told | {"hosts": 2}))
+    refuse("audit", copied, *QUICK, says=["releases-host-1.parquet' is missing", "machine of host 1"])
     refuse("audit", tmp_path / "none", says=["is not a run"])
 
 
@@ -213,11 +276,11 @@ def test_report_and_comparison_show_the_attack(copied: Path, tmp_path: Path) -> 
     audited(copied, "--sigma", "0,1")
     folder = RunFolder.open(copied)
     page = read(write_report(folder))
-    shown = page.table("Rows")
-    assert [line[:2] for line in shown] == [
-        ["input", "0"], ["input", "1, what if"], ["layer 1", "0"], ["layer 1", "1, what if"],
-    ]  # fmt: skip
-    assert shown[0][4] == "< 0.1 %" and "attack error" in page.text and "not a bound" in page.text
+    shown = page.table("Attack")
+    assert shown[0][0] == FEATURES and "< 0.1 %" in shown[0][1] and "near neighbours" in shown[0][2]
+    assert "rows before the first layer, 24 nodes, 8 releases each" in shown[0][3] and "what if" in shown[1][3]
+    assert ["not tried", "–"] in [line[1:3] for line in shown]
+    assert "attack error" in page.text and "not a bound" in page.text
     other = make_run(tmp_path / "other", THREE)
     line = read(write_comparison([folder, other], tmp_path / "out")).table("Run")
     assert [row[-1] for row in line] == ["< 0.1 %", "–"]
@@ -227,12 +290,21 @@ def test_report_and_comparison_show_the_attack(copied: Path, tmp_path: Path) -> 
     assert "Attack error" not in read(write_comparison([other], tmp_path / "one")).text
 
 
+def test_the_curve_has_those_rows_that_have_several_levels_of_noise(copied: Path) -> None:
+    """By default noise is added afterwards to rows before the first layer alone."""
+    audited(copied, "--targets", 4)
+    page = write_report(RunFolder.open(copied)).read_text()
+    assert "against noise in each release" in page and ">input<" in page and ">layer 1<" not in page
+    audited(copied, "--targets", 4, "--sigma", "0")
+    assert "against noise in each release" not in write_report(RunFolder.open(copied)).read_text()
+
+
 def test_attack_errors_in_words_and_damaged_audits(copied: Path) -> None:
-    assert [attack_text(v) for v in (None, "nothing to attack", math.nan, 0.0004, 0.123, 1.02)] == [
-        "–", "nothing to attack", "–", "< 0.1 %", "12.3 %", "102.0 %",
+    assert [attack_text(v) for v in (None, "not attacked", math.nan, 0.0004, 0.123, 1.02)] == [
+        "–", "not attacked", "–", "< 0.1 %", "12.3 %", "102.0 %",
     ]  # fmt: skip
     audited(copied, "--sigma", "0", "--deepest", 0)
     kept = read_audit(RunFolder.open(copied))
     assert kept is not None and kept.clip == math.inf and kept.as_dict()["clip"] == "inf"
-    (copied / "audit.json").write_text('{"findings": [{}]}')
+    (copied / "audit.json").write_text('{"attacks": [{}]}')
     refuse("report", copied, says=["audit.json' is damaged", f"isthmus audit {copied}"])

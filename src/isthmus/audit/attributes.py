@@ -8,7 +8,8 @@ distance of rows from what it computes (noise). Its estimate is
     x' = argmin  ||row(x') - released||^2 + noise^2 (x' - mu)^T S^-1 (x' - mu),
 
 which for linear rows and normal features is the posterior mean of x, the estimate with the lowest expected error.
-Without noise, and with rows at least as wide as features, it is the exact inverse.
+Without noise, and with rows at least as wide as features, it is the exact inverse. Several releases of a row are
+several views of the same features: their rows are stacked, each divided by its noise.
 """
 
 from __future__ import annotations
@@ -51,11 +52,19 @@ class Prior:
 
 
 @dataclass(frozen=True)
+class View:
+    """One look at the targets: rows as a function of their features, as they were released, and how noisy these are."""
+
+    rows: RowFunction
+    released: Tensor  # [t, w]
+    noise: Tensor  # [t] standard deviation of each entry of a row; infinite where a target was not released
+
+
+@dataclass(frozen=True)
 class Knowledge:
-    """What the adversary of each target knows: a prior, and the distance of rows from what it computes."""
+    """What the adversary of each target knows beforehand: one of several priors."""
 
     priors: Sequence[Prior]
-    noise: Tensor  # [priors] standard deviation of each entry of a row
     whose: Tensor  # [t] the prior of each target
 
     def guess(self) -> Tensor:
@@ -71,63 +80,91 @@ class Knowledge:
             x[mine] += normal[mine] @ prior.root.T
         return x
 
-    def objective(self, x: Tensor, gap: Tensor) -> Tensor:
+    def objective(self, x: Tensor, gap: Tensor, noise: Tensor) -> Tensor:
         """What the attack minimises, for each target: [t]; ``gap`` [t, w] is released minus computed rows."""
         spread = torch.zeros(len(x), dtype=x.dtype)
         for number, prior in enumerate(self.priors):
             mine = self.whose == number
             spread[mine] = prior.mahalanobis(x[mine])
-        return gap.square().sum(1) + self.noise[self.whose].square() * spread
+        return gap.square().sum(1) + noise.square() * spread
 
-    def solve(self, jacobian: Tensor, gap: Tensor) -> Tensor:
+    def solve(self, jacobian: Tensor, gap: Tensor, noise: Tensor) -> Tensor:
         """The minimiser for linear rows: [t, f]; ``gap`` [t, w] is released rows minus those of the prior mean."""
         x = self.guess()
         for number, prior in enumerate(self.priors):
             mine = (self.whose == number).nonzero().flatten()
             if len(mine):
-                x[mine] = linear_estimate(prior, float(self.noise[number]), jacobian[mine], gap[mine])
+                x[mine] = linear_estimate(prior, noise[mine], jacobian[mine], gap[mine])
         return x
 
 
-def linear_estimate(prior: Prior, noise: float, jacobian: Tensor, gap: Tensor) -> Tensor:
-    """The estimate mu + S J^T (J S J^T + noise^2 I)^-1 gap: [t, f]; J is [t, w, f], gap [t, w].
+def linear_estimate(prior: Prior, noise: Tensor, jacobian: Tensor, gap: Tensor) -> Tensor:
+    """The estimate mu + S J^T (J S J^T + noise^2 I)^-1 gap: [t, f]; J is [t, w, f], gap [t, w], noise [t].
 
     Without noise it is the limit of this for noise -> 0.
     """
     left, size, right = torch.linalg.svd(jacobian @ prior.root, full_matrices=False)
     least = size.amax(1, keepdim=True) * torch.finfo(size.dtype).eps * max(jacobian.shape[1:])
-    gain = torch.where(size > least, size / (size.square() + noise**2), 0.0)
+    gain = torch.where(size > least, size / (size.square() + noise[:, None].square()), 0.0)
     white: Tensor = ((gap[:, None] @ left) * gain[:, None] @ right).squeeze(1)
     return prior.mean + white @ prior.root.T
 
 
-def infer(rows: RowFunction, released: Tensor, known: Knowledge, starts: int = 1, seed: int = 0) -> Tensor:
-    """The estimated features [t, f] behind released rows [t, w]: the best result of searches from several ``starts``.
+@dataclass(frozen=True)
+class _Stacked:
+    """Several views as one: rows side by side, each divided by its noise beside that of the target's best view."""
+
+    views: Sequence[View]
+    weights: list[Tensor]  # of each view: [t]
+    released: Tensor  # [t, v w]
+    noise: Tensor  # [t]
+
+    @staticmethod
+    def of(views: Sequence[View]) -> _Stacked:
+        """The views, stacked."""
+        noise = torch.stack([view.noise for view in views])
+        least = noise.amin(0)
+        weights = [torch.where(each <= least, 1.0, least / each).masked_fill(each.isinf(), 0.0) for each in noise]
+        released = [w[:, None] * view.released for w, view in zip(weights, views, strict=True)]
+        return _Stacked(views, weights, torch.cat(released, 1), least)
+
+    def at(self, x: Tensor) -> _Place:
+        """The rows of features ``x`` in all views, and their derivative."""
+        rows, slopes = [], []
+        for weight, view in zip(self.weights, self.views, strict=True):
+            row, slope = with_jacobian(view.rows, x)
+            rows.append(weight[:, None] * row)
+            slopes.append(weight[:, None, None] * slope)
+        return _Place(x, torch.cat(rows, 1), torch.cat(slopes, 1))
+
+
+def infer(views: Sequence[View], known: Knowledge, starts: int = 1, seed: int = 0) -> Tensor:
+    """The features [t, f] that explain all views of the targets best: the best of searches from several ``starts``.
 
     Linear rows need one start. Others have local minima, because hidden units that are off have no slope. The first
     start is the prior mean, the others are drawn from the prior.
     """
-    random = torch.Generator().manual_seed(seed)
-    found, value = _descend(rows, released, known, known.guess())
+    random, stacked = torch.Generator().manual_seed(seed), _Stacked.of(views)
+    found, value = _descend(stacked, known, known.guess())
     for _ in range(starts - 1):
-        other, reached = _descend(rows, released, known, known.draw(random))
+        other, reached = _descend(stacked, known, known.draw(random))
         found = torch.where((reached < value)[:, None], other, found)
         value = torch.minimum(reached, value)
     return found
 
 
-def _descend(rows: RowFunction, released: Tensor, known: Knowledge, x: Tensor) -> tuple[Tensor, Tensor]:
+def _descend(views: _Stacked, known: Knowledge, x: Tensor) -> tuple[Tensor, Tensor]:
     """The features that Gauss-Newton steps from x lead to [t, f], and the objective there [t].
 
     The first stages treat rows as noisier than they are: a slope far from the solution, trusted in full, would lead to
     features that the prior makes very unlikely.
     """
-    scale = float(released.square().mean().sqrt())
-    at = _Place.of(rows, x)
+    scale = float(views.released.square().mean().sqrt())
+    at = views.at(x)
     for doubt in DOUBTS:
-        about = replace(known, noise=(known.noise.square() + (doubt * scale) ** 2).sqrt())
-        at = _steps(rows, released, about, at, _STEPS if doubt else 4 * _STEPS)
-    return at.x, known.objective(at.x, released - at.row)
+        about = replace(views, noise=(views.noise.square() + (doubt * scale) ** 2).sqrt())
+        at = _steps(about, known, at, _STEPS if doubt else 4 * _STEPS)
+    return at.x, known.objective(at.x, views.released - at.row, views.noise)
 
 
 @dataclass(frozen=True)
@@ -138,11 +175,6 @@ class _Place:
     row: Tensor
     slope: Tensor
 
-    @staticmethod
-    def of(rows: RowFunction, x: Tensor) -> _Place:
-        """The point at features ``x``."""
-        return _Place(x, *with_jacobian(rows, x))
-
     def unless(self, better: Tensor, other: _Place) -> _Place:
         """The point itself, replaced by ``other`` for the targets marked in ``better``."""
         flat, deep = better[:, None], better[:, None, None]
@@ -150,17 +182,18 @@ class _Place:
         return _Place(*moved, torch.where(deep, other.slope, self.slope))
 
 
-def _steps(rows: RowFunction, released: Tensor, known: Knowledge, at: _Place, most: int) -> _Place:
+def _steps(views: _Stacked, known: Knowledge, at: _Place, most: int) -> _Place:
     """The point after at most ``most`` Gauss-Newton steps; a step that does not lower the objective is shortened."""
-    pace = torch.ones(len(released), 1, dtype=released.dtype)
+    pace = torch.ones(len(at.x), 1, dtype=at.x.dtype)
     for _ in range(most):
-        gap = released - at.row
+        gap = views.released - at.row
         line = gap + (at.slope @ (at.x - known.guess())[:, :, None]).squeeze(2)
-        step = known.solve(at.slope, line) - at.x
+        step = known.solve(at.slope, line, views.noise) - at.x
         if not bool((step.norm(dim=1) > _SETTLED * at.x.norm(dim=1)).any()):
             break
-        there = _Place.of(rows, at.x + pace * step)
-        better = known.objective(there.x, released - there.row) < known.objective(at.x, gap) * (1 - _SETTLED)
+        there = views.at(at.x + pace * step)
+        reached = known.objective(there.x, views.released - there.row, views.noise)
+        better = reached < known.objective(at.x, gap, views.noise) * (1 - _SETTLED)
         pace = torch.where(better[:, None], (2 * pace).clamp(max=1), pace / 4)
         at = at.unless(better, there)
         if not bool((better | (pace[:, 0] > _SHORTEST)).any()):

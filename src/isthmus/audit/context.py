@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from isthmus.engine.forward import layers
+from isthmus.engine.site import Site
 from isthmus.graph.features import Features, SparseRows, take
 from isthmus.graph.silo import merge
 from isthmus.graph.stack import Adjacency, Stack, build_stack
-from isthmus.methods.exchange.base import Exchange
+from isthmus.methods.exchange.base import Exchange, LiveExchange
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Batcher, Seeds
 from isthmus.train.training import Training
@@ -37,6 +38,12 @@ class Context:
         self.site = training.stage.site
         self.owner = torch.repeat_interleave(torch.tensor(ptr).diff())
 
+    def load(self, parameters: Mapping[str, Tensor]) -> None:
+        """Compute rows with these parameters [sets, ...] from now on; those that are not named stay."""
+        live = self.training.learner.classifier.sets.everything()
+        for name, values in parameters.items():
+            live[name].copy_(values)
+
     def features(self, rows: Tensor) -> Tensor:
         """The true features of some nodes: [t, f]."""
         return _dense(take(self.stack.x, rows))
@@ -44,18 +51,12 @@ class Context:
     @torch.no_grad()
     def rows(self, layer: int) -> Tensor:
         """The rows of all nodes that enter layer ``layer``, or after the last layer leave it: [n, w]."""
-        return self._compute(self._batch(self.stack), layer)
+        batch = self.batch(self.stack)
+        return self.compute(batch, self.embedded(batch), layer)
 
-    def around(self, targets: Tensor, layer: int) -> Callable[[Tensor], Tensor]:
-        """The rows of some nodes that enter a layer, as a function of these nodes' own features.
-
-        All other features are the true ones. Every target has a copy of its neighbourhood to itself, so that a change
-        of one target's features does not reach another target's row.
-        """
-        stack, place = neighbourhoods(self.stack, targets, layer, self.site.model.directed)
-        batch = self._batch(stack)
-        true = _dense(stack.x)
-        return lambda x: self._compute(replace(batch, x=true.index_copy(0, place, x)), layer)[place]
+    def around(self, targets: Tensor, layer: int) -> Around:
+        """Some nodes among copies of their neighbourhoods, whose rows before a layer follow from their embeddings."""
+        return Around(self, targets, layer)
 
     def together(self, targets: Tensor, layer: int) -> Iterator[Tensor]:
         """Places of targets in groups, each as large as memory allows copies of their neighbourhoods."""
@@ -68,26 +69,61 @@ class Context:
             size += rows
         yield torch.arange(begin, len(targets))
 
-    def _batch(self, stack: Stack) -> Batch:
+    def batch(self, stack: Stack) -> Batch:
         """One batch of all rows of a stack, without seeds."""
         none, silos, model = torch.zeros(0, dtype=torch.int64), len(stack.ptr) - 1, self.site.model
         target = self.site.schema.target
         batcher = Batcher(stack, model.layers, model.directed, target, model.ego, False, self.site.degrees)
         return batcher.whole(Seeds(none, none, (0,) * (silos + 1), 0, torch.zeros(silos)), 0)
 
-    def _compute(self, batch: Batch, layer: int) -> Tensor:
-        """The rows of a batch that enter a layer, or after the last layer leave it."""
-        if layer:
-            return next(
-                islice(
-                    layers(self.site.net, Exchange().open(self.site), batch, Pass(False, self.site.seed)),
-                    layer - 1,
-                    None,
-                )
-            )
+    def embedded(self, batch: Batch) -> Tensor:
+        """The rows of a batch before the first layer."""
         first = self.site.net.embed(batch.x, batch.x_rows, batch.ego)
         assert isinstance(first, Tensor)
         return first
+
+    def compute(self, batch: Batch, embedded: Tensor, layer: int) -> Tensor:
+        """The rows of a batch that enter a layer, or after the last layer leave it, from those before the first."""
+        if not layer:
+            return embedded
+        made = layers(self.site.net, _Begun(self.site, embedded), batch, Pass(False, self.site.seed))
+        return next(islice(made, layer - 1, None))
+
+
+class _Begun(LiveExchange):
+    """Nothing crosses; a pass begins with rows that are given."""
+
+    def __init__(self, site: Site, embedded: Tensor) -> None:
+        super().__init__(Exchange(), site)
+        self._embedded = embedded
+
+    def enter(self, batch: Batch, this: Pass) -> tuple[int, Features]:
+        """No layer is ready, and the first reads the given rows."""
+        return 0, self._embedded
+
+
+class Around:
+    """Some nodes, each in a copy of its neighbourhood of its own, so that a change of one does not reach another.
+
+    All other features are the true ones.
+    """
+
+    def __init__(self, context: Context, targets: Tensor, layer: int) -> None:
+        stack, self._place = neighbourhoods(context.stack, targets, layer, context.site.model.directed)
+        self._context, self._layer, self._batch = context, layer, context.batch(stack)
+
+    def rows(self, parameters: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        """The nodes' rows, made by some parameters, as a function of these nodes' own embeddings [t, w]."""
+        context, batch, place = self._context, self._batch, self._place
+        context.load(parameters)
+        with torch.no_grad():
+            others = context.embedded(batch)
+
+        def compute(embedded: Tensor) -> Tensor:
+            context.load(parameters)
+            return context.compute(batch, others.index_copy(0, place, embedded), self._layer)[place]
+
+        return compute
 
 
 def neighbourhoods(stack: Stack, targets: Tensor, hops: int, directed: bool) -> tuple[Stack, Tensor]:

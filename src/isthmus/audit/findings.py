@@ -1,63 +1,124 @@
-"""The findings of an audit as ``audit.json``, as tables and as text."""
+"""What an audit found: every attack with what it got and what a guess gets, as ``audit.json`` and as one table."""
 
 from __future__ import annotations
 
 import json
 import math
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
-from isthmus.audit.measure import NEAR, Finding, TargetsDone
+from isthmus.audit.measure import NEAR
 from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Kind
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import members
 
-NOTHING = "nothing to attack"
+FEATURES, LABELS, LINKS = "features of nodes", "labels", "links inside a silo"
+ERROR, ACCURACY, AREA = "squared error", "accuracy", "AUC"
+NOT_TRIED, NOT_ATTACKED, DISCLOSED = "not tried", "not attacked", "left as it is: nothing to infer"
+SHORT = {
+    Kind.EMBEDDINGS.value: "rows",
+    Kind.ADJOINTS.value: "derivatives of the loss by rows",
+    Kind.PARTIALS.value: "sums of rows",
+    Kind.AGGREGATES.value: "sums of features",
+}
 UNMEASURED = "not measured: all nodes have the same features"
-HEAD = ("Rows", "Noise σ", "Error", "Guess", "Error / guess", "Neighbours", "Targets", "Releases")
+HEAD = ("Attack", "What it got", "What a guess gets", "On what")
 ATTACK_NOTE = (
-    "Attack error: the squared error of features inferred from released rows, as a share of a guess's without them "
-    "(the lower, the more was given away); –: not audited."
+    "Attack error: the squared error of features inferred from what left, as a share of a guess's without it "
+    "(the lower, the more was given away; 'not attacked': nothing that left was); –: not audited."
 )
 NOTE = (
-    "Error: mean squared error of the inferred features. Guess: the same without the rows, from other silos' mean. "
-    f"Neighbours: mean squared distance to the nearest {100 * NEAR:g} % of all nodes. Releases: how often a target's "
-    "row left, on average; the attack has the last one (who keeps all of them can average noise away)."
+    "Squared errors are per feature, in brackets as a share of the guess's, which is the mean of other silos' nodes; "
+    f"near neighbours: the nearest {100 * NEAR:g} % of all nodes lie that far away. A guess of a label is the most "
+    "frequent one; AUC: how often what is sought (a link, a positive label) has a higher score than what is not."
 )
 
 
 @dataclass(frozen=True)
+class Finding:
+    """One attack: what it was after, what it got, and on what; ``got`` is None where nothing was measured."""
+
+    attack: str
+    kind: str = ""  # what it read, a member of Kind
+    measure: str = NOT_TRIED  # ERROR, ACCURACY, AREA, or why there is no number
+    got: float | None = None
+    guess: float | None = None
+    layer: int | None = None  # the layer that reads the rows; None where that has no meaning
+    releases: float = 0.0  # of a target, on average; all of them were used
+    targets: int = 0
+    sigma: float = 0.0
+    what_if: bool = False  # noise was added afterwards
+    note: str = ""
+    unit: str = "nodes"  # what targets are
+    details: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float | None:
+        """A squared error as a share of the guess's; None where there is none."""
+        if self.measure != ERROR or self.got is None or not self.guess:
+            return None
+        return self.got / self.guess
+
+    def line(self) -> list[str]:
+        """The finding as a row of the table with the columns ``HEAD``."""
+        if self.got is None or self.guess is None:
+            return [self.attack, self.measure, "–", self._on()]
+        got, guess = (_number(self.measure, value) for value in (self.got, self.guess))
+        near = self.details.get("neighbours")
+        share = "" if self.ratio is None else f" ({attack_text(self.ratio)})"
+        beside = "" if near is None or self.what_if else f"; near neighbours {near:.3g}"
+        return [self.attack, got + share, guess + beside, self._on()]
+
+    def _on(self) -> str:
+        """What the attack read, in words."""
+        what = SHORT.get(self.kind) or (WORDS[Kind(self.kind)].name if self.kind else "")
+        where = {None: "", 0: " before the first layer"}.get(self.layer, f" after layer {self.layer}")
+        targets = f"{self.targets:,} {self.unit}" if self.targets else ""
+        noun = "sum" if self.kind in (Kind.PARTIALS, Kind.AGGREGATES) else "release"
+        times = f"{self.releases:,.0f}" if self.releases >= 100 else f"{self.releases:.3g}"
+        releases = f"{times} {noun}{'s' if self.releases != 1 else ''} each" if self.releases else ""
+        noise = f"σ = {self.sigma:.3g}{', what if' if self.what_if else ''}" if self.sigma else ""
+        return ", ".join(each for each in (what + where, targets, releases, noise, self.note) if each)
+
+
+def _number(measure: str, value: float) -> str:
+    """A measured number as text."""
+    if measure == ERROR:
+        return f"error {value:.3g}"
+    return f"{100 * value:.1f} % right" if measure == ACCURACY else f"AUC {value:.2f}"
+
+
+@dataclass(frozen=True)
 class Audit:
-    """The findings of attribute inference against the rows of a run; there are none where no row was released."""
+    """The findings of an audit, and what its reader must know of it."""
 
     findings: tuple[Finding, ...] = ()
     clip: float = math.inf
     sigma: float = 0.0
     seed: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def error(self) -> float | None:
-        """The smallest error of an attack on the rows as they left, as a share of a guess's error; None if unknown."""
-        known = [f.ratio for f in self.findings if not f.what_if and not math.isnan(f.ratio)]
+        """The smallest error of inferred features, of what left as it left, beside a guess's; None if unknown."""
+        known = [f.ratio for f in self.findings if not f.what_if and f.ratio is not None]
         return min(known, default=None)
 
     def as_dict(self) -> dict[str, Any]:
         """The content of ``audit.json``."""
-        findings = [asdict(finding) | {"ratio": _json(finding.ratio)} for finding in self.findings]
-        about = {"sigma": self.sigma, "clip": _json(self.clip), "seed": self.seed}
-        return {"attack": "attribute inference", "attack_error": self.error, **about, "findings": findings}
+        about = {"sigma": self.sigma, "clip": "inf" if self.clip == math.inf else self.clip, "seed": self.seed}
+        findings = [asdict(finding) | {"ratio": finding.ratio} for finding in self.findings]
+        return {"attack_error": self.error, **about, "notes": list(self.notes), "attacks": findings}
 
-
-def _json(value: float) -> float | str | None:
-    """A number as JSON can hold it: None for NaN, ``"inf"`` for infinity."""
-    return None if math.isnan(value) else "inf" if value == math.inf else value
+    def lines(self) -> list[list[str]]:
+        """The findings as rows of a table with the columns ``HEAD``."""
+        return [finding.line() for finding in self.findings]
 
 
 def keep(folder: RunFolder, audit: Audit) -> Audit:
@@ -73,8 +134,10 @@ def read_audit(folder: RunFolder) -> Audit | None:
         return None
     try:
         told = json.loads(path.read_text())
-        findings = [{k: v for k, v in each.items() if k != "ratio"} for each in told["findings"]]
-        return Audit(tuple(Finding(**each) for each in findings), float(told["clip"]), told["sigma"], told["seed"])
+        findings = [Finding(**{k: v for k, v in each.items() if k != "ratio"}) for each in told["attacks"]]
+        for finding in findings:
+            finding.line()
+        return Audit(tuple(findings), float(told["clip"]), told["sigma"], told["seed"], tuple(told["notes"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IsthmusError(f"'{path}' is damaged ({error}); write it anew with: isthmus audit {folder.path}") from error
 
@@ -84,7 +147,7 @@ def attack_error(folder: RunFolder) -> float | str | None:
     audit = read_audit(folder)
     if audit is None or audit.error is not None:
         return None if audit is None else audit.error
-    return UNMEASURED if audit.findings else NOTHING
+    return UNMEASURED if any(f.measure == ERROR for f in audit.findings) else NOT_ATTACKED
 
 
 def attack_text(value: float | str | None) -> str:
@@ -94,50 +157,34 @@ def attack_text(value: float | str | None) -> str:
     return "–" if math.isnan(value) else "< 0.1 %" if value < 0.001 else f"{100 * value:.1f} %"
 
 
-def lines(audit: Audit) -> list[list[str]]:
-    """The findings as rows of a table with the columns ``HEAD``."""
-    return [
-        [
-            "input" if f.layer == 0 else f"layer {f.layer}",
-            f"{f.sigma:g}, what if" if f.what_if else f"{f.sigma:g}",
-            *(f"{value:.3g}" for value in (f.error, f.guess)),
-            attack_text(f.ratio),
-            f"{f.neighbours:.3g}",
-            str(f.targets),
-            f"{f.releases:.0f}",
-        ]
-        for f in audit.findings
-    ]
-
-
 def audit_table(audit: Audit) -> Table:
     """The findings for the terminal."""
-    out = Table(title="Attribute inference against released rows", title_justify="left", caption=NOTE)
+    out = Table(title="Attacks on what the run released", title_justify="left", caption=Text(NOTE))
     for title in HEAD:
-        out.add_column(title, justify="left" if title == "Rows" else "right")
-    for line in lines(audit):
-        out.add_row(*line)
+        out.add_column(title, overflow="fold")
+    for line in audit.lines():
+        out.add_row(*map(Text, line))
     return out
 
 
-@contextmanager
-def watched_audit() -> Iterator[Callable[[int], tuple[TargetsDone, Callable[[Finding], None]]]]:
-    """Yield the ``watch`` of an audit: a bar on a terminal, a line for each finding where stderr is piped."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda total: (lambda done: None, _line)
-        return
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("audit", total=None)
+def not_tried(kinds: Collection[str], extremes: bool) -> list[Finding]:
+    """Attacks that are known and were not tried, each with what it would read of the ``kinds`` that left.
 
-        def begin(total: int) -> tuple[TargetsDone, Callable[[Finding], None]]:
-            progress.update(task, total=total)
-            return lambda done: progress.advance(task, done), lambda finding: None
-
-        yield begin
+    ``extremes``: whether aggregates of the run hold largest or smallest entries.
+    """
+    told = [kind for kind in kinds if kind != Kind.PARTIALS or extremes]
+    return [_untried(attack, reads, told) for attack, reads in _KNOWN.items()]
 
 
-def _line(f: Finding) -> None:
-    """Print one finding on stderr."""
-    where = f"layer {f.layer}, sigma {f.sigma:g}{' (what if)' if f.what_if else ''}"
-    print(f"audit: {where}: {attack_text(f.ratio)} of the guess's error", file=sys.stderr, flush=True)
+_KNOWN = {
+    "gradient inversion": (Kind.GRADIENTS, Kind.PARAMETERS),
+    "membership inference": (Kind.PARAMETERS, Kind.GRADIENTS),
+    "features from extremes (PNA)": (Kind.PARTIALS,),
+}
+
+
+def _untried(attack: str, reads: Sequence[Kind], kinds: Collection[str]) -> Finding:
+    """The line of an attack that was not tried."""
+    there = [kind.value for kind in reads if kind.value in kinds]
+    note = "" if there else "nothing that it would read has left"
+    return Finding(attack, there[0] if there else "", NOT_TRIED, note=note)

@@ -1,125 +1,213 @@
-"""The error of attribute inference from released rows, beside that of a guess and the distance of near neighbours."""
+"""Attribute inference from all releases of single nodes' rows, and what a guess and near neighbours compare with."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from isthmus.audit.attributes import Knowledge, Prior, RowFunction, infer
+from isthmus.audit.attributes import Knowledge, Prior, RowFunction, View, infer
+from isthmus.audit.axes import Axes, entrance
 from isthmus.audit.context import Context
+from isthmus.audit.history import Block, History
+from isthmus.audit.journal import DEEP
+from isthmus.audit.stacked import PATTERNS, LinearViews, estimate
 from isthmus.protect.gaussian import clipped
 
 NEAR = 0.01  # share of all nodes that count as a node's near neighbours
+LIGHT = 30.0  # releases that are this much noisier than a target's best one are left out of a search behind layers
+KEPT = 8  # priors of silos that are kept at a time
 STARTS = 3  # searches for a target behind layers, each from another start
 TargetsDone = Callable[[int], None]  # called with the number of targets that were attacked since the last call
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The result of the attack on the rows of one layer at one level of noise; errors are squared, per feature."""
-
-    layer: int
-    sigma: float
-    what_if: bool
-    parameters: str
-    targets: int
-    releases: float  # of a target, on average; the attack has the last one
-    error: float
-    guess: float  # the error of the prior mean
-    neighbours: float  # squared distance, per feature, of a target to its nearest NEAR of all nodes
-    misfit: float  # how far rows lie from what the adversary computes: deviation of an entry
-    norm: float  # of the rows, on average
-
-    @property
-    def ratio(self) -> float:
-        """The error as a share of the guess's error."""
-        return self.error / self.guess if self.guess else math.nan
-
-
-@dataclass(frozen=True)
 class Released:
-    """The rows of one layer as they last left: the nodes (rows of the context) they are of, and how often each left."""
+    """All releases of some nodes' rows before one layer: the nodes (rows of the context), and their history."""
 
     layer: int
     node: Tensor  # [r]
-    releases: Tensor  # [r]
-    rows: Tensor  # [r, w]
+    history: History
     clip: float = math.inf
+    sigma: float = 0.0  # the noise that the run says it added
 
     def only(self, at: Tensor) -> Released:
-        """The released rows at some places."""
-        return replace(self, node=self.node[at], releases=self.releases[at], rows=self.rows[at])
+        """The releases of the nodes at some places."""
+        return replace(self, node=self.node[at], history=self.history.only(at))
 
-    def sample(self, most: int, nodes: int, seed: int) -> Released:
-        """A random sample of at most ``most`` released rows; all layers sample by one ranking of the nodes."""
-        rank = torch.empty(nodes, dtype=torch.int64)
-        rank[torch.randperm(nodes, generator=torch.Generator().manual_seed(seed))] = torch.arange(nodes)
-        return self.only(rank[self.node].argsort()[:most])
+    def in_blocks(self, most: int) -> Released:
+        """The same releases in fewer blocks."""
+        return replace(self, history=self.history.coarser(most))
+
+    def that_left(self) -> Released:
+        """The nodes that left at least once."""
+        return self.only((self.history.counts > 0).nonzero().flatten())
 
 
 class Adversary:
-    """All silos but the target's owner, together.
+    """All silos but the target's owner, together with the server.
 
     The features of their own nodes give the prior; their own released rows show how far rows lie from computed ones.
     """
 
     def __init__(self, context: Context) -> None:
         self.context, self.owner = context, context.owner
-        self.priors = priors(context)
+        self.priors = Priors(context)
 
     def misfits(self, left: Released) -> Tensor:
-        """For the adversary of each silo, the typical distance of its own rows from what it computes: [silos]."""
-        gap = left.rows - clipped(self.context.rows(left.layer), left.clip)[left.node]
-        squares, counts = torch.zeros(2, len(self.priors), dtype=gap.dtype)
-        squares.index_add_(0, self.owner[left.node], gap.square().mean(1))
-        counts.index_add_(0, self.owner[left.node], torch.ones(len(gap), dtype=gap.dtype))
-        mean: Tensor = (squares.sum() - squares) / (counts.sum() - counts).clamp(min=1)
-        return mean.clamp(min=0).sqrt()
+        """Squared distance of one release from what is computed, per entry, as each adversary sees it: [blocks, silos].
+
+        The adversary of a silo measures it on the rows of all others: noise, and drift of parameters.
+        """
+        whose, silos = self.owner[left.node], len(self.priors)
+        found = []
+        for block in left.history.blocks:
+            gap = (block.mean - self.computed(left, block)).square().mean(1) * block.counts
+            seen = (block.counts > 0).double()
+            each = torch.zeros(2, silos, dtype=torch.float64).index_add_(1, whose, torch.stack([gap * seen, seen]))
+            total, count = each.sum(1, keepdim=True) - each
+            found.append(torch.where(count > 0, total / count.clamp(min=1), left.sigma**2))
+        return torch.stack(found)
+
+    def computed(self, left: Released, block: Block) -> Tensor:
+        """The rows [r, w] of released nodes as the adversary computes them for a block of releases."""
+        known = block.mean_parameters()
+        if left.layer:
+            self.context.load(known)
+            return clipped(self.context.rows(left.layer)[left.node], left.clip)
+        weight, bias = entrance(known)
+        x, place = self.context.features(left.node), self.owner[left.node] % len(weight)
+        rows = torch.empty(len(x), weight.shape[2], dtype=torch.float64)
+        for number in place.unique().tolist():
+            mine = place == number
+            rows[mine] = x[mine] @ weight[number] + bias[number]
+        return clipped(rows, left.clip)
 
     def infer(self, targets: Released, misfits: Tensor, added: float, seed: int, tell: TargetsDone) -> Tensor:
-        """The features of the targets that the attack infers after noise ``added`` was added to their rows: [t, f]."""
-        fresh = torch.randn(targets.rows.shape, generator=torch.Generator().manual_seed(seed), dtype=targets.rows.dtype)
-        rows, noise = targets.rows + added * fresh, (misfits.square() + added**2).sqrt()
-        starts = 1 if targets.layer == 0 and targets.clip == math.inf else STARTS
+        """The features [t, f] inferred from all releases, after noise ``added`` was added to each of them."""
+        counts = torch.stack([block.counts for block in targets.history.blocks], 1)  # [t, v]
+        rows = torch.stack([block.mean for block in targets.history.blocks], 1)  # [t, v, w]
+        fresh = torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed), dtype=rows.dtype)
+        rows = rows + added * fresh / counts.clamp(min=1).sqrt()[:, :, None]
+        noise = ((misfits.T[self.owner[targets.node]] + added**2) / counts).sqrt().nan_to_num(nan=math.inf)
+        noise = noise.masked_fill(counts == 0, math.inf)
+        if targets.layer:
+            return self._search(targets, rows, noise, seed, tell)
+        found = torch.empty(len(rows), self.priors.means.shape[1], dtype=torch.float64)
+        for silo, mine in self._by_owner(targets):
+            views = self.linear_views(targets, silo, rows[mine], noise[mine])
+            found[mine] = estimate(self.priors[silo], views)
+            tell(len(mine))
+        return found
+
+    def linear_views(self, targets: Released, silo: int, rows: Tensor, noise: Tensor) -> LinearViews:
+        """The releases of a silo's rows before the first layer, which are linear in features, block by block."""
+        known = [entrance(block.mean_parameters()) for block in targets.history.blocks]
+        slope = torch.stack([weight[silo % len(weight)].T for weight, _ in known])
+        offset = torch.stack([bias[silo % len(bias)] for _, bias in known])
+        return LinearViews(slope, offset, rows, noise, targets.clip)
+
+    def manageable(self, targets: Released, misfits: Tensor) -> bool:
+        """Whether targets weigh their releases in few enough ways to be solved block by block."""
+        if targets.layer:
+            return len(targets.history.blocks) <= DEEP + 1
+        counts = torch.stack([block.counts for block in targets.history.blocks], 1)
+        noise = (misfits.T[self.owner[targets.node]] / counts).sqrt().masked_fill(counts == 0, math.inf)
+        width = targets.history.blocks[0].rows.shape[1]
+        return all(
+            self.linear_views(targets, silo, torch.zeros(len(mine), 0, width), noise[mine]).patterns() <= PATTERNS
+            for silo, mine in self._by_owner(targets)
+        )
+
+    def _by_owner(self, targets: Released) -> Iterator[tuple[int, Tensor]]:
+        """Each silo that owns targets, and the places of these."""
+        whose = self.owner[targets.node]
+        return ((silo, (whose == silo).nonzero().flatten()) for silo in whose.unique().tolist())
+
+    def _search(self, targets: Released, rows: Tensor, noise: Tensor, seed: int, tell: TargetsDone) -> Tensor:
+        """The features behind rows of deeper layers, among the node's true neighbours: [t, f].
+
+        Such rows depend on the node's own features through its embeddings alone, so that the search is in the
+        directions of features that these show; in all others features stay at the prior mean.
+        """
+        used = [view for view in range(rows.shape[1]) if bool((noise[:, view] <= LIGHT * noise.amin(1)).any())]
+        known = [targets.history.blocks[view].mean_parameters() for view in used]
         parts = []
         for some in self.context.together(targets.node, targets.layer):
-            compute = _clipping(self.context.around(targets.node[some], targets.layer), targets.clip)
-            known = Knowledge(self.priors, noise, self.owner[targets.node[some]])
-            parts.append(infer(compute, rows[some], known, starts, seed))
+            axes = Axes(self.priors, self.owner[targets.node[some]], [entrance(each) for each in known])
+            around = self.context.around(targets.node[some], targets.layer)
+            views = []
+            for number, (view, parameters) in enumerate(zip(used, known, strict=True)):
+                compute = _composed(around.rows(parameters), *axes.embedding(number), targets.clip)
+                views.append(View(compute, rows[some, view], noise[some, view]))
+            latent = infer(views, Knowledge([axes.prior], torch.zeros(len(some), dtype=torch.int64)), STARTS, seed)
+            parts.append(axes.features(latent))
             tell(len(some))
         return torch.cat(parts)
 
-    def guess(self, targets: Released) -> Tensor:
-        """The adversary's estimate of the targets' features without their rows: [t, f]."""
-        return torch.stack([prior.mean for prior in self.priors])[self.owner[targets.node]]
+    def guess(self, nodes: Tensor) -> Tensor:
+        """The adversary's estimate of nodes' features without anything that they released: [t, f]."""
+        return self.priors.means[self.owner[nodes]]
 
 
-def _clipping(compute: RowFunction, clip: float) -> RowFunction:
-    """The function that computes rows and clips them."""
-    return lambda x: clipped(compute(x), clip)
+def _composed(rows: RowFunction, offset: Tensor, slope: Tensor, clip: float) -> RowFunction:
+    """Rows that are made of embeddings, and clipped, as a function of what the embeddings are made of."""
+    return lambda z: clipped(rows(offset + (slope @ z[:, :, None]).squeeze(2)), clip)
 
 
-def priors(context: Context) -> list[Prior]:
-    """For each silo, the prior from the features of all other silos' nodes."""
-    parts = [context.features((context.owner == i).nonzero().flatten()) for i in range(len(context.stack.silos))]
-    counts = torch.tensor([float(len(x)) for x in parts], dtype=torch.float64)
-    totals, squares = torch.stack([x.sum(0) for x in parts]), [x.T @ x for x in parts]
-    whole = torch.stack(squares).sum(0)
-    each = zip((counts.sum() - counts).clamp(min=1).tolist(), totals.sum(0) - totals, squares, strict=True)
-    return [Prior.of(count, total, whole - mine) for count, total, mine in each]
+class Priors(Mapping[int, Prior]):
+    """For each silo, the prior from the features of all other silos' nodes; a few are kept, others made when needed."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._kept = context, dict[int, Prior]()
+        mine = [(context.owner == i).nonzero().flatten() for i in range(len(context.stack.silos))]
+        self._counts = torch.tensor([float(len(each)) for each in mine], dtype=torch.float64)
+        totals = [context.features(each).sum(0) for each in mine]
+        self._others = torch.stack(totals).sum(0) - torch.stack(totals)
+        self._squares = torch.zeros(len(totals[0]), len(totals[0]), dtype=torch.float64)
+        for each in mine:
+            x = context.features(each)
+            self._squares += x.T @ x
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self)))
+
+    def __getitem__(self, silo: int) -> Prior:
+        """The prior of the adversary of one silo."""
+        if silo not in self._kept:
+            while len(self._kept) >= KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            x = self._context.features((self._context.owner == silo).nonzero().flatten())
+            self._kept[silo] = Prior.of(float(self._count[silo]), self._others[silo], self._squares - x.T @ x)
+        return self._kept[silo]
+
+    @property
+    def _count(self) -> Tensor:
+        """How many nodes all other silos have."""
+        return (self._counts.sum() - self._counts).clamp(min=1)
+
+    @property
+    def means(self) -> Tensor:
+        """The prior means: [silos, f]."""
+        return self._others / self._count[:, None]
 
 
 def near_distance(context: Context, nodes: Tensor) -> float:
     """The mean squared distance, per feature, of nodes to their near neighbours (a share ``NEAR`` of all nodes)."""
     everyone = context.features(torch.arange(context.stack.rows))
     count = max(1, math.ceil(NEAR * (len(everyone) - 1)))
-    total = 0.0
-    for node in nodes.tolist():
-        apart = (everyone - everyone[node]).square().mean(1)
-        apart[node] = math.inf
-        total += float(apart.topk(count, largest=False).values.mean())
-    return total / len(nodes)
+    squares = everyone.square().sum(1)
+    apart = (squares[nodes][:, None] + squares - 2 * everyone[nodes] @ everyone.T).clamp(min=0)
+    apart[torch.arange(len(nodes)), nodes] = math.inf
+    return float(apart.topk(count, largest=False).values.mean()) / everyone.shape[1]
+
+
+def squared_error(x: Tensor, true: Tensor) -> float:
+    """The mean squared error of estimated features."""
+    return float((x - true).square().mean())
