@@ -156,6 +156,6 @@ def test_a_failing_trial_stops_its_row_only(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.hosts
 def test_trials_run_side_by_side(tmp_path: Path) -> None:
-    findings, out, failed = run_study("tuned", StudyRequest(out=str(tmp_path), jobs=2, seeds=1))
+    findings, out, failed = run_study(catalogue.STUDIES["tuned"], StudyRequest(out=str(tmp_path), jobs=2, seeds=1))
     assert not failed and findings.complete and findings.tuned is not None
     assert all(trial.finished for trial in findings.tuned.trials)

@@ -132,6 +132,8 @@ def validate(stage: Stage, progress: Progress) -> None:
                 scores = evaluate(judge.scorer, stage.site.wire, stage.objective, VALID)
                 judge.best.offer(stage.site.learner, scores, progress.epoch)
                 progress.scores[judge.how] = scores
+            if stage.exchange.drift is not None:
+                progress.drift = stage.exchange.drift.told()
         progress.due = False
 
 

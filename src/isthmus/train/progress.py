@@ -32,6 +32,7 @@ class Progress:
     round_starts: bool = True
     due: bool = False  # a validation waits for the end of a round
     scores: dict[str, Scores] = field(default_factory=dict)  # of the last validation of this epoch, by way of scoring
+    drift: list[float | None] = field(default_factory=list)  # of the rows that silos keep, in the last round
     history: list[dict[str, Any]] = field(default_factory=list)
     _losses: list[Tensor] = field(default_factory=list)
 
@@ -62,7 +63,8 @@ class Progress:
             {"step": first + i, **about, "loss": _finite(value)} for i, value in enumerate(loss.tolist())
         ]
         if scores:
-            lines.append({"step": self.step, **about, **_scored(scores, sums, counts)})
+            drift, self.drift = ({"silo_drift": self.drift} if self.drift else {}), []
+            lines.append({"step": self.step, **about, **_scored(scores, sums, counts), **drift})
         self.history += lines
         return lines
 

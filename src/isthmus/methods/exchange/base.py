@@ -16,6 +16,7 @@ from isthmus.engine.site import Site
 from isthmus.federation.statistics import agree_far_degrees, agree_far_ports
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
+from isthmus.methods.exchange.drift import Drift
 from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Batcher, Seeds
@@ -121,6 +122,11 @@ class LiveExchange:
     def notes(self) -> list[str]:
         """What the reader of a report should know of what crossed; called by all hosts, when a run has ended."""
         return []
+
+    @property
+    def drift(self) -> Drift | None:
+        """How far the rows that this exchange keeps for a round have moved in it; None where none are kept."""
+        return None
 
     def table_bytes(self) -> list[int]:
         """What each of my silos keeps in tables between steps, in bytes."""

@@ -21,6 +21,7 @@ from isthmus.methods.exchange.base import (
     tell_holders,
     whole_graph,
 )
+from isthmus.methods.exchange.drift import Drift
 from isthmus.nn.block import Rows
 from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
@@ -97,7 +98,7 @@ class LiveMovingAverage(LiveExchange):
     """The tables of averages and of released halo rows, by layer.
 
     ``average-l`` [owned rows, width], ``halo-l`` [halo rows, width], and of owned rows which were ``seen`` at all and
-    which ``changed`` since their last release.
+    which ``changed`` since their last release; of halo rows which have ``arrived`` at all.
     """
 
     spec: MovingAverage
@@ -109,6 +110,7 @@ class LiveMovingAverage(LiveExchange):
         self.place = site.stack.own_line  # [stack rows] the line of an owned row in the tables
         self.fresh: dict[int, Tensor] = {}  # halo rows to score with, by layer
         self.telling = False  # whether these are being computed
+        self._drift = Drift(site)
         owned, halo, width = int(site.stack.owned.sum()), len(site.boundary.halo), site.model.hidden
         kept = FORMATS[spec.table] or site.dtype
         for layer in range(site.model.layers + 1):
@@ -116,6 +118,12 @@ class LiveMovingAverage(LiveExchange):
             self.state[f"halo-{layer}"] = torch.zeros(halo, width, dtype=kept, device=site.device)
             self.state[f"seen-{layer}"] = torch.zeros(owned, dtype=torch.bool, device=site.device)
             self.state[f"changed-{layer}"] = torch.zeros(owned, dtype=torch.bool, device=site.device)
+            self.state[f"arrived-{layer}"] = torch.zeros(halo, dtype=torch.bool, device=site.device)
+
+    @property
+    def drift(self) -> Drift:
+        """How far released rows have moved in a round."""
+        return self._drift
 
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
         """My own rows as they are, halo rows as they were released."""
@@ -158,6 +166,7 @@ class LiveMovingAverage(LiveExchange):
     @torch.no_grad()
     def round_end(self) -> None:
         """Release the boundary rows that changed, layer by layer; the others stand as they were last released."""
+        self._drift.begin()
         count = self.site.model.layers + (self.site.schema.target == "edge")  # ends of edges meet after the last layer
         for layer in range(count):
             changed = self.state[f"changed-{layer}"]
@@ -166,8 +175,10 @@ class LiveMovingAverage(LiveExchange):
             leaving, arriving = offered.lots(self.site.wire.silos)
             fresh = self._activated(layer, offered.served)
             rows = self.site.wire.move(Kind.EMBEDDINGS, fresh, leaving, arriving, layer)
-            halo = self.state[f"halo-{layer}"]
-            halo[self.site.boundary.place[offered.halo]] = rows.to(halo.dtype)
+            halo, places = self.state[f"halo-{layer}"], self.site.boundary.place[offered.halo]
+            known = self.state[f"arrived-{layer}"][places].nonzero().flatten()
+            self._drift.compare(places[known], halo[places[known]].to(rows.dtype), rows[known])
+            halo[places], self.state[f"arrived-{layer}"][places] = rows.to(halo.dtype), True
             changed.zero_()
 
     @torch.no_grad()

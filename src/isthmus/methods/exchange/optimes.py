@@ -20,6 +20,7 @@ from isthmus.methods.exchange.base import (
     tell_holders,
     whole_graph,
 )
+from isthmus.methods.exchange.drift import Drift
 from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch
@@ -60,6 +61,12 @@ class LiveOptimES(LiveExchange):
         super().__init__(spec, site)
         spec.check(site.model)
         self._batcher = site.batcher(site.train_stack, self.reads_halo)
+        self._drift = Drift(site)
+
+    @property
+    def drift(self) -> Drift:
+        """How far cached rows have moved in a round."""
+        return self._drift
 
     def begin(self) -> None:
         """Fill the cache with rows of the first parameters, unless it is filled."""
@@ -93,8 +100,13 @@ class LiveOptimES(LiveExchange):
         batch = whole_graph(site, self._batcher)
         asked = site.wire.ask(site.boundary, site.boundary.halo)
         hidden = list(layers(site.net, self, batch, site.passing(training=False, agree=False)))[:-1]
+        every = torch.arange(len(site.boundary.halo), device=site.device)
+        self._drift.begin()
         for layer, h in enumerate(hidden, start=1):
-            self.state[f"layer-{layer}"] = tell_holders(site, asked, h[asked.served], layer)
+            told, old = tell_holders(site, asked, h[asked.served], layer), self.state.get(f"layer-{layer}")
+            if old is not None:
+                self._drift.compare(every, old, told)
+            self.state[f"layer-{layer}"] = told
 
     def table_bytes(self) -> list[int]:
         """Bytes of the cached rows of a silo's halo."""

@@ -1,0 +1,53 @@
+"""How stale rows are: what arrives at the end of a round, compared with what was read of the same nodes during it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from isthmus.core.kinds import Kind
+from isthmus.engine.site import Site
+
+FAR = 0.4  # a mean drift above which runs were seen to lose where most edges cross (docs/moving.md)
+
+
+class Drift:
+    """Squared distances and sizes of halo rows, summed over the layers of a round: [mine, 2].
+
+    A silo compares what it holds, so that only its two sums are told to others.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.sums = torch.zeros(len(site.wire.mine), 2, dtype=torch.float64)
+
+    def begin(self) -> None:
+        """A round has ended, and its rows are about to arrive."""
+        self.sums.zero_()
+
+    def compare(self, places: Tensor, old: Tensor, new: Tensor) -> None:
+        """Rows at places of the boundary's halo, as they were read and as they have arrived."""
+        silo = self.site.stack.silo_of(self.site.boundary.halo[places]).cpu()
+        for column, squares in enumerate(((new - old).square().sum(1), new.square().sum(1))):
+            self.sums[:, column].index_add_(0, silo, squares.cpu().double())
+
+    def told(self) -> list[float | None]:
+        """The drift of every silo's halo, as a share of its rows' size; all hosts call this."""
+        wire = self.site.wire
+        sums = wire.share(Kind.METRICS, self.sums)
+        return [None if size == 0 else (moved / size) ** 0.5 for moved, size in sums.tolist()]
+
+
+def drift_note(drifts: Sequence[float | None]) -> list[str]:
+    """A note for the report where kept rows moved far within rounds, from the drifts of silos at all validations."""
+    known = [drift for drift in drifts if drift is not None]
+    if not known or fmean(known) <= FAR:
+        return []
+    return [
+        f"STALE ROWS: what silos read of each other's nodes moved by {100 * fmean(known):.0f} % of its size within a "
+        "round, on average, so that they learnt from rows that were no longer true. Try shorter rounds "
+        "(sync.local_steps), a smaller train.lr, or train.optimiser=sgd."
+    ]
