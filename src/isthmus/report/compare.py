@@ -27,40 +27,45 @@ ShownColumn = tuple[str, Callable[["ComparedRun"], str]]  # title, and the text 
 
 
 def _columns(rows: Sequence[ComparedRun]) -> list[ShownColumn]:
-    """The columns of the table; data and metric are columns only where runs differ in them.
+    """The columns of the table; data, metric and silos are columns only where runs differ in them.
 
     Scores that saw different things are in different columns.
     """
     one_metric, one_data = (len({getattr(row, key) for row in rows}) == 1 for key in ("metric", "data"))
-    title = f"Test {metric_label(rows[0].metric)}" if one_metric else "Test"
     data: list[ShownColumn] = [] if one_data else [("Data", lambda row: row.data)]
+    silos: list[ShownColumn] = [("Silos", lambda row: "merged" if row.merged else str(row.silos))]
     attack: list[ShownColumn] = [("Attack error", lambda row: attack_text(row.attack))]
     metric: list[ShownColumn] = [] if one_metric else [("Metric", lambda row: metric_label(row.metric))]
     return [
         ("Run", lambda row: row.name),
         *data,
         *metric,
-        ("Silos", lambda row: "merged" if row.merged else str(row.silos)),
-        *_score_columns(rows, title),
+        *([] if _same_silos(rows) else silos),
+        *_score_columns(rows),
         ("Training", lambda row: _bytes_cell(row.training_bytes)),
         ("Per step", lambda row: _bytes_cell(row.bytes_per_step)),
         *_scoring_columns(rows),
         ("Time", lambda row: duration(row.seconds)),
-        ("ε, worst case", lambda row: epsilon_text(row.epsilon)),
+        ("Worst ε", lambda row: epsilon_text(row.epsilon)),
         *(attack if any(row.attack is not None for row in rows) else []),
     ]
 
 
-def _score_columns(rows: Sequence[ComparedRun], title: str) -> list[ShownColumn]:
+def _same_silos(rows: Sequence[ComparedRun]) -> bool:
+    """Whether all runs that are not merged have as many silos."""
+    return len({row.silos for row in rows if not row.merged}) <= 1
+
+
+def _score_columns(rows: Sequence[ComparedRun]) -> list[ShownColumn]:
     """A column of test scores for everything that some score saw, and one of pooled scores where these can differ."""
     seen = [saw for saw in SAW if any(saw in row.tests for row in rows)]
     if not seen:
-        return [(title, lambda row: spread_text(row.metric, row.test, row.deviation))]
+        return [("Test", lambda row: spread_text(row.metric, row.test, row.deviation))]
     ranked = any(row.metric != "accuracy" or row.average == "silos" for row in rows)
     columns: list[ShownColumn] = []
     for saw in seen:
-        columns.append((f"{title}, {SAW[saw]}", partial(_score_cell, saw=saw)))
-        columns += [(f"{SAW[saw]}, pooled", partial(_pooled_cell, saw=saw))] if ranked else []
+        columns.append((SAW[saw].capitalize(), partial(_score_cell, saw=saw)))
+        columns += [(f"{SAW[saw].capitalize()}, pooled", partial(_pooled_cell, saw=saw))] if ranked else []
     return columns
 
 
@@ -96,9 +101,12 @@ def _pooled_cell(row: ComparedRun, saw: str) -> str:
 
 
 def _title(rows: Sequence[ComparedRun]) -> str:
-    """The heading: how many runs, on which data."""
+    """The heading: how many runs, on which data, between how many silos, and what their scores are."""
     count = f"{len(rows)} runs" if len(rows) > 1 else "1 run"
-    return f"{count} on {', '.join(dict.fromkeys(row.data for row in rows))}"
+    metrics, silos = {row.metric for row in rows}, {row.silos for row in rows if not row.merged}
+    between = f", {silos.pop()} silos" if len(silos) == 1 else ""
+    scored = f": test {metric_label(metrics.pop())}" if len(metrics) == 1 else ""
+    return f"{count} on {', '.join(dict.fromkeys(row.data for row in rows))}{between}{scored}"
 
 
 def comparison_table(rows: Sequence[ComparedRun]) -> Table:
@@ -106,7 +114,7 @@ def comparison_table(rows: Sequence[ComparedRun]) -> Table:
     out = Table(title=Text(_title(rows)), title_justify="left", caption=Text(" ".join(cautions(rows))))
     columns, words = _columns(rows), ("Run", "Data", "Metric")
     for title, _ in columns:
-        out.add_column(title, justify="left" if title in words else "right", overflow="fold")
+        out.add_column(title, justify="left" if title in words else "right", overflow="fold", no_wrap=title == "Run")
     for row in rows:
         out.add_row(*(Text(text(row)) for _, text in columns))
     return out
