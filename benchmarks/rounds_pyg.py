@@ -13,7 +13,8 @@ from torch_geometric.nn import GCNConv
 
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import TRAIN, VALID
-from isthmus.graph.silo import Silo, merge
+from isthmus.graph.merged import merge
+from isthmus.graph.silo import Silo
 
 
 class TwoLayers(nn.Module):

@@ -17,8 +17,9 @@ from isthmus.core.version import VERSION
 from isthmus.data.pyg import whole_numbers
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.graph import SPLIT_NAMES, Graph
+from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import Silo, merge, split_graph
+from isthmus.graph.silo import Silo, split_graph
 from isthmus.graph.stack import Stack
 from isthmus.launch.host import agree_before_merge, open_run
 from isthmus.methods import catalogue

@@ -10,14 +10,17 @@ from isthmus.cli.listing import asked, listed
 from tests.helpers.command import succeed
 
 
-@pytest.mark.parametrize("what", ["methods", "datasets"])
+@pytest.mark.parametrize("what", ["methods", "datasets", "studies"])
 def test_the_file_is_what_the_catalogues_say(what: str) -> None:
     """Else: python -m isthmus.cli.listing."""
     assert listed(what) == asked()[what]
-    assert json.loads(succeed(what, "--json").out) == asked()[what]
+    command = "reproduce" if what == "studies" else what
+    assert json.loads(succeed(command, "--json").out) == asked()[what]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["methods"], ["datasets", "--json"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["run", "--help"], ["methods"], ["datasets", "--json"], ["reproduce"]]
+)
 def test_commands_that_compute_nothing_do_not_load_pytorch(arguments: list[str]) -> None:
     run = "import sys; from isthmus.cli import app; app(sys.argv[1:], standalone_mode=False)"
     code = f"{run}; print('torch' in sys.modules)"

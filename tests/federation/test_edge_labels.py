@@ -9,7 +9,8 @@ from torch import Tensor
 
 from isthmus.graph.differing_edges import differing_edges
 from isthmus.graph.graph import TEST, TRAIN, VALID
-from isthmus.graph.silo import Silo, merge, split_graph
+from isthmus.graph.merged import merge
+from isthmus.graph.silo import Silo, split_graph
 from isthmus.wire.wire import Wire
 from tests.helpers.hosts import on_hosts, on_wire
 from tests.helpers.small import assert_same, losses, numbers, run_parts, small_graph

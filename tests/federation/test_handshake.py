@@ -12,7 +12,8 @@ from isthmus.core.errors import IsthmusError
 from isthmus.federation.cross_edges import compare_edges
 from isthmus.federation.federation import open_federation
 from isthmus.federation.handshake import agree_schema, plan_halo
-from isthmus.graph.silo import Silo, merge, parallel_rank, split_graph
+from isthmus.graph.merged import merge
+from isthmus.graph.silo import Silo, parallel_rank, split_graph
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import small_graph, without_edges
 

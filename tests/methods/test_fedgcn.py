@@ -16,7 +16,8 @@ from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
 from isthmus.graph.features import SparseRows, weighted_sums
 from isthmus.graph.graph import Graph
-from isthmus.graph.silo import merge, split_graph
+from isthmus.graph.merged import merge
+from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.exchange.base import Nothing

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.core.kinds import KINDS
-from isthmus.methods.method import SCORES
+from isthmus.core.kinds import KINDS, SCORES
 from isthmus.report.compare import write_comparison
 from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder

@@ -10,7 +10,8 @@ import torch
 
 from isthmus.core.errors import IsthmusError
 from isthmus.graph.graph import VALID, Graph
-from isthmus.graph.silo import merge, split_graph
+from isthmus.graph.merged import merge
+from isthmus.graph.silo import split_graph
 from isthmus.train.judge import Verdict
 from isthmus.train.loop import Result
 from tests.helpers.command import SMALL, refuse, succeed
@@ -103,6 +104,7 @@ def test_metrics_have_every_way_with_what_it_costs(tmp_path: Path) -> None:
     assert metrics["score"] == "own" and list(metrics["scored"]) == ["own", "across"]
     assert metrics["test"] == metrics["scored"]["own"]["test"]
     assert metrics["scored"]["across"]["bytes"] > 10 * metrics["scored"]["own"]["bytes"] > 0
+    assert "Scored in several ways" in (tmp_path / "run" / "report.html").read_text()
     assert "across" in refuse(*SMALL, "--set", "score=acros")
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from isthmus.engine.forward import layers
 from isthmus.engine.site import Site
 from isthmus.graph.features import Features, SparseRows, take
-from isthmus.graph.silo import merge
+from isthmus.graph.merged import merge
 from isthmus.graph.stack import Adjacency, Stack, build_stack
 from isthmus.methods.exchange.base import Exchange, LiveExchange
 from isthmus.nn.norm import Pass

@@ -11,13 +11,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.audit.measure import NEAR
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import members
 
+NEAR = 0.01  # share of all nodes that count as a node's near neighbours
 FEATURES, LABELS, LINKS = "features of nodes", "labels", "links inside a silo"
 ERROR, ACCURACY, AREA = "squared error", "accuracy", "AUC"
 NOT_TRIED, NOT_ATTACKED, DISCLOSED = "not tried", "not attacked", "left as it is: nothing to infer"

@@ -12,12 +12,12 @@ from torch import Tensor
 from isthmus.audit.attributes import Knowledge, Prior, RowFunction, View, infer
 from isthmus.audit.axes import Axes, entrance
 from isthmus.audit.context import Context
+from isthmus.audit.findings import NEAR
 from isthmus.audit.history import Block, History
 from isthmus.audit.journal import DEEP
 from isthmus.audit.stacked import PATTERNS, LinearViews, estimate
 from isthmus.protect.gaussian import clipped
 
-NEAR = 0.01  # share of all nodes that count as a node's near neighbours
 LIGHT = 30.0  # releases that are this much noisier than a target's best one are left out of a search behind layers
 KEPT = 8  # priors of silos that are kept at a time
 STARTS = 3  # searches for a target behind layers, each from another start

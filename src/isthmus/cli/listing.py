@@ -1,4 +1,4 @@
-"""What ``isthmus methods`` and ``isthmus datasets`` list: read from a file, so that nobody waits for PyTorch.
+"""What ``isthmus methods``, ``datasets`` and ``reproduce`` list: read from a file, so that nobody waits for PyTorch.
 
 ``python -m isthmus.cli.listing`` writes the file anew; a test compares it with the catalogues. Where there are
 plug-ins, the catalogues themselves are asked.
@@ -20,7 +20,7 @@ FILE = "listing.json"
 
 
 def listed(what: str) -> list[dict[str, Any]]:
-    """The rows of ``methods`` or ``datasets``."""
+    """The rows of ``methods``, ``datasets`` or ``studies``."""
     plugged = os.environ.get(VARIABLE) or any(entry_points(group=group) for group in GROUPS)
     if plugged:
         return asked()[what]
@@ -32,12 +32,14 @@ def asked() -> dict[str, list[dict[str, Any]]]:
     """All rows, from the catalogues themselves."""
     from isthmus.core.plugins import load_plugins
     from isthmus.data import DATASETS
+    from isthmus.studies.main import listing
 
     load_plugins()
     sets = [
         {"name": d.name, "summary": d.summary, "model": d.default_model, "source": d.source} for d in DATASETS.values()
     ]
-    plain: dict[str, list[dict[str, Any]]] = json.loads(json.dumps({"methods": _methods(), "datasets": sets}))
+    rows = {"methods": _methods(), "datasets": sets, "studies": listing()}
+    plain: dict[str, list[dict[str, Any]]] = json.loads(json.dumps(rows))
     return plain
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isthmus.cli.listing import listed
 from isthmus.cli.shared import Json, Set, console, show
 from isthmus.core.errors import IsthmusError
 
@@ -66,12 +67,11 @@ def reproduce(
 ) -> None:
     """Run the rows of a paper's table, and show the paper's values, ours, and the difference."""
     said = dict(locals())
-    from isthmus.studies.catalogue import get_study
-    from isthmus.studies.main import listing
-
     if name is None:
-        show([dict(row) for row in listing()], ("name", "summary"), as_json)
+        show(listed("studies"), ("name", "summary"), as_json)
         return
+    from isthmus.studies.catalogue import get_study
+
     request = _request(said)
     _run(get_study(name), request, forecast, as_json)
 

@@ -18,7 +18,8 @@ from isthmus.core.files import writing
 from isthmus.federation.handshake import agree_schema
 from isthmus.federation.scaling import scaled_again
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
-from isthmus.graph.silo import Silo, merge
+from isthmus.graph.merged import merge
+from isthmus.graph.silo import Silo
 from isthmus.launch.host import check_device, load_silos, open_run
 from isthmus.methods.compose import TABLES
 from isthmus.runs.config import RunConfig, resolve

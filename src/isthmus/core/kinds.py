@@ -50,6 +50,12 @@ class Purpose(StrEnum):
 
 
 KINDS, PURPOSES = tuple(Kind), tuple(Purpose)
+SCORES = {  # ways in which parameters are scored
+    "trained": "with what the exchange of the last phase brings",
+    "own": "along each silo's own edges alone",
+    "across": "with fresh rows from beyond the boundary, which their owners compute",
+    "global": "on the merged graph (simulation alone)",
+}
 TESTS = {
     "trained": Purpose.TEST_TRAINED,
     "own": Purpose.TEST_OWN,

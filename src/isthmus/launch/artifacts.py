@@ -102,6 +102,7 @@ def _about(config: RunConfig, training: Training, result: Result) -> dict[str, A
     schema = training.federation.schema
     return {
         "method": config.method.name,
+        "method_summary": config.method.summary,
         "label": config.label,
         "merged": config.method.merged,
         "data": config.data.name,

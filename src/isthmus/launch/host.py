@@ -20,8 +20,9 @@ from isthmus.federation.federation import open_federation
 from isthmus.federation.handshake import agree_schema, check_single_owner
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.digest import digests
+from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import Silo, merge, split_graph
+from isthmus.graph.silo import Silo, split_graph
 from isthmus.launch.artifacts import leave_behind
 from isthmus.launch.released import RESUMED, by_seed, give_secrets
 from isthmus.launch.settings import common_settings

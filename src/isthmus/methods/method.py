@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.kinds import SCORES
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.methods.exchange.base import Exchange, Nothing
@@ -19,12 +20,6 @@ from isthmus.protect.base import Chain, Mechanism
 from isthmus.sample.order import rule_of
 
 AXES = ("exchange", "schedule", "sync", "objective")  # of a phase
-SCORES = {
-    "trained": "with what the exchange of the last phase brings",
-    "own": "along each silo's own edges alone",
-    "across": "with fresh rows from beyond the boundary, which their owners compute",
-    "global": "on the merged graph (simulation alone)",
-}
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from isthmus.audit.findings import attack_error, attack_text
 from isthmus.core.files import write_atomic
-from isthmus.methods import catalogue as methods
-from isthmus.methods.method import SCORES
+from isthmus.core.kinds import SCORES
 from isthmus.protect.accounting.guarantee import headline
 from isthmus.report.adversary import adversary
 from isthmus.report.disclosure import disclosure, in_short, server_place
@@ -68,7 +67,8 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
 
 def _header(folder: RunFolder, name: str) -> str:
     """The heading: what ran, in one sentence, how it was scored, and when and where it ran."""
-    about = f" {name}: {methods.get(name).summary}." if name in methods.names() else ""
+    summary = fact(folder, "method_summary", "")
+    about = f" {name}: {summary}." if summary else ""
     when = finished(folder)
     device = fact(folder, "environment", {}).get("device") or folder.config.get("system", {}).get("device", "–")
     start = f"Finished {when:%Y-%m-%d %H:%M} UTC" if when else "Ran"

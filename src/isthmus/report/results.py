@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from isthmus.core.kinds import SCORES
 from isthmus.report import plots
 from isthmus.report.page import Cell, CellRow, figure, table
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import curves, fact, final_score, members, primary, silo_names
-from isthmus.runs.text import bytes_text, gain_text, metric_label, spread_text
+from isthmus.runs.text import bytes_text, gain_text, metric_label, score_text, spread_text
 
 _DRAWN = 60  # silos that a drawing has room for
 
@@ -26,7 +27,32 @@ def results(folder: RunFolder, alone: RunFolder | None) -> str:
     note += " Pooled: over the nodes or edges of all silos together." if pooled else ""
     note += " Alone: each silo trained by itself. Gains are in percentage points." if alone else ""
     note += " ± is the deviation over seeds." if folder.metrics.get("test_std") else ""
-    return f"<h2>Results</h2>{table(head, rows, note)}{_by_silo(folder, alone)}"
+    return f"<h2>Results</h2>{table(head, rows, note)}{_ways(folder)}{_by_silo(folder, alone)}"
+
+
+def _ways(folder: RunFolder) -> str:
+    """The table of all ways in which the run was scored; empty where there is one alone."""
+    scored, metric = folder.metrics.get("scored") or {}, primary(folder)
+    if len(scored) < 2:
+        return ""
+    rows: list[CellRow] = []
+    for how, way in scored.items():
+        splits = ("valid", "test", "test_std", "test_pooled")
+        valid, test, deviation, pooled = ((way.get(split) or {}).get(metric) for split in splits)
+        epochs = sorted(set(way["best_epoch"]))
+        chosen = str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
+        texts = [
+            score_text(metric, valid),
+            spread_text(metric, test, deviation),
+            score_text(metric, pooled),
+        ]
+        rows.append([SCORES[how], *texts, chosen, f"{sum(way['seeds_scored']):,}", bytes_text(way["bytes"])])
+    head = ["Scored", "Validation", "Test", "Test, pooled", "Epoch", "Nodes or edges", "Bytes of one test"]
+    note = (
+        f"{metric_label(metric)}. Each way selects its own epoch by its own validation; all else on this page is of "
+        "the first."
+    )
+    return f"<h3>Scored in several ways</h3>{table(head, rows, note)}"
 
 
 def _by_silo(folder: RunFolder, alone: RunFolder | None) -> str:

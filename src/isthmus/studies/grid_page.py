@@ -46,7 +46,8 @@ def _tables(findings: Findings) -> str:
 @drawing
 def scores(findings: Findings) -> Canvas:
     """A panel for each place: for every row a dot for each way of scoring."""
-    places = groups(findings)
+    every = groups(findings)
+    places = {place: group for place, group in every.items() if any(line.seeds for line in group)} or every
     lines, rows = -(-len(places) // _ACROSS), max(len(each) for each in places.values())
     canvas = Canvas(lines * (0.7 + 0.2 * rows))
     canvas.figure.clear()

@@ -11,6 +11,8 @@ from isthmus.studies.results import ComparedValue, Findings, RowResult
 from isthmus.studies.text import difference_text, mean_text, tone, tuning_lines, value_text
 from isthmus.studies.tuning import as_records, settings_text
 
+_NAMED = 12  # rows that are not finished and are named
+
 
 def study_page(findings: Findings) -> str:
     """The whole HTML page."""
@@ -43,7 +45,8 @@ def study_cautions(findings: Findings) -> list[str]:
     kept = [line for line in findings.lines if not line.row.left_out]
     missing = [line.row.label for line in kept if len(line.seeds) < findings.facts["seeds"]]
     if missing:
-        said.append(f"Not finished yet: {', '.join(missing)}. The same command goes on where it stopped.")
+        named = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
+        said.append(f"Not finished yet: {named}. The same command goes on where it stopped.")
     said += [f"{line.row.label} failed: {line.error.splitlines()[-1]}" for line in findings.lines if line.error]
     return said
 

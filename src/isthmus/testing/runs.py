@@ -15,7 +15,8 @@ from torch import Tensor
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
-from isthmus.graph.silo import Silo, merge, split_graph
+from isthmus.graph.merged import merge
+from isthmus.graph.silo import Silo, split_graph
 from isthmus.methods.method import Method, one_phase
 from isthmus.nn.model import MODELS
 from isthmus.protect.base import Mechanism

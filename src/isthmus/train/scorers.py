@@ -16,7 +16,7 @@ from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.site import Site
 from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID
-from isthmus.graph.silo import merge
+from isthmus.graph.merged import merge
 from isthmus.methods.exchange.base import Exchange, LiveExchange, Nothing
 from isthmus.methods.exchange.fwd_bwd_le import FreshRows, LayerWise, LocalLayerWise
 from isthmus.nn.model import GNN
