@@ -56,7 +56,7 @@ def grid_tables(findings: Findings) -> list[Table]:
         title = " / ".join(place) or findings.study.title
         table = Table(title=Text(title), title_justify="left", caption_justify="left")
         for number, head in enumerate(heads(findings)):
-            table.add_column(head, justify="right" if number else "left", overflow="fold")
+            table.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=not number)
         for line in lines:
             table.add_row(*map(Text, cells(findings, line)))
         table.caption = Text(left_out(findings, lines))
