@@ -112,6 +112,35 @@ def _told(wire: Wire, silo: Silo, mine: dict[int, Tensor], alone: Tensor, unhear
     return notes
 
 
+def tell_other_ends(
+    wire: Wire, kind: Kind, silos: Sequence[Silo], numbers: Sequence[Tensor], alone: Tensor
+) -> list[tuple[int, Tensor, Tensor]]:
+    """Both silos of a cross edge tell each other a number for it; returns peers, edges, and what they say of them.
+
+    ``numbers`` [edges] are what each of my silos says of its edges. Edges are counted end to end over my silos. Both
+    list the edges of a pair of silos in the order of their public keys, so that numbers alone need to travel; edges
+    that a silo lists ``alone`` are left out.
+    """
+    sent: dict[tuple[int, int], Tensor] = {}
+    where: dict[tuple[int, int], Tensor] = {}
+    first = 0
+    for silo, mine in zip(silos, numbers, strict=True):
+        for peer, edges in cross_by_peer(silo).items():
+            edges = edges[~alone[first + edges]]
+            edges = edges[torch.argsort(silo.edge_keys[edges])]
+            where[peer, silo.number] = first + edges
+            if len(edges):  # else the other side may not know of any edge between the two
+                sent[silo.number, peer] = mine[edges]
+        first += silo.edge_index.shape[1]
+    told = []
+    for pair, theirs in wire.post(kind, sent).items():
+        edges = where[pair]
+        if theirs.shape != edges.shape or theirs.dtype != numbers[0].dtype:
+            raise PeerError(f"{wire.party(pair[0])} sent {kind} of {len(theirs)} cross edges, and not of {len(edges)}.")
+        told.append((pair[0], edges, theirs))
+    return told
+
+
 def cross_by_peer(silo: Silo) -> dict[int, Tensor]:
     """The cross edges of a silo, ascending, by the silo at the far end."""
     edges = silo.crosses.nonzero().flatten()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus.core.errors import PeerError
 from isthmus.core.kinds import Kind
-from isthmus.federation.cross_edges import cross_by_peer
+from isthmus.federation.cross_edges import tell_other_ends
 from isthmus.graph.graph import Schema, labelled
 from isthmus.graph.silo import BY_BOTH, BY_SOURCE, BY_TARGET, Silo
 from isthmus.wire.wire import Wire
@@ -52,28 +52,14 @@ def _marks(silo: Silo) -> Tensor:
 
 
 def _tell(wire: Wire, silos: Sequence[Silo], marks: Sequence[Tensor], alone: Tensor) -> list[Tensor]:
-    """What the other silo of each cross edge says of it, -1 for all other edges: [edges] of each of my silos.
-
-    Both list the edges of a pair of silos in the order of their public keys, so that marks alone need to travel.
-    """
-    sent: dict[tuple[int, int], Tensor] = {}
-    where: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-    heard = [torch.full_like(mine, -1) for mine in marks]
-    first = 0
-    for silo, mine, theirs in zip(silos, marks, heard, strict=True):
-        for peer, edges in cross_by_peer(silo).items():
-            edges = edges[~alone[first + edges]]
-            edges = edges[torch.argsort(silo.edge_keys[edges])]
-            where[peer, silo.number] = theirs, edges
-            if len(edges):
-                sent[silo.number, peer] = mine[edges].to(torch.uint8)
-        first += silo.edge_index.shape[1]
-    for pair, told in wire.post(Kind.PORTS, sent).items():
-        theirs, edges = where[pair]
-        if told.shape != edges.shape or told.dtype != torch.uint8 or bool((told >= 2 * _LABELLED).any()):
-            raise PeerError(f"{wire.party(pair[0])} sent marks of cross edges that are none.")
-        theirs[edges] = told.long()
-    return heard
+    """What the other silo of each cross edge says of it, -1 for all other edges: [edges] of each of my silos."""
+    heard = torch.full((len(alone),), -1)
+    small = [mine.to(torch.uint8) for mine in marks]
+    for peer, edges, theirs in tell_other_ends(wire, Kind.PORTS, silos, small, alone):
+        if bool((theirs >= 2 * _LABELLED).any()):
+            raise PeerError(f"{wire.party(peer)} sent marks of cross edges that are none.")
+        heard[edges] = theirs.long()
+    return list(heard.split([len(mine) for mine in marks]))
 
 
 def _notes(unlike: int) -> list[str]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import Kind
-from isthmus.federation.cross_edges import cross_by_peer
+from isthmus.federation.cross_edges import tell_other_ends
 from isthmus.graph.silo import Silo
 from isthmus.graph.stack import Stack
 from isthmus.wire.route import Boundary
@@ -56,23 +56,12 @@ def agree_far_degrees(wire: Wire, stack: Stack, boundary: Boundary) -> None:
 def agree_far_ports(wire: Wire, silos: Sequence[Silo], alone: Tensor, stack: Stack) -> None:
     """Each end of a cross edge tells the other its port; written into the stack.
 
-    The owner of the target knows the in-port, the owner of the source the out-port. Both list the edges of a pair of
-    silos in the order of their public keys, so that numbers alone need to travel; edges that a silo lists ``alone``
+    The owner of the target knows the in-port, the owner of the source the out-port. Edges that a silo lists ``alone``
     are left out.
     """
-    sent: dict[tuple[int, int], Tensor] = {}
-    where: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-    first = 0
-    for silo in silos:
-        for peer, edges in cross_by_peer(silo).items():
-            edges = edges[~alone[first + edges]]
-            edges = edges[torch.argsort(silo.edge_keys[edges])]
-            inward = silo.edge_index[1, edges] < silo.n  # my end is the target
-            mine = torch.where(inward, silo.ports[edges, 0], silo.ports[edges, 1])
-            where[peer, silo.number] = first + edges, inward.long()
-            if len(edges):  # else the other side may not know of any edge between the two
-                sent[silo.number, peer] = mine
-        first += silo.edge_index.shape[1]
-    for pair, theirs in wire.post(Kind.PORTS, sent).items():
-        edges, far = where[pair]
-        stack.ports[edges.to(stack.ports.device), far.to(stack.ports.device)] = theirs.to(stack.ports.device)
+    inward = [silo.edge_index[1] < silo.n for silo in silos]  # my end is the target
+    mine = [torch.where(to, silo.ports[:, 0], silo.ports[:, 1]) for silo, to in zip(silos, inward, strict=True)]
+    far = torch.cat([to.long() for to in inward]) if inward else torch.zeros(0, dtype=torch.int64)
+    device = stack.ports.device
+    for _, edges, theirs in tell_other_ends(wire, Kind.PORTS, silos, mine, alone):
+        stack.ports[edges.to(device), far[edges].to(device)] = theirs.to(device)

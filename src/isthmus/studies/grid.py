@@ -19,9 +19,9 @@ from isthmus.studies.study import (
     StudyColumn,
     StudyRow,
     Tuning,
+    score_column,
     scoring_megabytes,
     training_megabytes,
-    way_column,
 )
 
 KEYS = ("title", "summary", "metric", "seeds", "vary_data", "against")
@@ -86,7 +86,7 @@ def _columns(metric: str, ways: Sequence[str]) -> tuple[StudyColumn, ...]:
     """Bytes of training and of one scoring, then a test score for each way; the last one is what rows are judged by."""
     sizes = [StudyColumn("MB, training", training_megabytes)]
     sizes += [StudyColumn(f"MB, scoring {SAW[way]}", scoring_megabytes(way)) for way in ways if way != "own"]
-    return (*sizes, *(way_column(SAW[way], metric, way) for way in ways))
+    return (*sizes, *(score_column(SAW[way], metric, way=way) for way in ways))
 
 
 def _rows(axes: Mapping[str, Mapping[str, Any]], left_out: Sequence[_Leave]) -> tuple[StudyRow, ...]:

@@ -59,7 +59,7 @@ def scores(findings: Findings) -> Canvas:
 
 def _panel(axes: Any, findings: Findings, group: list[RowResult], title: str, named: bool, legend: bool) -> None:
     """One panel: rows of the compared axis, a colour for each way of scoring."""
-    columns = [column.label for column in findings.study.columns if not column.label.startswith("MB")]
+    columns = findings.study.scores
     for number, column in enumerate(columns):
         known = [(place, line.cells[column].ours) for place, line in enumerate(group)]
         found = [(place, value) for place, value in known if value is not None]

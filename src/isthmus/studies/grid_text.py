@@ -30,8 +30,7 @@ def difference_cell(found: Difference | None) -> str:
 def heads(findings: Findings) -> list[str]:
     """The titles of a place's table: the compared axis, every column, and differences of the scores."""
     study = findings.study
-    scores = [column.label for column in study.columns if not column.label.startswith("MB")]
-    apart = [f"{name} − {study.against}" for name in scores] if study.against else []
+    apart = [f"{name} − {study.against}" for name in study.scores] if study.against else []
     return [study.axes[-1], *(column.label for column in study.columns), *apart]
 
 
@@ -40,12 +39,11 @@ def cells(findings: Findings, line: RowResult) -> list[str]:
     study, name = findings.study, line.row.at[findings.study.axes[-1]]
     if line.row.left_out:
         return [name, *["–"] * (len(heads(findings)) - 1)]
-    scores = [column.label for column in study.columns if not column.label.startswith("MB")]
     values = [
-        value_text(line.cells[column.label].ours) if column.label in scores else mean_text(line.cells[column.label])
+        value_text(line.cells[column.label].ours) if column.scores else mean_text(line.cells[column.label])
         for column in study.columns
     ]
-    apart = [difference_cell(difference_of(findings, line, column)) for column in scores] if study.against else []
+    apart = [difference_cell(difference_of(findings, line, column)) for column in study.scores] if study.against else []
     return [name, *values, *apart]
 
 

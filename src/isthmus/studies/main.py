@@ -41,23 +41,28 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
         if tuned is not None:
             settle(tuned.jobs, request.overwrite)
             take_over(tuned.jobs, plan.out, request.merge)
-            for _ in _run(waiting(tuned, plan), request, lock, errors, plan.out):
-                pass
+            for _ in _now_and_then(_run(waiting(tuned, plan), request, lock, errors, plan.out)):
+                write_files(tuning.tuning_files(tuned), plan.out)
             write_files(tuning.tuning_files(tuned), plan.out)
             plan = plan_rows(tuned.settle_on(plan.study), request, plan.out)
             errors |= tuned.undecided([job.row for job in plan.wanted])
         plan.settle(request.overwrite)
         take_over(plan.jobs, plan.out, request.merge)
         missing = [job for job in plan.wanted if job.state != FINISHED and _ready(job, tuned)]
-        written = time.monotonic()
-        for job in _run(missing, request, lock, errors, plan.out):
-            ended = all(each.state == FINISHED or each.label in errors for each in plan.of(job.row))
-            if ended and time.monotonic() - written > _BETWEEN:
-                write_findings(collect(plan, errors, facts, tuned), plan.out)
-                written = time.monotonic()
+        for _ in _now_and_then(_run(missing, request, lock, errors, plan.out)):
+            write_findings(collect(plan, errors, facts, tuned), plan.out)
         findings = collect(plan, errors, facts, tuned)
         write_findings(findings, plan.out)
     return findings, plan.out, list(errors)
+
+
+def _now_and_then(jobs: Iterator[Job]) -> Iterator[Job]:
+    """Go through all jobs as they end, and yield one a minute at most: for what takes long and can wait."""
+    yielded = time.monotonic()
+    for job in jobs:
+        if time.monotonic() - yielded > _BETWEEN:
+            yield job
+            yielded = time.monotonic()
 
 
 def _ready(job: Job, tuned: Tuned | None) -> bool:

@@ -41,32 +41,24 @@ class StudyColumn:
     label: str
     read: Reader
     pooled: Reader = _nothing
+    scores: bool = False  # it holds test scores
 
 
-def score_column(label: str, metric: str, scale: float = 100.0) -> StudyColumn:
-    """The column of a test score, in per cent: the mean over silos, and pooled over all silos' predictions."""
+def score_column(label: str, metric: str, scale: float = 100.0, way: str = "") -> StudyColumn:
+    """The column of a test score, in per cent: the mean over silos, and pooled over all silos' predictions.
+
+    ``way`` is the way of scoring (``own``, ``across``, ...); empty: the one that a run is known by.
+    """
 
     def reader(split: str) -> Reader:
         def read(metrics: Metrics) -> float | None:
-            value = (metrics.get(split) or {}).get(metric)
+            scored = (metrics["scored"].get(way) or {}) if way else metrics
+            value = (scored.get(split) or {}).get(metric)
             return None if value is None else scale * float(value)
 
         return read
 
-    return StudyColumn(label, reader("test"), reader("test_pooled"))
-
-
-def way_column(label: str, metric: str, way: str, scale: float = 100.0) -> StudyColumn:
-    """The column of a test score in one way of scoring (``own``, ``across``, ...), in per cent."""
-
-    def reader(split: str) -> Reader:
-        def read(metrics: Metrics) -> float | None:
-            value = ((metrics["scored"].get(way) or {}).get(split) or {}).get(metric)
-            return None if value is None else scale * float(value)
-
-        return read
-
-    return StudyColumn(label, reader("test"), reader("test_pooled"))
+    return StudyColumn(label, reader("test"), reader("test_pooled"), scores=True)
 
 
 def training_megabytes(metrics: Metrics) -> float | None:
@@ -189,6 +181,11 @@ class Study:
             return []
         grid = {**self.tuning.grid, **row.tune}
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+    @property
+    def scores(self) -> list[str]:
+        """The labels of columns that hold test scores."""
+        return [column.label for column in self.columns if column.scores]
 
     @property
     def headline(self) -> StudyColumn:
