@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from isthmus.core.errors import IsthmusError
+from isthmus.report import compare
 from isthmus.report.compare import comparison_table, write_comparison
 from isthmus.report.compared_run import cautions, comparison
 from isthmus.report.disclosure import disclosure
@@ -82,3 +83,22 @@ def test_many_runs_fit(tmp_path: Path) -> None:
     folders = [make_run(tmp_path / str(i), {"silo-0": i / 20}, f"method {i}") for i in range(20)]
     page = read(write_comparison(folders, tmp_path / "out"))
     assert len(page.table("Run")) == 20
+
+
+def test_the_figure_shows_scores_that_saw_alike(tmp_path: Path) -> None:
+    """Runs that are known by own edges are drawn by what they reach across, beside a merged one."""
+    split = {"accuracy": 0.5, "silos": {}}
+    ways = {
+        how: {"sees": how, "test": {**split, "accuracy": test}, "seeds_scored": [9], "bytes": 7, "best_epoch": [1]}
+        for how, test in (("own", 0.5), ("across", 0.9))
+    }
+    rows = comparison(
+        [
+            make_run(tmp_path / "a", THREE, scored=ways),
+            make_run(tmp_path / "b", THREE, "local", scored=ways),
+            make_run(tmp_path / "all", {"silo-0": 0.95}, "centralised"),
+        ]
+    )
+    saw, points = compare._points(rows)
+    assert saw == "across" and [point[0] for point in points.values()] == [0.9, 0.9, 0.95]
+    assert compare._points(rows[2:])[0] == "" == compare._points(comparison([make_run(tmp_path / "c", THREE)]))[0]

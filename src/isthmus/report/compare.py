@@ -157,15 +157,30 @@ def _overview(rows: Sequence[ComparedRun]) -> str:
 def _figures(folders: Sequence[RunFolder], rows: Sequence[ComparedRun]) -> str:
     """The figures as markup: score against bytes, validation curves, and scores against their price."""
     metric = rows[0].metric
-    points = {row.name: (row.test, row.deviation, row.bytes_per_step) for row in rows}
+    saw, points = _points(rows)
     found = {row.name: curves(folder) for row, folder in zip(rows, folders, strict=True)}
     lines = {name: (curve.epochs, curve.valid) for name, curve in found.items()}
     unlike = " " + " ".join(cautions(rows)) if cautions(rows) else ""
     across = " Dashed: merged, without a price in bytes." if any(row.merged for row in rows) else ""
     drawn = compare_plots.score_against_bytes(points, metric)
-    cost = figure(drawn, f"Test score against bytes per step.{across}{unlike}")
-    training = figure(compare_plots.overlaid(lines, metric), f"Validation score by epoch.{unlike}")
+    cost = figure(drawn, f"Test score{f' ({SAW[saw]})' if saw else ''} against bytes per step.{across}{unlike}")
+    known_by = (
+        " Each run is validated in the way that it is known by." if any(len(row.tests) > 1 for row in rows) else ""
+    )
+    training = figure(compare_plots.overlaid(lines, metric), f"Validation score by epoch.{known_by}{unlike}")
     return f"<h2>Score and price</h2>{cost}<h2>Training</h2>{training}{_prices(folders, rows)}"
+
+
+def _points(rows: Sequence[ComparedRun]) -> tuple[str, dict[str, tuple[float | None, float | None, float | None]]]:
+    """Test score, deviation and bytes per step of each run, for what the scores of all of them saw; and what that was.
+
+    Of several such ways it is the one that saw most; empty where they have none in common. A merged run has its own.
+    """
+    alike = [saw for saw in SAW if all(saw in row.tests for row in rows if not row.merged)]
+    saw = alike[-1] if alike and not all(row.merged for row in rows) else ""
+    each = {row.name: (row.tests[saw].test, row.tests[saw].deviation) if saw in row.tests else (row.test, row.deviation)
+            for row in rows}  # fmt: skip
+    return saw, {row.name: (*each[row.name], row.bytes_per_step) for row in rows}
 
 
 def _prices(folders: Sequence[RunFolder], rows: Sequence[ComparedRun]) -> str:
