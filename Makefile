@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The CPU build of PyTorch is pinned, because a range may pull gigabytes of GPU packages; set TORCH= to choose another.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test check format bench goldens generated clean
+.PHONY: demo test fuzz check format bench goldens generated clean
 
 $(VENV)/.ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,6 +19,9 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+fuzz: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile random $$(grep -rl hypothesis tests --include='test_*.py')
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .

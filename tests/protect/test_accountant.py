@@ -205,7 +205,8 @@ def book_of(done: list[Act], rows: int = ROWS) -> Releases:
     for name, layer, at in done:
         kind, here = Kind(name), torch.tensor(at)
         if kind in (Kind.AGGREGATES, Kind.PARTIALS):
-            book.record_sums(kind, layer, here[:1], here.unique())
+            for own in (here[here < ROWS // 2], here[here >= ROWS // 2]):  # a silo adds up its own rows alone
+                book.record_sums(kind, layer, own[:1], own.unique())
         elif kind in (Kind.EMBEDDINGS, Kind.ADJOINTS):
             numbers = torch.ones(len(here), 2)
             book.record(kind, layer, here, numbers, numbers)
