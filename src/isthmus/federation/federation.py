@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -12,8 +12,11 @@ from isthmus.federation.edge_labels import agree_labels
 from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_owner, plan_halo
 from isthmus.federation.scaling import Scaling, scale_features
 from isthmus.graph.graph import Schema
-from isthmus.graph.silo import Silo
+from isthmus.graph.silo import Silo, keep_edges
 from isthmus.wire.wire import Wire
+
+KNOWN, UNKNOWN = "known", "unknown"
+CROSS = (KNOWN, UNKNOWN)  # whether silos know their edges to nodes of others
 
 
 @dataclass
@@ -27,34 +30,61 @@ class Federation:
     alone: Tensor  # [edges of my silos, end to end] bool: cross edges that the other silo does not list
     scaling: dict[str, Scaling] = field(default_factory=dict)  # of x and edge_attr
     notes: list[str] = field(default_factory=list)
+    uncut: list[Silo] = field(default_factory=list)  # my silos with edges that they do not know; see ``simulated``
 
     def note(self, sentence: str) -> None:
         """Remember something the user should know; it is printed and put into the report."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 
+    @property
+    def simulated(self) -> list[Silo]:
+        """My silos with all edges between them, also those that nobody knows: for scores on the merged graph alone."""
+        if not self.uncut:
+            return self.silos
+        return [replace(whole, x=known.x) for whole, known in zip(self.uncut, self.silos, strict=True)]
+
 
 def open_federation(
-    wire: Wire, silos: Sequence[Silo], seed: int = 0, scale: str = "none", agreed: bool = True, edges: str = MUTUAL
+    wire: Wire,
+    silos: Sequence[Silo],
+    seed: int = 0,
+    scale: str = "none",
+    agreed: bool = True,
+    edges: str = MUTUAL,
+    cross: str = KNOWN,
 ) -> Federation:
     """Shake hands: one schema, one owner for each node, cross edges that both sides list, halo plans that mirror.
 
-    ``edges``: see ``federation/cross_edges.py``.
+    ``edges``: see ``federation/cross_edges.py``. ``cross``: with ``unknown``, edges between silos are cut before
+    anything is said of nodes, so that nobody learns of them.
     """
     silos, schema = agree_schema(wire, silos)
+    uncut = list(silos) if cross == UNKNOWN else []
+    silos, cut = _without_cross_edges(silos) if cross == UNKNOWN else (silos, [])
     check_single_owner(wire, silos, seed)
     silos, alone, notes = agree_edges(wire, silos, edges)
     silos, labels = agree_labels(wire, silos, schema, alone)
     plan = plan_halo(wire, silos, edges == CLAIMED)
     scaled, scaling = scale_features(wire, silos, schema, scale, agreed)
-    federation = Federation(wire, scaled, plan, schema, alone, scaling)
+    federation = Federation(wire, scaled, plan, schema, alone, scaling, uncut=uncut)
     of_data = [note for silo in silos for note in silo.notes]
-    for sentence in [*of_data, *notes, *labels, *_scaled(scaling)]:
+    for sentence in [*of_data, *cut, *notes, *labels, *_scaled(scaling)]:
         federation.note(sentence)
     for silo in silos:
         if not silo.n:
             federation.note(f"{silo.name} owns no nodes.")
     return federation
+
+
+def _without_cross_edges(silos: Sequence[Silo]) -> tuple[list[Silo], list[str]]:
+    """The silos without edges to nodes of others, and a note on how many there were in the data of this host."""
+    count = sum(int(silo.crosses.sum()) for silo in silos)
+    note = (
+        f"Nobody knows of edges between silos (data.cross=unknown): {count:,} ends of such edges in the data of "
+        f"{', '.join(silo.name for silo in silos[:3])}{' and others' if len(silos) > 3 else ''} were cut off first."
+    )
+    return [keep_edges(silo, ~silo.crosses) for silo in silos], [note] if count else []
 
 
 def _scaled(scaling: dict[str, Scaling]) -> list[str]:

@@ -99,7 +99,7 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
     """Shake hands and lay out the run."""
     give_secrets(wire, config.seed)
     federation = open_federation(
-        wire, silos, config.seed, config.data.scale, _agrees_on_moments(config), config.data.edges
+        wire, silos, config.seed, config.data.scale, _agrees_on_moments(config), config.data.edges, config.data.cross
     )
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     return Training(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)

@@ -11,6 +11,7 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import SCORES
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.settings import TrainConfig
+from isthmus.federation.federation import KNOWN
 from isthmus.methods.exchange.base import Exchange, Nothing
 from isthmus.methods.objective.base import Objective
 from isthmus.methods.schedule import Schedule
@@ -65,6 +66,7 @@ class Method:
     ``models``: those that learn, by name; the ``classifier`` is scored. ``protect`` is done, in order, to what leaves
     a silo. ``scores``: the ways in which parameters are scored (names of ``SCORES``), each with a selection of its own;
     the run is known by the first. ``merged``: one silo owns all. ``model``: the model that the method prescribes.
+    ``cross``: whether silos know of edges between them (``known``), or nobody does (``unknown``).
     """
 
     name: str
@@ -76,6 +78,7 @@ class Method:
     scores: tuple[str, ...] = ("trained",)
     merged: bool = False
     model: str = ""
+    cross: str = KNOWN
 
     def __post_init__(self) -> None:
         names = [phase.name for phase in self.phases]
@@ -129,6 +132,26 @@ class Method:
             raise IsthmusError(
                 f"train.epochs is {train.epochs}, but the phases before '{self.last.name}' take {before} of them; give "
                 "more, or shorten one with --set phase.NAME.epochs=…"
+            )
+
+    def check_cross(self, cross: str) -> None:
+        """Refuse parts that read rows of far ends where nobody knows of edges between silos."""
+        if cross == KNOWN:
+            return
+        reading = [phase.exchange for phase in self.phases if phase.exchange.view != "drop"]
+        if reading:
+            raise IsthmusError(
+                f"Nobody knows of edges between silos (data.cross=unknown), but exchange={reading[0].name} of method "
+                f"'{self.name}' reads their far ends; use data.cross=known, or a method such as fedavg."
+            )
+        if "across" in self.scores:
+            raise IsthmusError(
+                "score=across needs edges between silos, of which nobody knows here (data.cross=unknown); use "
+                "score=own or, in a simulation, score=global."
+            )
+        if self.merged:
+            raise IsthmusError(
+                f"Method '{self.name}' merges all silos, with the edges between them; use data.cross=known."
             )
 
     def with_phase(self, name: str, **changes: Any) -> Method:

@@ -14,6 +14,7 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.plugins import load_plugins
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.cross_edges import EDGES, MUTUAL
+from isthmus.federation.federation import CROSS
 from isthmus.federation.scaling import SCALES
 from isthmus.kernels import CHOICES as KERNELS
 from isthmus.methods import catalogue
@@ -34,7 +35,9 @@ class DataConfig:
     """Which graph, and how it is split; ``options`` are the data set's own (``data.nodes``, ...).
 
     ``edges``: cross edges take part that both silos list (``mutual``), or also those that one silo claims (``claimed``:
-    a silo then gets the rows of any node of another by claiming an edge to it).
+    a silo then gets the rows of any node of another by claiming an edge to it). ``cross``: whether silos know of edges
+    between them (``known``) or nobody does (``unknown``: they are cut off before silos meet); empty: as the method has
+    it.
     """
 
     name: str = "blocks"
@@ -45,6 +48,7 @@ class DataConfig:
     communities: int = 0
     scale: str = "auto"
     edges: str = MUTUAL
+    cross: str = ""
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -163,6 +167,7 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     asked = {key: _part_table(recipe, key) for key in TABLES}
     method = compose(method, {**asked, "score": recipe.get("score", "")})
     data = _data(tables["data"])
+    data = replace(data, cross=data.cross or method.cross)
     dtype = str(recipe.get("dtype", "float32"))
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
@@ -173,6 +178,7 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     model = _model(tables["model"], method, data.name)
     train.check(model.layers)
     method.check(model, train)
+    method.check_cross(data.cross)
     seed = _whole("seed", recipe.get("seed", 0))
     return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe))
 
@@ -201,6 +207,8 @@ def _data(table: dict[str, Any]) -> DataConfig:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
     if data.scale not in SCALES:
         raise unknown("data.scale", data.scale, SCALES)
+    if data.cross and data.cross not in CROSS:
+        raise unknown("data.cross", data.cross, CROSS)
     if data.edges not in EDGES:
         raise unknown("data.edges", data.edges, EDGES)
     _whole("data.seed", data.seed)

@@ -126,7 +126,7 @@ class GlobalScorer(Scorer):
         """Merge the silos of this process, behind a wire of their own on which nothing is counted."""
         if site.wire.hosts > 1:
             raise IsthmusError("score=global merges all silos, which are on several hosts here; use score=across.")
-        silos = site.federation.silos
+        silos = site.federation.simulated
         whole = merge(silos)
         federation = open_federation(LocalWire(1), [whole], site.seed)
         layout = lay_out(federation, "drop", rule_of("joint"), False, site.device, site.dtype)
