@@ -1,6 +1,6 @@
 """Methods of several phases and several models: who steps when, what goes on, and where a run resumes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -110,7 +110,9 @@ def test_a_run_resumes_inside_any_phase(killed_after: int, tmp_path: Path) -> No
 class Guess(ModelSpec):
     """A second model, of another kind: a linear map of raw features."""
 
-    def build(self, schema: Schema, config: ModelConfig, train: TrainConfig) -> nn.Module:
+    def build(
+        self, schema: Schema, config: ModelConfig, train: TrainConfig, specs: Mapping[str, ModelSpec]
+    ) -> nn.Module:
         return Linear(schema.features, len(schema.labels))
 
 

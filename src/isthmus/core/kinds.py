@@ -47,6 +47,7 @@ class Purpose(StrEnum):
     TEST_OWN = "test, own edges"  # along each silo's own edges
     TEST_ACROSS = "test, across"  # across the boundary
     TEST_GLOBAL = "test, merged graph"
+    HANDOVER = "handover"  # between two phases: what the first has found, for the second
 
 
 KINDS, PURPOSES = tuple(Kind), tuple(Purpose)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -21,21 +22,33 @@ OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.opt
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model that a method asks for, before anything is known of the data; this one is the classifier."""
+    """A model that a method asks for, before anything is known of the data; this one is the classifier.
 
-    def build(self, schema: Schema, config: ModelConfig, train: TrainConfig) -> nn.Module:
-        """The model with one set of parameters, each with a leading dimension of 1."""
+    Fields of a spec are its options: ``--set models.NAME.OPTION=…``.
+    """
+
+    def build(
+        self, schema: Schema, config: ModelConfig, train: TrainConfig, specs: Mapping[str, ModelSpec]
+    ) -> nn.Module:
+        """The model with one set of parameters, each with a leading dimension of 1.
+
+        ``config`` is that of the classifier; ``specs`` are those of all models of the method, by name.
+        """
         return GNN(config, schema, train.batch)
 
 
 @dataclass(frozen=True)
 class Learned:
-    """One model of a run: the module, its parameter sets, and the optimiser that steps on them."""
+    """One model of a run: the module, its parameter sets, and the optimiser that steps on them.
+
+    ``make`` builds another module like it, with one set of parameters.
+    """
 
     name: str
     module: nn.Module
     sets: ParameterSets
     optimiser: torch.optim.Optimizer
+    make: Callable[[], nn.Module]
 
     def step(self, active: Sequence[bool]) -> None:
         """Take an optimiser step with the gradients that are there; sets that are not ``active`` do not move."""
@@ -53,13 +66,6 @@ class Learner:
     def classifier(self) -> Learned:
         """The model that is scored."""
         return self.models[CLASSIFIER]
-
-    @property
-    def net(self) -> GNN:
-        """The classifier's module."""
-        net = self.classifier.module
-        assert isinstance(net, GNN)
-        return net
 
     def everything(self) -> dict[str, Tensor]:
         """Parameters and buffers of all models as live tensors; those of the classifier by their bare names."""
@@ -90,7 +96,8 @@ def build_learner(
     count = max(len(silos), 1)
     models = {}
     for name, spec in specs.items():
-        module = spec.build(schema, config, train)
+        make = partial(spec.build, schema, config, train, specs)
+        module = make()
         start = seed if name == CLASSIFIER else stream(seed, f"model/{name}") % 2**31
         reset(module, start)
         module.to(device, dtype)
@@ -100,5 +107,5 @@ def build_learner(
         optimiser = OPTIMISERS[train.optimiser](
             sets.for_optimiser(), lr=train.lr, weight_decay=train.weight_decay, fused=True
         )
-        models[name] = Learned(name, module, sets, optimiser)
+        models[name] = Learned(name, module, sets, optimiser, make)
     return Learner(models)

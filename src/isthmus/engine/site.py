@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus.core.kinds import Kind
 from isthmus.engine.layout import Layout
-from isthmus.engine.learner import Learner
+from isthmus.engine.learner import CLASSIFIER, Learner
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import Federation
 from isthmus.graph.graph import TRAIN, Schema
@@ -28,6 +28,7 @@ class Site:
     """One host's place of work during a phase.
 
     ``agreed``: silos agree on statistics. ``whole``: passes over whole graphs, without sampling, cross the boundary.
+    ``of``: the name of the model that this phase is about.
     """
 
     layout: Layout
@@ -37,6 +38,7 @@ class Site:
     dtype: torch.dtype
     agreed: bool
     whole: bool
+    of: str = CLASSIFIER
 
     @property
     def federation(self) -> Federation:
@@ -71,13 +73,15 @@ class Site:
 
     @property
     def net(self) -> GNN:
-        """The classifier."""
-        return self.learner.net
+        """The model whose logits meet the labels: the classifier, unless the phase is about another one."""
+        net = self.learner.models[self.of].module
+        assert isinstance(net, GNN)
+        return net
 
     @property
     def model(self) -> ModelConfig:
-        """What the classifier is made of."""
-        return self.learner.net.config
+        """What that model is made of."""
+        return self.net.config
 
     @property
     def device(self) -> torch.device:
@@ -86,7 +90,7 @@ class Site:
 
     @property
     def degrees(self) -> bool:
-        """Whether the classifier reads degrees."""
+        """Whether that model reads degrees."""
         return LAYERS[self.model.name].uses_degrees
 
     @property
@@ -95,7 +99,7 @@ class Site:
         return Draws(self.seed, self.train.redraw)
 
     def batcher(self, stack: Stack, reads_halo: bool) -> Batcher:
-        """What makes batches for the classifier on a stack."""
+        """What makes batches for that model on a stack."""
         shape = stack, self.model.layers, self.model.directed
         return Batcher(*shape, self.schema.target, self.model.ego, reads_halo, self.degrees, self.train.trim)
 

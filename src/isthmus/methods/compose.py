@@ -8,20 +8,21 @@ from typing import Any
 
 from isthmus.core.coerce import as_type
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.engine.learner import ModelSpec
 from isthmus.methods import catalogue
 from isthmus.methods.method import AXES, Method, Phase
 from isthmus.methods.parts import PARTS, make_part, part_options
 from isthmus.protect.base import Mechanism
 
 NAME = "name"  # the key that swaps a part: exchange.name, short exchange=NAME
-TABLES = (*AXES, "protect", "phase")  # keys of a recipe that hold tables of a method
+TABLES = (*AXES, "protect", "phase", "models")  # keys of a recipe that hold tables of a method
 
 
 def compose(method: Method, asked: Mapping[str, Any]) -> Method:
     """The method with what was asked of it: ``{"sync": {"local_epochs": 3}, "protect": {"name": "gaussian"}}``.
 
-    Every key must be read by a part. With several phases an axis stands for the one phase that has it; otherwise say
-    which: ``{"phase": {"federate": {"sync": {...}}}}``.
+    Every key must be read by a part. With several phases an axis stands for the one phase whose part has these options;
+    otherwise say which: ``{"phase": {"federate": {"sync": {...}}}}``.
     """
     for axis in AXES:
         table = asked.get(axis)
@@ -30,6 +31,8 @@ def compose(method: Method, asked: Mapping[str, Any]) -> Method:
             method = method.with_phase(phase.name, **{axis: _part(method, axis, getattr(phase, axis), table)})
     for name, tables in asked.get("phase", {}).items():
         method = _with_tables(method, name, tables)
+    if asked.get("models"):
+        method = replace(method, models={**method.models, **_model_specs(method, asked["models"])})
     if asked.get("protect"):
         method = replace(method, protect=_chain(method, asked["protect"]))
     return replace(method, scores=_ways(asked["score"])) if asked.get("score") else method
@@ -66,6 +69,8 @@ def _phase_of(method: Method, axis: str, table: Mapping[str, Any]) -> Phase:
         return method.phases[0]
     nothing = type(make_part(axis, next(iter(PARTS[axis]))))
     having = [phase for phase in method.phases if type(getattr(phase, axis)) is not nothing]
+    if NAME not in table:
+        having = [phase for phase in having if set(table) <= set(part_options(getattr(phase, axis)))] or having
     if len(having) != 1:
         names = ", ".join(f"phase.{phase.name}.{axis}" for phase in method.phases)
         many = "more than one phase has" if having else "no phase has"
@@ -74,6 +79,20 @@ def _phase_of(method: Method, axis: str, table: Mapping[str, Any]) -> Phase:
             f"is meant: {names}."
         )
     return having[0]
+
+
+def _model_specs(method: Method, tables: Mapping[str, Any]) -> dict[str, ModelSpec]:
+    """The models of a method of which options are asked, with these options."""
+    specs = {}
+    for name, table in tables.items():
+        if name not in method.models:
+            raise unknown(f"model of '{method.name}'", name, method.models)
+        specs[name] = spec = method.models[name]
+        for key, value in (table if isinstance(table, Mapping) else {str(table): ""}).items():
+            if key not in part_options(spec):
+                raise unknown(f"option of models.{name}", key, part_options(spec))
+            specs[name] = replace(specs[name], **{key: as_type(f"models.{name}.{key}", value, getattr(spec, key))})
+    return specs
 
 
 def _part(method: Method, axis: str, part: Any, table: Mapping[str, Any]) -> Any:
@@ -159,6 +178,9 @@ def tables_of(method: Method) -> dict[str, Any]:
         options = [part_options(mechanism) for mechanism in method.protect]
         tables["protect"] = {NAME: [mechanism.name for mechanism in method.protect]}
         tables["protect"] |= {key: value for each in options for key, value in each.items()}
+    models = {name: part_options(spec) for name, spec in method.models.items() if part_options(spec)}
+    if models:
+        tables["models"] = models
     tables["score"] = ",".join(method.scores)
     return tables
 

@@ -27,13 +27,14 @@ AXES = ("exchange", "schedule", "sync", "objective")  # of a phase
 class Phase:
     """A stretch of training with one composition of parts.
 
-    ``learns`` names the models that step. ``batches``: ``local`` (each silo its own batches, degree constants,
+    ``learns`` names the models that step; ``net`` the one whose logits meet the labels. ``batches``: ``local`` (each silo its own batches, degree constants,
     normalisation moments and class weights) or ``joint`` (one global batch by ranks, and statistics that all agree
     on). ``epochs``: how long it lasts; 0, which only the last phase may have, is as long as training does.
     """
 
     name: str = "train"
     learns: tuple[str, ...] = (CLASSIFIER,)
+    net: str = CLASSIFIER
     exchange: Exchange = field(default_factory=Nothing)
     schedule: Schedule = field(default_factory=Schedule)
     sync: Sync = field(default_factory=Sync)
@@ -91,9 +92,13 @@ class Method:
                 f"Method '{self.name}' has no model called '{CLASSIFIER}', which is the one that is scored."
             )
         for phase in self.phases:
-            for name in phase.learns:
+            for name in (*phase.learns, phase.net):
                 if name not in self.models:
                     raise unknown(f"model in phase '{phase.name}'", name, self.models)
+        if self.last.net != CLASSIFIER:
+            raise IsthmusError(
+                f"The last phase of '{self.name}' is about the model '{self.last.net}', but '{CLASSIFIER}' is scored."
+            )
         if any(phase.epochs < 1 for phase in self.phases[:-1]) or self.phases[-1].epochs < 0:
             raise IsthmusError(
                 f"Every phase of '{self.name}' but the last must say how many epochs it lasts, 1 or more."

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # The parts of a run that reports show, by the purposes of messages. The time of "end" is not part of training time.
 PARTS: dict[str, tuple[Purpose, ...]] = {
     "setup": (Purpose.SETUP,),
-    "training": (Purpose.ORDER, *STEPS, Purpose.CORRECTION, Purpose.ROUND, Purpose.LOSSES),
+    "training": (Purpose.ORDER, *STEPS, Purpose.CORRECTION, Purpose.ROUND, Purpose.LOSSES, Purpose.HANDOVER),
     "validation": (Purpose.VALIDATION,),
     "end": FINAL,
 }

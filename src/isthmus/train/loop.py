@@ -44,7 +44,7 @@ def train(training: Training, watcher: Watcher | None = None) -> Result:
     watcher = watcher or Watcher()
     for phase in range(training.progress.phase, len(training.phases)):
         if phase != training.progress.phase:
-            training.enter(phase)
+            training.go_on(phase)
         train_phase(training, watcher)
     return finish(training)
 

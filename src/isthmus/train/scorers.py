@@ -11,7 +11,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.engine.forward import forward
 from isthmus.engine.layout import Layout, lay_out
-from isthmus.engine.learner import Learned, Learner
+from isthmus.engine.learner import CLASSIFIER, Learned, Learner
 from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.site import Site
 from isthmus.federation.federation import open_federation
@@ -19,7 +19,6 @@ from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID
 from isthmus.graph.merged import merge
 from isthmus.methods.exchange.base import Exchange, LiveExchange, Nothing
 from isthmus.methods.exchange.fwd_bwd_le import FreshRows, LayerWise, LocalLayerWise
-from isthmus.nn.model import GNN
 from isthmus.sample.batches import Seeds
 from isthmus.sample.order import Joint, Local, Pool, draw_batches, rule_of
 from isthmus.train.passes import BatchMaker, Passes, make_maker, makers_by_split
@@ -130,10 +129,11 @@ class GlobalScorer(Scorer):
         whole = merge(silos)
         federation = open_federation(LocalWire(1), [whole], site.seed)
         layout = lay_out(federation, "drop", rule_of("joint"), False, site.device, site.dtype)
-        module = GNN(site.model, site.schema, site.train.batch).to(site.device, site.dtype)
+        made = site.learner.classifier.make
+        module = made().to(site.device, site.dtype)
         sets = ParameterSets(module, 1, 1)
-        copy = Learned("classifier", module, sets, torch.optim.SGD(sets.for_optimiser(), lr=1.0))
-        merged = replace(site, layout=layout, learner=Learner({"classifier": copy}), agreed=False)
+        copy = Learned(CLASSIFIER, module, sets, torch.optim.SGD(sets.for_optimiser(), lr=1.0), made)
+        merged = replace(site, layout=layout, learner=Learner({CLASSIFIER: copy}), agreed=False)
         maker = make_maker(merged, Exchange().open(merged), layout.stack)
         makers = dict.fromkeys((SPLIT_NAMES[split] for split in (TRAIN, VALID, TEST)), maker)
         sizes = torch.tensor([silo.n for silo in silos])

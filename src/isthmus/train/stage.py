@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -111,6 +111,12 @@ class Stage:
         due = epoch % self.site.train.evaluate_every == 0 or epoch == self.last_epoch
         return due and int(self.scorer.pool(VALID).counts.sum()) > 0
 
+    def inherit(self, handed: Mapping[str, dict[str, Tensor]]) -> None:
+        """Begin with what the phase before has left: tensors for the state of a part, by its axis."""
+        for axis, tensors in handed.items():
+            part = self.objective if axis == "objective" else self.exchange
+            part.state = {**part.state, **tensors}
+
     def states(self) -> dict[str, dict[str, Tensor]]:
         """What the live parts keep, by part: what a checkpoint holds of this phase."""
         found = {"exchange": self.exchange.state, "objective": self.objective.state}
@@ -148,7 +154,7 @@ def open_stage(
     _check_schedule(phase, layout)
     check_seeds(layout)
     crossing = schedule.everybody(int(layout.learn.sum())) or "trained" in scores
-    site = Site(layout, learner, train, seed, dtype, train.agrees(phase.batches), not train.batch and crossing)
+    site = Site(layout, learner, train, seed, dtype, train.agrees(phase.batches), not train.batch and crossing, phase.net)
     timetable = schedule.open(seed, layout.learn)
     objective = phase.objective.open(site)
     _tell_degrees(site)

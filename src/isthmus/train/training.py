@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from isthmus.core.kinds import Kind
+from isthmus.core.kinds import Kind, Purpose
 from isthmus.engine.layout import Layout
 from isthmus.engine.learner import build_learner
 from isthmus.engine.settings import TrainConfig
@@ -62,8 +62,15 @@ class Training:
         self.progress.epochs = stage.last_epoch if last else self.train.total_epochs(stage.steps_per_epoch)
         return stage
 
+    def go_on(self, phase: int) -> None:
+        """Leave the phase at hand, which hands over what it has found, for the next one."""
+        with self.wire.ledger.during(Purpose.HANDOVER):
+            handed = self.stage.exchange.hand_over()
+        self.enter(phase)
+        self.stage.inherit(handed)
+
     def enter(self, phase: int) -> None:
-        """Go on to a phase, from where training stands."""
+        """Open a phase where training stands; what the one before handed over is not there yet."""
         self.progress.phase = phase
         self.progress.round_starts = True
         self.stage = self._stage()

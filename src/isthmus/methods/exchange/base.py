@@ -116,6 +116,10 @@ class LiveExchange:
     def round_end(self) -> None:
         """Called after a round of local training, before parameters are synchronised."""
 
+    def hand_over(self) -> dict[str, dict[str, Tensor]]:
+        """What the next phase begins with, by the axis of the part that gets it; called when this phase has ended."""
+        return {}
+
     def score_begin(self, batcher: Batcher) -> None:
         """Called before parameters are scored; ``batcher`` makes batches of the graph that the scored split sees."""
 
