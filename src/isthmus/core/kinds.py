@@ -28,6 +28,7 @@ class Kind(StrEnum):
     LABELS = "labels"
     EDGES = "edges"
     LEDGER = "ledger"
+    PROTOTYPES = "prototypes"
 
 
 class Purpose(StrEnum):

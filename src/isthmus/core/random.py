@@ -65,6 +65,19 @@ def order(key: int, ids: Tensor) -> Tensor:
     return torch.argsort(draw(key, ids), stable=True)
 
 
+def normals(key: int, ids: Tensor, width: int) -> Tensor:
+    """Standard normal numbers for the rows ``ids``, the same wherever a row lies: [n, width] float64.
+
+    Each hash gives two uniform numbers, and these two normal ones (Box and Muller). They are public: no noise that
+    protects anything.
+    """
+    lanes = torch.arange((width + 1) // 2, device=ids.device)
+    bits = mix(draw(key, ids)[:, None] + lanes * _GOLDEN)
+    uniform = (bits.view(torch.int32).double() + (2**31 + 0.5)) / 2**32
+    length, angle = (-2 * uniform[:, 0::2].log()).sqrt(), 2 * torch.pi * uniform[:, 1::2]
+    return torch.cat((length * angle.cos(), length * angle.sin()), 1)[:, :width]
+
+
 def keep_mask(key: int, ids: Tensor, width: int, drop: float) -> Tensor:
     """Which entries of the rows ``ids`` survive dropout: [n, width] bool.
 

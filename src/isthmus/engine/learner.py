@@ -41,10 +41,11 @@ class ModelSpec:
 class Learned:
     """One model of a run: the module, its parameter sets, and the optimiser that steps on them.
 
-    ``make`` builds another module like it, with one set of parameters.
+    ``spec`` is what the method asked for; ``make`` builds another module like it, with one set of parameters.
     """
 
     name: str
+    spec: ModelSpec
     module: nn.Module
     sets: ParameterSets
     optimiser: torch.optim.Optimizer
@@ -107,5 +108,5 @@ def build_learner(
         optimiser = OPTIMISERS[train.optimiser](
             sets.for_optimiser(), lr=train.lr, weight_decay=train.weight_decay, fused=True
         )
-        models[name] = Learned(name, module, sets, optimiser, make)
+        models[name] = Learned(name, spec, module, sets, optimiser, make)
     return Learner(models)

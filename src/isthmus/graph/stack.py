@@ -99,13 +99,13 @@ class Stack:
         numbers do not change.
         """
         assert self.edge_split is not None
-        return self._along(self.edge_split <= split)
+        return self.along(self.edge_split <= split)
 
     def inner(self) -> Stack:
         """The stack with neighbours along edges between owned rows alone; rows and edge numbers do not change."""
-        return self._along(self.owned[self.ends].all(0))
+        return self.along(self.owned[self.ends].all(0))
 
-    def _along(self, kept: Tensor) -> Stack:
+    def along(self, kept: Tensor) -> Stack:
         """The stack with neighbours along the edges marked in ``kept``; degrees count only these."""
         incoming, outgoing = (side.only(kept) for side in (self.incoming, self.outgoing))
         adjacency = replace(self, incoming=incoming, outgoing=outgoing)

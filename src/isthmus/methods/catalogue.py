@@ -11,13 +11,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.engine.learner import CLASSIFIER
+from isthmus.federation.federation import UNKNOWN
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise
+from isthmus.methods.exchange.generated import Generated
 from isthmus.methods.exchange.optimes import OptimES
+from isthmus.methods.exchange.prototypes import Prototypes
 from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.method import Method, Phase, one_phase, vary
+from isthmus.methods.missing_neighbours import ENCODER, GENERATOR, Encoder, FusedClassifier, NeighbourGenerator
 from isthmus.methods.objective.fedprox import Proximal
+from isthmus.methods.objective.reconstruction import Reconstruction
 from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fedavg import FedAvg
@@ -26,6 +32,7 @@ from isthmus.methods.sync.sync_sgd import SyncSGD
 
 _LAYERWISE = "Ceydeli 2026"
 _MOVING = "Guo et al. 2026"
+_FEDDEP = "Zhang et al. 2024"
 _SWIFT = "Swift-FedGNN, OpenReview QXwtkVI8Yr"
 
 _CATALOGUE: dict[str, Callable[[], Method]] = {}
@@ -165,6 +172,29 @@ def llcg() -> Method:
     summary = "local neighbours alone, corrected by the server, to which features of some nodes go"
     corrected = Corrected(weights="silos")
     return vary(fedgnn_g(), "llcg", summary, "Ramezani et al. 2022", schedule=Schedule(silos=0), sync=corrected)
+
+
+@method
+def feddep() -> Method:
+    """Encoders of each silo's own, one exchange of prototypes, then FedAvg of a generator and a classifier.
+
+    Section 3.2 of the paper: prototypes and pseudo-FL; 3.1: generator and embedding-fused layers; equation 3.1: losses.
+    """
+    encode = Phase("encode", (ENCODER,), ENCODER, exchange=Prototypes(), epochs=50)
+    joint = CLASSIFIER, GENERATOR
+    train = Phase("train", joint, exchange=Generated(), objective=Reconstruction(), sync=FedAvg())
+    models = {CLASSIFIER: FusedClassifier(), ENCODER: Encoder(), GENERATOR: NeighbourGenerator()}
+    summary = "FedAvg on graphs mended with generated neighbours, learnt from prototypes that are exchanged once"
+    return Method("feddep", summary, _FEDDEP, (encode, train), models, model="sage-gcn", cross=UNKNOWN)
+
+
+@method
+def feddep_no_generator() -> Method:
+    """FedDEP without generated neighbours: FedAvg of its classifier, whose second input is 0."""
+    models = {CLASSIFIER: FusedClassifier(), ENCODER: Encoder()}
+    summary = "FedAvg of FedDEP's classifier, without generated neighbours"
+    parts = one_phase(sync=FedAvg())
+    return Method("feddep-no-generator", summary, _FEDDEP, parts, models, model="sage-gcn", cross=UNKNOWN)
 
 
 @method

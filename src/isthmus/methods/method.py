@@ -27,9 +27,10 @@ AXES = ("exchange", "schedule", "sync", "objective")  # of a phase
 class Phase:
     """A stretch of training with one composition of parts.
 
-    ``learns`` names the models that step; ``net`` the one whose logits meet the labels. ``batches``: ``local`` (each silo its own batches, degree constants,
-    normalisation moments and class weights) or ``joint`` (one global batch by ranks, and statistics that all agree
-    on). ``epochs``: how long it lasts; 0, which only the last phase may have, is as long as training does.
+    ``learns`` names the models that step; ``net`` the one whose logits meet the labels. ``batches``: ``local`` (each
+    silo its own batches, degree constants, normalisation moments and class weights) or ``joint`` (one global batch by
+    ranks, and statistics that all agree on). ``epochs``: how long it lasts; 0, which only the last phase may have, is
+    as long as training does.
     """
 
     name: str = "train"

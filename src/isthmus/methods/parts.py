@@ -12,10 +12,13 @@ from isthmus.methods.exchange.base import Nothing
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise
+from isthmus.methods.exchange.generated import Generated
 from isthmus.methods.exchange.optimes import OptimES
+from isthmus.methods.exchange.prototypes import Prototypes
 from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.objective.base import Objective
 from isthmus.methods.objective.fedprox import Proximal
+from isthmus.methods.objective.reconstruction import Reconstruction
 from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.methods.sync.base import Sync
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
@@ -36,6 +39,8 @@ PARTS: dict[str, dict[str, Maker]] = {
         "ce-fedgnn": MovingAverage,
         "fedgcn": FeatureSums,
         "swift": ServerAggregate,
+        "prototypes": Prototypes,
+        "generated": Generated,
     },
     "schedule": {"every": Schedule, "shrinking": Shrinking},
     "sync": {
@@ -45,7 +50,7 @@ PARTS: dict[str, dict[str, Maker]] = {
         "ce-fedgnn": GradientAverage,
         "llcg": Corrected,
     },
-    "objective": {"task": Objective, "proximal": Proximal},
+    "objective": {"task": Objective, "proximal": Proximal, "reconstruction": Reconstruction},
     "protect": {
         "gaussian": Gaussian,
         "format": NumberFormat,

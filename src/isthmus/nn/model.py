@@ -28,10 +28,11 @@ from isthmus.nn.monoid import Monoid, State
 from isthmus.nn.norm import NORMS, Norm, Pass, norm_relu_dropout, rounded
 from isthmus.nn.pna import PNA
 from isthmus.nn.sage import SAGE
+from isthmus.nn.sage_gcn import SAGEGCN
 from isthmus.nn.sets import reset
 
 LAYERS: dict[str, type[Layer]] = {
-    "gcn": GCN, "sage": SAGE, "gin": GIN, "gat": GAT, "pna": PNA, "mlp": Dense,
+    "gcn": GCN, "sage": SAGE, "sage-gcn": SAGEGCN, "gin": GIN, "gat": GAT, "pna": PNA, "mlp": Dense,
 }  # fmt: skip
 
 

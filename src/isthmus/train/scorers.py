@@ -11,7 +11,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.engine.forward import forward
 from isthmus.engine.layout import Layout, lay_out
-from isthmus.engine.learner import CLASSIFIER, Learned, Learner
+from isthmus.engine.learner import CLASSIFIER, Learner
 from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.site import Site
 from isthmus.federation.federation import open_federation
@@ -129,10 +129,11 @@ class GlobalScorer(Scorer):
         whole = merge(silos)
         federation = open_federation(LocalWire(1), [whole], site.seed)
         layout = lay_out(federation, "drop", rule_of("joint"), False, site.device, site.dtype)
-        made = site.learner.classifier.make
-        module = made().to(site.device, site.dtype)
+        scored = site.learner.classifier
+        module = scored.make().to(site.device, site.dtype)
         sets = ParameterSets(module, 1, 1)
-        copy = Learned(CLASSIFIER, module, sets, torch.optim.SGD(sets.for_optimiser(), lr=1.0), made)
+        optimiser = torch.optim.SGD(sets.for_optimiser(), lr=1.0)
+        copy = replace(scored, module=module, sets=sets, optimiser=optimiser)
         merged = replace(site, layout=layout, learner=Learner({CLASSIFIER: copy}), agreed=False)
         maker = make_maker(merged, Exchange().open(merged), layout.stack)
         makers = dict.fromkeys((SPLIT_NAMES[split] for split in (TRAIN, VALID, TEST)), maker)

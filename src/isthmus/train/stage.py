@@ -154,7 +154,9 @@ def open_stage(
     _check_schedule(phase, layout)
     check_seeds(layout)
     crossing = schedule.everybody(int(layout.learn.sum())) or "trained" in scores
-    site = Site(layout, learner, train, seed, dtype, train.agrees(phase.batches), not train.batch and crossing, phase.net)
+    site = Site(
+        layout, learner, train, seed, dtype, train.agrees(phase.batches), not train.batch and crossing, phase.net
+    )
     timetable = schedule.open(seed, layout.learn)
     objective = phase.objective.open(site)
     _tell_degrees(site)

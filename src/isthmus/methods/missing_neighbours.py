@@ -1,0 +1,127 @@
+"""Neighbours that nobody knows: the models that imagine them, and passes of the generator over a silo's own graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.core.errors import IsthmusError
+from isthmus.core.random import normals, stream
+from isthmus.engine.learner import ModelSpec
+from isthmus.engine.settings import TrainConfig
+from isthmus.engine.site import Site
+from isthmus.graph.graph import Schema
+from isthmus.graph.stack import Stack
+from isthmus.nn.block import Rows
+from isthmus.nn.embedding_fused import FusedGNN
+from isthmus.nn.generator import Generator
+from isthmus.nn.model import GNN, LAYERS, ModelConfig
+from isthmus.sample.batches import Batcher, Seeds
+from isthmus.sample.neighbours import Sampler
+
+ENCODER, GENERATOR = "encoder", "generator"
+
+
+@dataclass(frozen=True)
+class Encoder(ModelSpec):
+    """A silo's own model, whose rows after ``depth`` layers stand for its nodes (0: their features do)."""
+
+    depth: int = 2
+
+    def __post_init__(self) -> None:
+        if self.depth < 0:
+            raise IsthmusError(f"models.encoder.depth is {self.depth}; it must be 0 or more.")
+
+    def width(self, schema: Schema, config: ModelConfig) -> int:
+        """How many numbers stand for a node."""
+        return config.hidden if self.depth else schema.features
+
+    def build(
+        self, schema: Schema, config: ModelConfig, train: TrainConfig, specs: Mapping[str, ModelSpec]
+    ) -> nn.Module:
+        """A model of ``depth`` layers and a head."""
+        return GNN(replace(config, layers=max(self.depth, 1), head=True), schema, train.batch)
+
+
+@dataclass(frozen=True)
+class FusedClassifier(ModelSpec):
+    """FedDEP's classifier, whose layers also read what was generated for a node."""
+
+    def build(
+        self, schema: Schema, config: ModelConfig, train: TrainConfig, specs: Mapping[str, ModelSpec]
+    ) -> nn.Module:
+        """The classifier, without a head: its last layer gives the logits."""
+        return FusedGNN(replace(config, head=False), schema, _width(schema, config, specs), train.batch)
+
+
+@dataclass(frozen=True)
+class NeighbourGenerator(ModelSpec):
+    """What makes rows for missing neighbours: at most ``most`` for a node, through a layer of ``wide`` units."""
+
+    most: int = 5
+    wide: int = 256
+
+    def __post_init__(self) -> None:
+        if self.most < 1 or self.wide < 1:
+            raise IsthmusError(
+                f"models.generator.most is {self.most} and models.generator.wide {self.wide}; both must be 1 or more."
+            )
+
+    def build(
+        self, schema: Schema, config: ModelConfig, train: TrainConfig, specs: Mapping[str, ModelSpec]
+    ) -> nn.Module:
+        """A generator that encodes nodes by as many layers as the classifier has."""
+        kind, hidden = LAYERS[config.name], config.hidden
+        encode = [kind(hidden, hidden, **config.options) for _ in range(config.layers)]
+        return Generator(schema.features, hidden, encode, self.most, _width(schema, config, specs), self.wide)
+
+
+def _width(schema: Schema, config: ModelConfig, specs: Mapping[str, ModelSpec]) -> int:
+    """How many numbers a generated row has: as many as stand for a node of another silo."""
+    encoder = specs.get(ENCODER)
+    return encoder.width(schema, config) if isinstance(encoder, Encoder) else config.hidden
+
+
+@dataclass(frozen=True)
+class Codes:
+    """What the generator knows of some nodes, and how these lie among silos."""
+
+    code: Tensor  # [n, hidden]
+    rows: Rows
+
+
+class GeneratorPass:
+    """The generator at work on the own edges of this host's silos, or on some of them; ``purpose`` names its draws."""
+
+    def __init__(self, site: Site, stack: Stack, purpose: str) -> None:
+        self.site, self.stack, self.purpose = site, stack, purpose
+        config = site.model
+        degrees = LAYERS[config.name].uses_degrees
+        self._batcher = Batcher(stack, config.layers, False, "node", False, False, degrees, site.train.trim)
+        self._sampler = Sampler(stack, site.train.fanouts(config.layers), site.draws, False)
+
+    @property
+    def generator(self) -> Generator:
+        """The model that generates."""
+        module = self.site.learner.models[GENERATOR].module
+        assert isinstance(module, Generator)
+        return module
+
+    def encode(self, at: Tensor, step: int) -> Codes:
+        """The codes of the stack rows ``at`` (ascending), over all of their neighbours or over a sample of them."""
+        ptr = self.stack.segments(at)
+        seeds = Seeds(at, torch.zeros_like(at), ptr, len(at), torch.zeros(len(ptr) - 1))
+        if self.site.train.batch:
+            batch = self._batcher.sampled(seeds, self._sampler.sample(at, step, self.purpose), step)
+        else:
+            batch = self._batcher.whole(seeds, step)
+        code = self.generator.encode(batch.x, batch.x_rows, batch.blocks)
+        return Codes(code[batch.ends[0]], Rows(ptr, self.stack.keys[at]))
+
+    def noise(self, codes: Codes, step: int) -> Tensor:
+        """Standard normal noise for codes, which follows from seed, purpose, step and public ids: [n, hidden]."""
+        key = stream(self.site.seed, f"{self.purpose}/noise", step)
+        return normals(key, codes.rows.keys, codes.code.shape[1]).to(codes.code.dtype)
