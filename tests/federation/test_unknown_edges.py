@@ -1,4 +1,4 @@
-"""Where nobody knows of edges between silos, nothing about them crosses, and nothing that reads them can be asked for."""
+"""Where nobody knows of edges between silos, nothing about them crosses, and what reads them is refused."""
 
 import pytest
 import torch

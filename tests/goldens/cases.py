@@ -28,10 +28,12 @@ def cases() -> dict[str, dict[str, Any]]:
     """The arguments of ``run_method`` by a name that tells them."""
     found: dict[str, dict[str, Any]] = {}
     for method in catalogue.names():
-        model = "gcn" if method == "fedgcn" else "mlp" if method == "local-mlp" else "sage"
+        made = catalogue.get(method)
+        model = "gcn" if method == "fedgcn" else made.model or "sage"
         both = {"full": {}, "sampled": SAMPLED}
-        if method == "pretrained-fedavg":
-            both = {how: {**more, "options": {"phase": {"pretrain": {"epochs": 1}}}} for how, more in both.items()}
+        if len(made.phases) > 1:
+            short = {"phase": {phase.name: {"epochs": 1} for phase in made.phases[:-1]}}
+            both = {how: {**more, "options": short} for how, more in both.items()}
         found |= {f"{method} {how}": {"name": method, "model": model, **more} for how, more in both.items()}
     for method in NOISY:
         protected = {"protect": NOISE, "schedule": {"every": 2}} if method == "swift-fedgnn" else {"protect": NOISE}

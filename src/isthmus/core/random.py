@@ -83,6 +83,8 @@ def keep_mask(key: int, ids: Tensor, width: int, drop: float) -> Tensor:
 
     One hash serves four neighbouring columns (16 bits each), so ``drop`` is rounded to a multiple of 2^-16.
     """
+    if round(drop * 65536) == 65536:  # one more than 16 bits can be compared with
+        return torch.zeros(len(ids), width, dtype=torch.bool, device=ids.device)
     lanes = torch.arange((width + 3) // 4, device=ids.device)
     bits = mix(draw(key, ids)[:, None] + lanes * _GOLDEN)
     sixteen = bits.view(torch.int16)[:, :width]

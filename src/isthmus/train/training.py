@@ -66,7 +66,7 @@ class Training:
         """Leave the phase at hand, which hands over what it has found, for the next one."""
         with self.wire.ledger.during(Purpose.HANDOVER):
             handed = self.stage.exchange.hand_over()
-        self.enter(phase)
+            self.enter(phase)
         self.stage.inherit(handed)
 
     def enter(self, phase: int) -> None:

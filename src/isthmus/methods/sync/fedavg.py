@@ -20,8 +20,9 @@ class FedAvg(Sync):
     r"""McMahan et al. 2017: every ``local_epochs`` epochs  w <- sum_i n_i w_i / sum_i n_i,  n_i = owned training nodes.
 
     ``local_steps`` counts a round in steps instead (0: in epochs). ``weights``: n_i counts training ``nodes``,
-    or is 1 for all ``silos`` that have some. ``private`` names the parts of the model (``head``, ``embed``,
-    ``layers.1``, ...) that stay at home (FedPer). Optimiser state belongs to the silo: neither averaged nor reset.
+    or is 1 for all ``silos`` that have some. ``private`` names what stays at home: parts of the classifier (``head``,
+    ``embed``, ``layers.1``, ...; FedPer), or another model as a whole (``generator``). Optimiser state belongs to the silo: neither
+    averaged nor reset.
     """
 
     local_epochs: int = 1
@@ -67,14 +68,17 @@ class LiveFedAvg(LiveSync):
 
     def __init__(self, spec: FedAvg, site: Site, model: Learned, losses: Losses) -> None:
         super().__init__(spec, site, model, losses)
-        names = model.sets.names()
+        names, others = model.sets.names(), set(site.learner.models) - {CLASSIFIER}
         for part in spec.private if model.name == CLASSIFIER else ():
-            if not any(_within(name, part) for name in names):
-                raise unknown("part of the model in sync.private", part, {name.rpartition(".")[0] for name in names})
+            if part not in others and not any(_within(name, part) for name in names):
+                known = {name.rpartition(".")[0] for name in names} | others
+                raise unknown("part of the model in sync.private", part, known)
 
     def round_end(self) -> None:
         """Average what is shared."""
         sets = self.model.sets
+        if self.model.name in self.spec.private:
+            return
         names = [name for name in sets.names() if self.spec.shares(name)]
         sets.load(names, self.site.wire.total(Kind.PARAMETERS, sets.flat(names), self.portions()))
 
