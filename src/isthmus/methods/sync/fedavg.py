@@ -21,8 +21,8 @@ class FedAvg(Sync):
 
     ``local_steps`` counts a round in steps instead (0: in epochs). ``weights``: n_i counts training ``nodes``,
     or is 1 for all ``silos`` that have some. ``private`` names what stays at home: parts of the classifier (``head``,
-    ``embed``, ``layers.1``, ...; FedPer), or another model as a whole (``generator``). Optimiser state belongs to the silo: neither
-    averaged nor reset.
+    ``embed``, ``layers.1``, ...; FedPer), or another model as a whole (``generator``).
+    Optimiser state belongs to the silo: neither averaged nor reset.
     """
 
     local_epochs: int = 1
