@@ -99,7 +99,8 @@ def test_depth_nought_shares_features() -> None:
     exchange = run.stage.exchange
     assert isinstance(exchange, LivePrototypes)
     x = run.stage.site.stack.x
-    torch.testing.assert_close(exchange.embeddings(), x if isinstance(x, Tensor) else x.dense())
+    torch.testing.assert_close(exchange.rows(), x if isinstance(x, Tensor) else x.dense())
+    torch.testing.assert_close(exchange.embeddings(), exchange.rows() / exchange.rows().norm(dim=1, keepdim=True))
     assert run.learner.models["generator"].module.width == GRAPH.schema.features
 
 

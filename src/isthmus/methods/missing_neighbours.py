@@ -92,6 +92,12 @@ class Codes:
     code: Tensor  # [n, hidden]
     rows: Rows
 
+    def at(self, places: Tensor) -> Codes:
+        """The codes at some places, ascending."""
+        ends = torch.tensor(self.rows.ptr, device=places.device)
+        ptr = tuple(torch.searchsorted(places, ends).tolist())
+        return Codes(self.code[places], Rows(ptr, self.rows.keys[places]))
+
 
 class GeneratorPass:
     """The generator at work on the own edges of this host's silos, or on some of them; ``purpose`` names its draws."""

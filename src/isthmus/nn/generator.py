@@ -41,6 +41,9 @@ class Generator(nn.Module):
         return number.relu()
 
     def generate(self, code: Tensor, rows: Rows) -> Tensor:
-        """A row for each of the ``most`` neighbours that a node may miss, from its (noisy) code: [n, most, width]."""
-        made: Tensor = self.second(self.first(code, rows).relu(), rows)
+        """A row for each of the ``most`` neighbours that a node may miss, from its (noisy) code: [n, most, width].
+
+        Numbers lie in -1..1, as those of rows of unit length do.
+        """
+        made: Tensor = self.second(self.first(code, rows).relu(), rows).tanh()
         return made.view(len(code), self.most, self.width)

@@ -78,16 +78,18 @@ class LiveGenerated(LiveExchange):
 
     def mean_rows(self, on: GeneratorPass, at: Tensor, this: Pass) -> Tensor:
         """m_v: the mean of the rows that were generated for each of the stack rows ``at``; 0 without any."""
-        codes, generator = on.encode(at, this.step), on.generator
-        count = generator.count(codes.code, codes.rows).detach().round().clamp(max=generator.most)
+        every, generator = on.encode(at, this.step), on.generator
+        count = generator.count(every.code, every.rows).detach().round().clamp(max=generator.most)
         kept = torch.arange(generator.most, device=at.device) < count[:, None]
-        code = codes.code
         if this.training:
-            code = code + on.noise(codes, this.step)
             key = stream(self.site.seed, "generated/kept", this.step)
-            kept = kept & keep_mask(key, codes.rows.keys, generator.most, 1 - self.spec.rate)
-        share = kept.to(code.dtype) / kept.sum(1, keepdim=True).clamp(min=1)
-        return (share[:, :, None] * generator.generate(code, codes.rows)).sum(1)
+            kept = kept & keep_mask(key, every.rows.keys, generator.most, 1 - self.spec.rate)
+        some = kept.any(1).nonzero().flatten()
+        codes = every.at(some)
+        code = codes.code + on.noise(codes, this.step) if this.training else codes.code
+        share = kept[some].to(code.dtype) / kept[some].sum(1, keepdim=True)
+        means = (share[:, :, None] * generator.generate(code, codes.rows)).sum(1)
+        return means.new_zeros(len(at), generator.width).index_copy(0, some, means)
 
     def _pass_on(self, stack: Stack) -> GeneratorPass:
         if id(stack) not in self._passes:

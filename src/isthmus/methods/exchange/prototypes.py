@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, PeerError
@@ -29,8 +30,8 @@ OWN, OF, FAR, WHOSE = "own", "of", "far", "whose"  # what is handed over to the 
 class Prototypes(Exchange):
     """Silos share the means of at most ``clusters`` groups of their nodes' rows, once, when the phase has ended.
 
-    The rows are those of the phase's model after its last layer. No mean is over fewer than ``smallest`` nodes: smaller
-    groups are merged into their nearest, and a silo with fewer nodes tells nothing.
+    The rows are those of the phase's model after its last layer, at unit length. No mean is over fewer than
+    ``smallest`` nodes: smaller groups are merged into their nearest, and a silo with fewer nodes tells nothing.
     """
 
     clusters: int = 10
@@ -106,9 +107,16 @@ class LivePrototypes(LiveExchange):
             got[sender, wire.mine.index(receiver)] = rows.to(groups[0].means)
         return got
 
-    @torch.no_grad()
     def embeddings(self) -> Tensor:
-        """The rows that stand for each node of my silos: [stack rows, width]."""
+        """The rows that stand for each node of my silos, of unit length: [stack rows, width].
+
+        Encoders have scales of their own; without, the losses of the generator would be as large as these are.
+        """
+        return F.normalize(self.rows(), eps=1e-12)
+
+    @torch.no_grad()
+    def rows(self) -> Tensor:
+        """What the encoder makes of each node of my silos: [stack rows, width]."""
         site, stack = self.site, self.site.stack
         spec = site.learner.models[site.of].spec
         if isinstance(spec, Encoder) and not spec.depth:

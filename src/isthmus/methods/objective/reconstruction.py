@@ -14,10 +14,12 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.random import draw, stream
 from isthmus.engine.learner import Learner
 from isthmus.engine.site import Site
+from isthmus.federation.cross_edges import grouped_by
 from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.prototypes import FAR, OF, OWN, WHOSE
 from isthmus.methods.missing_neighbours import GeneratorPass
 from isthmus.methods.objective.base import LiveObjective, Objective
+from isthmus.nn.block import Rows
 from isthmus.sample.batches import Batch
 
 
@@ -72,18 +74,18 @@ class LiveReconstruction(LiveObjective):
     def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor:
         """The losses of the generator, for silos that have seeds in this step."""
         step, at = batches[0].step, self._visible(batches, active)
-        codes, generator = self._pass.encode(at, step), self._pass.generator
-        count = generator.count(codes.code, codes.rows)
-        missing = self.missing[at]
-        each = self.spec.count * F.smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
+        every, generator = self._pass.encode(at, step), self._pass.generator
+        count, missing = generator.count(every.code, every.rows), self.missing[at]
+        some = (missing > 0).nonzero().flatten()
+        codes = every.at(some)
         made = generator.generate(codes.code + self._pass.noise(codes, step), codes.rows)
-        wanted = torch.arange(generator.most, device=at.device) < missing[:, None]
+        wanted = torch.arange(generator.most, device=at.device) < missing[some, None]
+        losses = self.spec.count * F.smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
         total = count.new_zeros(())
-        ptr = codes.rows.ptr
-        for place, (a, b) in enumerate(zip(ptr, ptr[1:], strict=False)):
+        for place, ((a, b), (c, d)) in enumerate(zip(_parts(every.rows), _parts(codes.rows), strict=True)):
             if b > a:
-                far = self._distances(place, at[a:b], made[a:b], wanted[a:b])
-                total = total + (each[a:b].sum() + far) / (b - a)
+                away = self._distances(place, at[some[c:d]], made[c:d], wanted[c:d].to(made.dtype))
+                total = total + (losses[a:b].sum() + away) / (b - a)
         return total
 
     def _visible(self, batches: Sequence[Batch], active: Tensor) -> Tensor:
@@ -97,24 +99,23 @@ class LiveReconstruction(LiveObjective):
         return at[active.to(at.device)[stack.silo_of(at)]] if len(active) else at[:0]
 
     def _distances(self, place: int, at: Tensor, made: Tensor, wanted: Tensor) -> Tensor:
-        """The squared distances of one silo's generated rows to the nearest prototypes, summed."""
-        some = wanted[:, 0].nonzero().flatten()
-        if not len(some):
-            return made.new_zeros(())
-        rows, of, wanted = made[some], at[some], wanted[some].to(made.dtype)
+        """Squared distances of the rows ``made`` for one silo's nodes ``at`` to the nearest prototypes, summed.
+
+        ``wanted`` [n, most] is 1 for rows that stand for a hidden neighbour, else 0.
+        """
         own, whose = self.state[OWN], self.state[WHOSE]
         total = made.new_zeros(())
-        near = self._allowed(of, len(own))
+        if not len(at):
+            return total
+        near = self._allowed(at, len(own))
         used = near.any(0).nonzero().flatten()
         if len(used):
-            away = _squared(rows, own[used]).masked_fill(~near[:, None, used], torch.inf).amin(2)
+            away = _squared(made, own[used]).masked_fill(~near[:, None, used], torch.inf).amin(2)
             total = total + self.spec.own * torch.where(away.isfinite(), away, 0.0).mul(wanted).sum()
         mine = (whose[:, 0] == place).nonzero().flatten()
-        if len(mine) and self.spec.others:
-            away = _squared(rows, self.state[FAR][mine])
-            for sender in whose[mine, 1].unique().tolist():
-                here = (whose[mine, 1] == sender).nonzero().flatten()
-                total = total + self.spec.others * away[:, :, here].amin(2).mul(wanted).sum()
+        for some in grouped_by(whose[mine, 1].cpu()).values():  # the prototypes of one sender after the other
+            away = _squared(made, self.state[FAR][mine[some.to(mine.device)]]).amin(2)
+            total = total + self.spec.others * away.mul(wanted).sum()
         return total
 
     def _allowed(self, at: Tensor, groups: int) -> Tensor:
@@ -126,6 +127,11 @@ class LiveReconstruction(LiveObjective):
         allowed = torch.zeros(len(at), groups, dtype=torch.bool, device=at.device)
         allowed[line[good], group[good]] = True
         return allowed
+
+
+def _parts(rows: Rows) -> list[tuple[int, int]]:
+    """Where the rows of each silo begin and end."""
+    return list(zip(rows.ptr, rows.ptr[1:], strict=False))
 
 
 def hidden_rows(stack: Stack, share: float, seed: int) -> Tensor:
