@@ -12,6 +12,7 @@ from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.parts import PARTS
 from isthmus.methods.sync.base import LiveSync, Losses, Sync
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
+from isthmus.methods.sync.fed_pub import LiveSimilarModels, SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg, LiveFedAvg
 from isthmus.methods.sync.llcg import Corrected
 from isthmus.methods.sync.sync_sgd import LiveSyncSGD, SyncSGD
@@ -23,6 +24,7 @@ OTHERS = {
     "ce-fedgnn, short rounds": lambda: GradientAverage(local_steps=3, beta=0.5, private=("layers.0",)),
     "ce-fedgnn, private embedding": lambda: GradientAverage(private=("embed",)),
     "sync-sgd, seeds": lambda: SyncSGD(weights="seeds"),
+    "fed-pub, private head": lambda: SimilarModels(local_epochs=2, tau=10.0, private=("head",), blocks=2, nodes=6),
     "llcg, few": lambda: Corrected(every=2, seeds=4, neighbours=2),
 }
 UNNAMED = "sync.private=embed names nothing: the parameters of the embedding are called enter.*"
@@ -65,6 +67,16 @@ class AveragesAll(LiveFedAvg):
         sets.load(sets.names(), sets.flat(sets.names()).mean(0))
 
 
+class Extrapolates(LiveSimilarModels):
+    """Steps beyond what silos have sent."""
+
+    def round_end(self) -> None:
+        before = self.model.sets.flat(self._names)
+        super().round_end()
+        mixed = self.model.sets.flat(self._names)
+        self.model.sets.load(self._names, 2 * before - mixed)
+
+
 class KeepsOwnGradients(LiveSyncSGD):
     def gradients(self, active: Tensor) -> None:
         pass
@@ -99,6 +111,11 @@ def test_an_average_of_what_is_private_is_caught() -> None:
 
     with pytest.raises(AssertionError, match="head.* has changed at the end of a round"):
         broken(AveragesAll, Personal).test_after_a_round_silos_agree_on_what_is_shared()
+
+
+def test_what_is_no_mean_is_caught() -> None:
+    with pytest.raises(AssertionError, match="is no mean of what silos had"):
+        broken(Extrapolates, SimilarModels).test_after_a_round_silos_agree_on_what_is_shared()
 
 
 def test_silos_that_leave_the_lockstep_are_caught() -> None:

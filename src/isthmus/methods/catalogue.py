@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.engine.learner import CLASSIFIER
+from isthmus.engine.masked import Masked
 from isthmus.federation.federation import UNKNOWN
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
@@ -22,10 +23,12 @@ from isthmus.methods.exchange.prototypes import Prototypes
 from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.method import Method, Phase, one_phase, vary
 from isthmus.methods.missing_neighbours import ENCODER, GENERATOR, Encoder, FusedClassifier, NeighbourGenerator
+from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import Proximal
 from isthmus.methods.objective.reconstruction import Reconstruction
 from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
+from isthmus.methods.sync.fed_pub import SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.methods.sync.llcg import Corrected
 from isthmus.methods.sync.sync_sgd import SyncSGD
@@ -195,6 +198,20 @@ def feddep_no_generator() -> Method:
     summary = "FedAvg of FedDEP's classifier, without generated neighbours"
     parts = one_phase(sync=FedAvg())
     return Method("feddep-no-generator", summary, _FEDDEP, parts, models, model="sage-gcn", cross=UNKNOWN)
+
+
+@method
+def fed_pub() -> Method:
+    """Masked models that the server mixes by what they say of a random graph, for edges that nobody knows.
+
+    The sync is the paper's personalised weight aggregation by functional similarity with tau, the model its adaptive
+    weight masking, the objective its local loss with lambda_1 on masks and lambda_2 on the way from what the server
+    gave.
+    """
+    summary = "masked models of each silo's own, mixed by the server by what they say of a random graph"
+    parts = one_phase(sync=SimilarModels(), objective=SparseMasks())
+    models = {CLASSIFIER: Masked()}
+    return Method("fed-pub", summary, "Baek et al. 2023", parts, models, cross=UNKNOWN)
 
 
 @method

@@ -54,6 +54,11 @@ class Phase:
         phase.exchange.check(model)
         phase.sync.check(model, protect, train.agrees(phase.batches), phase.exchange.view)
         rule_of(phase.batches, phase.sync.seed_weights)
+        if phase.objective.holds and phase.sync.lockstep:
+            raise IsthmusError(
+                f"objective={phase.objective.name} holds back the parameters of each silo by itself, but with "
+                f"sync={phase.sync.name} all silos take the same steps; use sync=fedavg, or objective=task."
+            )
         if not phase.schedule.always and not phase.exchange.stepwise:
             raise IsthmusError(
                 f"exchange={phase.exchange.name} exchanges nothing within steps, so that there is nothing to schedule; "

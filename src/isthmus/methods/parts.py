@@ -17,11 +17,13 @@ from isthmus.methods.exchange.optimes import OptimES
 from isthmus.methods.exchange.prototypes import Prototypes
 from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.objective.base import Objective
+from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import Proximal
 from isthmus.methods.objective.reconstruction import Reconstruction
 from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.methods.sync.base import Sync
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
+from isthmus.methods.sync.fed_pub import SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.methods.sync.llcg import Corrected
 from isthmus.methods.sync.sync_sgd import SyncSGD
@@ -49,8 +51,14 @@ PARTS: dict[str, dict[str, Maker]] = {
         "sync-sgd": SyncSGD,
         "ce-fedgnn": GradientAverage,
         "llcg": Corrected,
+        "fed-pub": SimilarModels,
     },
-    "objective": {"task": Objective, "proximal": Proximal, "reconstruction": Reconstruction},
+    "objective": {
+        "task": Objective,
+        "proximal": Proximal,
+        "reconstruction": Reconstruction,
+        "fed-pub": SparseMasks,
+    },
     "protect": {
         "gaussian": Gaussian,
         "format": NumberFormat,

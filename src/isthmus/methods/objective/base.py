@@ -25,10 +25,12 @@ class Objective:
     """The task loss alone: cross-entropy for classes, weighted binary cross-entropy averaged over tasks.
 
     ``minority_weight``, for classes alone: how many times a seed of the class that is rarest in training counts.
+    ``holds``: it holds each silo's own parameters back by a penalty, so that all silos cannot have one set of them.
     """
 
     minority_weight: float = 1.0
     name: ClassVar[str] = "task"
+    holds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.minority_weight < math.inf:

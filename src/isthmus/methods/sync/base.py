@@ -28,11 +28,13 @@ class Sync:
 
     ``lockstep``: all silos hold equal parameters at every step, so that a host needs only one set of them.
     ``alone``: silos train models of their own, each selected on its own validation score.
+    ``mixes``: of what silos share, each gets back a mean of its own, so that they agree on nothing.
     """
 
     name: ClassVar[str] = "alone"
     lockstep: ClassVar[bool] = False
     alone: ClassVar[bool] = True
+    mixes: ClassVar[bool] = False
 
     @property
     def personal(self) -> bool:
@@ -53,7 +55,7 @@ class Sync:
         return False
 
     def shares(self, name: str) -> bool:
-        """Whether silos agree on a parameter."""
+        """Whether a parameter takes part: silos agree on it, or where the sync ``mixes``, get means of it."""
         return False
 
     def check(self, model: ModelConfig, protect: Chain, agreed: bool, view: str) -> None:
