@@ -14,9 +14,11 @@ from isthmus.methods.sync.base import LiveSync, Losses, Sync
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fed_pub import LiveSimilarModels, SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg, LiveFedAvg
+from isthmus.methods.sync.fedpergnn import PseudoItems
 from isthmus.methods.sync.llcg import Corrected
 from isthmus.methods.sync.sync_sgd import LiveSyncSGD, SyncSGD
 from isthmus.testing import SyncContract
+from isthmus.testing.contract import FULL, SAMPLED
 
 # Options that a default does not show.
 OTHERS = {
@@ -25,6 +27,7 @@ OTHERS = {
     "ce-fedgnn, private embedding": lambda: GradientAverage(private=("embed",)),
     "sync-sgd, seeds": lambda: SyncSGD(weights="seeds"),
     "fed-pub, private head": lambda: SimilarModels(local_epochs=2, tau=10.0, private=("head",), blocks=2, nodes=6),
+    "fedpergnn, no items": lambda: PseudoItems(items=0, weights="nodes"),
     "llcg, few": lambda: Corrected(every=2, seeds=4, neighbours=2),
 }
 UNNAMED = "sync.private=embed names nothing: the parameters of the embedding are called enter.*"
@@ -36,6 +39,8 @@ class TestSync(SyncContract):
         self.part = {**PARTS["sync"], **OTHERS}[request.param]
         if self.part().name == "llcg":  # the server's sample needs rows of far ends
             self.exchange = ServerAggregate
+        if self.part().name == "fedpergnn":  # each silo computes its own gradient
+            self.settings = (FULL, {**SAMPLED, "batches": "local"})
 
 
 # ---- the contract can fail

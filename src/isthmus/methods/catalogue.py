@@ -30,8 +30,10 @@ from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fed_pub import SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg
+from isthmus.methods.sync.fedpergnn import PseudoItems
 from isthmus.methods.sync.llcg import Corrected
 from isthmus.methods.sync.sync_sgd import SyncSGD
+from isthmus.protect.laplace import Laplace
 
 _LAYERWISE = "Ceydeli 2026"
 _MOVING = "Guo et al. 2026"
@@ -212,6 +214,17 @@ def fed_pub() -> Method:
     parts = one_phase(sync=SimilarModels(), objective=SparseMasks())
     models = {CLASSIFIER: Masked()}
     return Method("fed-pub", summary, "Baek et al. 2023", parts, models, cross=UNKNOWN)
+
+
+@method
+def fedpergnn() -> Method:
+    """Noisy gradients of every step (equation 1 of Wu et al.) with pseudo items, for edges that nobody knows.
+
+    FedDEP's authors call it FedGNN. Its graph expansion, in which a third party matches encrypted ids, is not here.
+    """
+    summary = "the mean of bounded gradients with Laplace noise and pseudo items, local neighbours alone"
+    parts, protect = one_phase(sync=PseudoItems()), (Laplace(bound=0.1, scale=0.2),)
+    return Method("fedpergnn", summary, "Wu et al. 2022", parts, protect=protect, cross=UNKNOWN)
 
 
 @method

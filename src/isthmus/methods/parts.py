@@ -25,9 +25,11 @@ from isthmus.methods.sync.base import Sync
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fed_pub import SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg
+from isthmus.methods.sync.fedpergnn import PseudoItems
 from isthmus.methods.sync.llcg import Corrected
 from isthmus.methods.sync.sync_sgd import SyncSGD
 from isthmus.protect.gaussian import Gaussian
+from isthmus.protect.laplace import Laplace
 from isthmus.protect.number_format import NumberFormat
 
 Maker = Callable[[], Any]
@@ -52,6 +54,7 @@ PARTS: dict[str, dict[str, Maker]] = {
         "ce-fedgnn": GradientAverage,
         "llcg": Corrected,
         "fed-pub": SimilarModels,
+        "fedpergnn": PseudoItems,
     },
     "objective": {
         "task": Objective,
@@ -61,6 +64,7 @@ PARTS: dict[str, dict[str, Maker]] = {
     },
     "protect": {
         "gaussian": Gaussian,
+        "laplace": Laplace,
         "format": NumberFormat,
         **{name: partial(NumberFormat, format=name) for name in ("float32", "bfloat16", "int8")},
     },

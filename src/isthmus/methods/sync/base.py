@@ -46,6 +46,16 @@ class Sync:
         """By what a silo is weighted in a loss of all silos (nodes, seeds, silos); empty: as the batches have it."""
         return ""
 
+    @property
+    def separates(self) -> bool:
+        """Whether it reads the gradient of each silo's own loss, for which each has its own set, and no row crosses."""
+        return False
+
+    @property
+    def noisy(self) -> bool:
+        """Whether it draws from silos' secrets."""
+        return False
+
     def round_over(self, step: int, epoch: int, epoch_over: bool) -> bool:
         """Whether a round of local training ends after this step of a phase (steps and epochs count from 1)."""
         return epoch_over
