@@ -21,6 +21,10 @@ STEPS = 6
 SAMPLED: dict[str, Any] = {"batch": 3, "fanout": (2,)}
 NOISE = {f"{what}{kind}": 0.5 for what in ("clip", "sigma") for kind in ("", "_adjoints", "_parameters", "_gradients")}
 NOISY = ("ce-fedgnn", "fedgcn", "optimes", "sync-sgd+fwd-bwd-le", "swift-fedgnn", "fedavg")
+SHORT: dict[str, dict[str, Any]] = {  # so that more than one phase, or round, fits into so few steps
+    "pretrained-fedavg": {"phase": {"pretrain": {"epochs": 1}}},
+    "llcg": {"sync": {"local_steps": 2, "growth": 1.25}},
+}
 ON_EDGES = ("fedavg", "ce-fedgnn", "sync-sgd+fwd-bwd-le")
 
 
@@ -30,8 +34,8 @@ def cases() -> dict[str, dict[str, Any]]:
     for method in catalogue.names():
         model = "gcn" if method == "fedgcn" else "mlp" if method == "local-mlp" else "sage"
         both = {"full": {}, "sampled": SAMPLED}
-        if method == "pretrained-fedavg":
-            both = {how: {**more, "options": {"phase": {"pretrain": {"epochs": 1}}}} for how, more in both.items()}
+        if method in SHORT:
+            both = {how: {**more, "options": SHORT[method]} for how, more in both.items()}
         found |= {f"{method} {how}": {"name": method, "model": model, **more} for how, more in both.items()}
     for method in NOISY:
         protected = {"protect": NOISE, "schedule": {"every": 2}} if method == "swift-fedgnn" else {"protect": NOISE}

@@ -21,6 +21,7 @@ from isthmus.methods.objective.fedprox import Proximal
 from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fedavg import FedAvg
+from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
 
@@ -154,6 +155,17 @@ def fedgnn_pns() -> Method:
     summary = "aggregates of neighbours elsewhere at ever shorter intervals, reused in between"
     kept = ServerAggregate(reuse=True)
     return vary(fedgnn_g(), "fedgnn-pns", summary, "Du and Wu 2022", exchange=kept, schedule=Shrinking())
+
+
+@method
+def llcg() -> Method:
+    """Rounds of K rho^r local steps on local neighbours alone (the paper's Algorithm 2), averaged without weights.
+
+    After each the server takes S steps on some nodes with all their neighbours. Parameters are scored with aggregates
+    through the server. K = 16 is what the authors' code has for Cora, rho = 1.1 for Reddit, S = 1 for nearly all.
+    """
+    summary = "FedAvg in growing rounds, each followed by a step of the server, to which features of some nodes go"
+    return vary(fedgnn_g(), "llcg", summary, "Ramezani et al. 2022", schedule=Schedule(silos=0), sync=LLCG())
 
 
 @method

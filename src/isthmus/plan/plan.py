@@ -92,7 +92,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
 def _draws(training: Training) -> bool:
     """Whether steps draw what crosses: nodes, silos, or seeds of corrections."""
     phase = training.stage.phase
-    return bool(training.train.batch) or phase.schedule.draws or phase.sync.corrects(0)
+    return bool(training.train.batch) or phase.schedule.draws or phase.sync.server_steps(0, round_over=True) > 0
 
 
 def _bytes(ledger: Ledger, length: Length, trial: Length) -> Sizes:

@@ -42,9 +42,9 @@ class LLCGEveryStep(SyncSGD):
         """What the server computes a correction on."""
         return ServerBatch(self.seeds, self.neighbours)
 
-    def corrects(self, step: int) -> bool:
-        """After every ``every``-th step, from the first on."""
-        return step % self.every == 0
+    def server_steps(self, step: int, round_over: bool) -> int:
+        """One after every ``every``-th step, from the first on."""
+        return int(step % self.every == 0)
 
     def check(self, model: ModelConfig, protect: Chain, agreed: bool, view: str) -> None:
         """Refuse what the server cannot compute, and gradients that must be seen silo by silo."""
@@ -71,7 +71,7 @@ class LiveLLCGEveryStep(LiveSyncSGD):
 
     def step_end(self, step: int) -> None:
         """The server's step, where there is one: it computes the gradient, and everybody steps by it."""
-        if not self.spec.corrects(step):
+        if not self.spec.server_steps(step, round_over=False):
             return
         wire, sets = self.site.wire, self.model.sets
         with wire.ledger.during(Purpose.CORRECTION):
