@@ -56,7 +56,7 @@ def test_the_catalogue_has_the_papers_parts() -> None:
 
 def test_rounds_grow_geometrically() -> None:
     assert ends(LLCG(local_steps=2, growth=1.5), 30) == [2, 5, 10, 17, 28]  # 2, 3, 4.5, 6.75 and 10.125 steps, up
-    assert ends(LLCG(local_steps=10, growth=1.1), 50) == [10, 21, 34, 48]  # 10 * 1.1 is 11 and not 12
+    assert ends(LLCG(local_steps=100, growth=1.1), 400) == [100, 210, 331]  # 100 * 1.1 is 110 and not 111
     assert ends(LLCG(local_steps=3, growth=1.0), 12) == [3, 6, 9, 12]
     assert ends(LLCG(local_steps=1, growth=2.0), 40) == [1, 3, 7, 15, 31]
 

@@ -67,7 +67,7 @@ class LLCG(FedAvg):
             return super().round_over(step, epoch, epoch_over)
         end = rounds = 0
         while end < step:
-            end += math.ceil(self.local_steps * self.growth**rounds - 1e-9)  # 1.1 * 10 is a little more than 11
+            end += math.ceil(self.local_steps * self.growth**rounds - 1e-9)  # 100 * 1.1 is a little more than 110
             rounds += 1
         return end == step
 
