@@ -13,7 +13,8 @@ from isthmus.methods.parts import PARTS
 from isthmus.methods.sync.base import LiveSync, Losses, Sync
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fedavg import FedAvg, LiveFedAvg
-from isthmus.methods.sync.llcg import Corrected
+from isthmus.methods.sync.llcg import LLCG
+from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import LiveSyncSGD, SyncSGD
 from isthmus.testing import SyncContract
 
@@ -23,7 +24,8 @@ OTHERS = {
     "ce-fedgnn, short rounds": lambda: GradientAverage(local_steps=3, beta=0.5, private=("layers.0",)),
     "ce-fedgnn, private embedding": lambda: GradientAverage(private=("embed",)),
     "sync-sgd, seeds": lambda: SyncSGD(weights="seeds"),
-    "llcg, few": lambda: Corrected(every=2, seeds=4, neighbours=2),
+    "llcg, short rounds": lambda: LLCG(local_steps=2, growth=1.5, corrections=2, seeds=4, neighbours=2, lr=0.01),
+    "llcg-every-step, few": lambda: LLCGEveryStep(every=2, seeds=4, neighbours=2),
 }
 UNNAMED = "sync.private=embed names nothing: the parameters of the embedding are called enter.*"
 
@@ -32,7 +34,7 @@ class TestSync(SyncContract):
     @pytest.fixture(autouse=True, params=[*PARTS["sync"], *OTHERS])
     def make(self, request: pytest.FixtureRequest) -> None:
         self.part = {**PARTS["sync"], **OTHERS}[request.param]
-        if self.part().name == "llcg":  # the server's sample needs rows of far ends
+        if self.part().name.startswith("llcg"):  # the server's sample needs rows of far ends
             self.exchange = ServerAggregate
 
 

@@ -44,7 +44,11 @@ ROUGH: dict[str, tuple[Any, ...]] = {
     "full exchange": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "the paper's exchange": ("--method", "fedavg+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "ce-fedgnn": ("--method", "ce-fedgnn", "--epochs", 30, "--set", "sync.local_steps=5", *SAMPLED),
-    "corrections": ("--method", "llcg", "--epochs", 7, "--set", "sync.every=3", "--set", "sync.seeds=1000"),
+    "corrections": ("--method", "llcg-every-step", "--epochs", 7, "--set", "sync.every=3", "--set", "sync.seeds=1000"),
+    "corrections after rounds": (
+        *("--method", "llcg", "--epochs", 30, "--set", "sync.local_steps=2"),
+        *("--set", "sync.growth=1.5", "--set", "sync.seeds=1000"),
+    ),
     "swift-fedgnn": ("--method", "swift-fedgnn", "--epochs", 20, *ALL_SILOS, *SAMPLED),
     "some silos": ("--method", "swift-fedgnn", "--epochs", 40, "--set", "schedule.every=2"),
     "some silos, layer-wise": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 40, "--set", "schedule.silos=2"),

@@ -23,7 +23,8 @@ from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.methods.sync.base import Sync
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fedavg import FedAvg
-from isthmus.methods.sync.llcg import Corrected
+from isthmus.methods.sync.llcg import LLCG
+from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.number_format import NumberFormat
@@ -48,7 +49,8 @@ PARTS: dict[str, dict[str, Maker]] = {
         "fedavg": FedAvg,
         "sync-sgd": SyncSGD,
         "ce-fedgnn": GradientAverage,
-        "llcg": Corrected,
+        "llcg": LLCG,
+        "llcg-every-step": LLCGEveryStep,
     },
     "objective": {"task": Objective, "proximal": Proximal, "reconstruction": Reconstruction},
     "protect": {

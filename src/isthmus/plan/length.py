@@ -66,14 +66,14 @@ class Length:
 
 def length_of(stage: Stage, last: int) -> Length:
     """Walk through the loop of ``train/loop.py`` for ``last`` steps of a phase, without taking one."""
-    size, train = stage.steps_per_epoch, stage.site.train
+    size, train, sync = stage.steps_per_epoch, stage.site.train, stage.phase.sync
     epochs = -(-last // size)
     scored = int(stage.scorer.pool(VALID).counts.sum()) > 0
     rounds = validations = 0
     due = ends = False
     for epoch in range(1, epochs + 1):
         for step in range((epoch - 1) * size + 1, min(epoch * size, last) + 1):
-            ends = _ends(stage.phase.sync, step, size, last)
+            ends = _ends(sync, step, size, last)
             rounds += ends
             if ends and due and step % size:  # what waited for the end of the round
                 validations, due = validations + 1, False
@@ -85,7 +85,7 @@ def length_of(stage: Stage, last: int) -> Length:
     for step, kind in enumerate(kinds):
         seeds[kind] += float(_seeds(stage, step, kind).sum())
     often = kinds.count(Purpose.CROSSING), kinds.count(Purpose.MIXED)
-    corrections = sum(stage.phase.sync.corrects(step) for step in range(last))
+    corrections = sum(sync.server_steps(step, _ends(sync, step + 1, size, last)) for step in range(last))
     return Length(last, *often, corrections, epochs, rounds, validations, seeds)
 
 
@@ -102,9 +102,12 @@ def _kinds(stage: Stage, steps: int) -> tuple[Purpose, ...]:
 
 
 def _least(stage: Stage, total: int) -> int:
-    """How many steps show all kinds that a run of ``total`` steps has: all silos cross, some, none; a correction."""
+    """How many steps show all kinds that a run of ``total`` steps has: all silos cross, some, none; a correction.
+
+    Corrections that follow rounds are shown by every trial, whose last step ends a round.
+    """
     kinds = _kinds(stage, total)
-    first = next((step for step in range(total) if stage.phase.sync.corrects(step)), -1)
+    first = next((step for step in range(total) if stage.phase.sync.server_steps(step, round_over=False)), -1)
     return 1 + max([first, *(kinds.index(kind) for kind in set(kinds))], default=-1)
 
 

@@ -133,7 +133,7 @@ def _try_phases(training: Training, train: TrainConfig, wished: int | None, rele
 def _draws(training: Training) -> bool:
     """Whether steps draw what crosses: nodes, silos, or seeds of corrections."""
     phase = training.stage.phase
-    return bool(training.train.batch) or phase.schedule.draws or phase.sync.corrects(0)
+    return bool(training.train.batch) or phase.schedule.draws or phase.sync.server_steps(0, round_over=True) > 0
 
 
 def _extrapolated(training: Training, sizes: Sizes) -> list[str]:
