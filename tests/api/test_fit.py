@@ -16,7 +16,7 @@ GRAPH, THREE = small_graph(30, 140), torch.arange(30) % 3
 FEW = {"train.epochs": 3, "model.hidden": 8}
 
 
-@pytest.mark.parametrize("method", ["fedgnn-g", "llcg", "swift-fedgnn", "centralised"])
+@pytest.mark.parametrize("method", ["fedgnn-g", "llcg-every-step", "swift-fedgnn", "centralised"])
 def test_the_order_of_silos_changes_nothing(method: str) -> None:
     silos = split_graph(GRAPH, THREE, 3)
     one, other = (isthmus.fit(each, method, dtype="float64", settings=FEW) for each in (silos, silos[::-1]))

@@ -52,7 +52,10 @@ SETS = [
     ("phase.later.epochs=2", ["phase of 'fedavg' 'later'", "train"]),
 ]
 APART = [  # parts that cannot go together
-    (("--method", "llcg", "--set", "protect.sigma_gradients=1"), ["server corrects", "protect.sigma_gradients"]),
+    (
+        ("--method", "llcg-every-step", "--set", "protect.sigma_gradients=1"),
+        ["server corrects", "protect.sigma_gradients"],
+    ),
     (("--set", "schedule.every=2"), ["exchange=nothing", "nothing to schedule"]),
     (("--method", "fedgcn", "--model", "sage"), ["gcn and not for sage"]),
     (("--method", "sync-sgd", "--set", "sync.weights=silos"), ["sync.weights=silos", "train.batches=local"]),

@@ -102,7 +102,7 @@ VARIETY = [
      "protect.sigma=0.1", "--set", "score=across"),
     ("--method", "pretrained-fedavg", "--set", "phase.pretrain.epochs=2", "--set",
      "phase.federate.exchange=optimes"),
-    ("--method", "llcg", "--set", "sync.every=2", "--set", "sync.seeds=5", "--set", "score=own"),
+    ("--method", "llcg-every-step", "--set", "sync.every=2", "--set", "sync.seeds=5", "--set", "score=own"),
 ]  # fmt: skip
 
 

@@ -21,6 +21,9 @@ STEPS = 6
 SAMPLED: dict[str, Any] = {"batch": 3, "fanout": (2,)}
 NOISE = {f"{what}{kind}": 0.5 for what in ("clip", "sigma") for kind in ("", "_adjoints", "_parameters", "_gradients")}
 NOISY = ("ce-fedgnn", "fedgcn", "optimes", "sync-sgd+fwd-bwd-le", "swift-fedgnn", "fedavg")
+SHORT: dict[str, dict[str, Any]] = {  # so that more than one round fits into so few steps
+    "llcg": {"sync": {"local_steps": 2, "growth": 1.25}},
+}
 ON_EDGES = ("fedavg", "ce-fedgnn", "sync-sgd+fwd-bwd-le")
 
 
@@ -31,9 +34,9 @@ def cases() -> dict[str, dict[str, Any]]:
         made = catalogue.get(method)
         model = "gcn" if method == "fedgcn" else made.model or "sage"
         both = {"full": {}, "sampled": SAMPLED}
-        if len(made.phases) > 1:
-            short = {"phase": {phase.name: {"epochs": 1} for phase in made.phases[:-1]}}
-            both = {how: {**more, "options": short} for how, more in both.items()}
+        short = {"phase": {phase.name: {"epochs": 1} for phase in made.phases[:-1]}} if len(made.phases) > 1 else {}
+        short = SHORT.get(method, short)
+        both = {how: {**more, "options": short} if short else more for how, more in both.items()}
         found |= {f"{method} {how}": {"name": method, "model": model, **more} for how, more in both.items()}
     for method in NOISY:
         protected = {"protect": NOISE, "schedule": {"every": 2}} if method == "swift-fedgnn" else {"protect": NOISE}

@@ -31,6 +31,7 @@ from tests.helpers.small import losses, numbers, run_method, small_graph
 FIVE = torch.arange(30) % 5
 FIVE[FIVE == 3] = 0  # silo 3 owns nothing: a host with an empty silo takes part in every collective
 NOISE = {f"{what}{kind}": 0.5 for what in ("clip", "sigma") for kind in ("", "_adjoints", "_parameters", "_gradients")}
+GROWING: dict[str, dict[str, object]] = {"sync": {"local_steps": 2, "growth": 1.5, "corrections": 2}}
 SOME: dict[str, dict[str, object]] = {"schedule": {"every": 2, "silos": 3}}
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((method, "sage", {}) for method in names() if method not in ("centralised", "fedgcn", "pretrained-fedavg")),
@@ -46,6 +47,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("fedavg+fwd-bwd-le", "sage", {"batch": 4, "fanout": (2,), "options": {"protect": NOISE}}),
     *(("swift-fedgnn", model, {"batch": 3, "fanout": (2,), "options": SOME}) for model in ("gcn", "pna")),
     ("sync-sgd+fwd-bwd-le", "sage", {"batch": 4, "fanout": (2,), "options": SOME}),
+    ("llcg", "gcn", {"batch": 4, "fanout": (2,), "options": GROWING}),
     ("fedgnn-g", "gin", {"options": {"protect": NOISE, "exchange": {"fewest": 2}}}),
 ]
 
@@ -100,7 +102,7 @@ def test_losses_scores_and_bytes_do_not_depend_on_the_number_of_hosts(hosts: int
 
 @pytest.mark.hosts
 @pytest.mark.usefixtures("no_report")
-@pytest.mark.parametrize("method", ["llcg"])
+@pytest.mark.parametrize("method", ["llcg-every-step"])
 def test_the_server_may_live_on_a_host_of_its_own(method: str, tmp_path: Path) -> None:
     """It reads no part, nobody else sees what it sees, and the ledgers that hosts send it are in the ledger."""
     data = ("--silos", 3, "--set", "data.nodes=64", "--set", "data.degree=3")

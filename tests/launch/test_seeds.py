@@ -32,7 +32,8 @@ def test_the_second_of_two_seeds_is_the_run_with_that_seed(name: str, tmp_path: 
         "ce-fedgnn": ("--set", "sync.local_steps=2"),
         "fedgnn-st": ("--set", "sync.local_steps=2"),
         "fedgnn-pns": ("--set", "schedule.period=2"),
-        "llcg": ("--set", "sync.every=2"),
+        "llcg": ("--set", "sync.local_steps=2"),
+        "llcg-every-step": ("--set", "sync.every=2"),
         "swift-fedgnn": ("--set", "schedule.every=2"),
         "pretrained-fedavg": ("--set", "phase.pretrain.epochs=2"),
     }.get(name, ())

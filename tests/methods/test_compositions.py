@@ -127,7 +127,7 @@ def test_a_chain_is_written_in_order_and_options_find_their_mechanism() -> None:
         ("fedavg", "sage", {"schedule": {"every": 3}}, "nothing to schedule"),
         ("fedgcn", "sage", {}, "linear in the features"),
         ("fedavg", "gat", {"exchange": {"name": "swift"}}, "cannot take partial aggregates"),
-        ("llcg", "gcn", {"protect": {"clip_gradients": 1.0}}, "one set of parameters"),
+        ("llcg-every-step", "gcn", {"protect": {"clip_gradients": 1.0}}, "one set of parameters"),
         ("sync-sgd", "gcn", {"sync": {"weights": "silos"}}, "needs train.batches=local"),
     ],
 )

@@ -15,7 +15,8 @@ from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fed_pub import LiveSimilarModels, SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg, LiveFedAvg
 from isthmus.methods.sync.fedpergnn import PseudoItems
-from isthmus.methods.sync.llcg import Corrected
+from isthmus.methods.sync.llcg import LLCG
+from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import LiveSyncSGD, SyncSGD
 from isthmus.testing import SyncContract
 from isthmus.testing.contract import FULL, SAMPLED
@@ -28,7 +29,8 @@ OTHERS = {
     "sync-sgd, seeds": lambda: SyncSGD(weights="seeds"),
     "fed-pub, private head": lambda: SimilarModels(local_epochs=2, tau=10.0, private=("head",), blocks=2, nodes=6),
     "fedpergnn, no items": lambda: PseudoItems(items=0, weights="nodes"),
-    "llcg, few": lambda: Corrected(every=2, seeds=4, neighbours=2),
+    "llcg, short rounds": lambda: LLCG(local_steps=2, growth=1.5, corrections=2, seeds=4, neighbours=2, lr=0.01),
+    "llcg-every-step, few": lambda: LLCGEveryStep(every=2, seeds=4, neighbours=2),
 }
 UNNAMED = "sync.private=embed names nothing: the parameters of the embedding are called enter.*"
 
@@ -37,7 +39,7 @@ class TestSync(SyncContract):
     @pytest.fixture(autouse=True, params=[*PARTS["sync"], *OTHERS])
     def make(self, request: pytest.FixtureRequest) -> None:
         self.part = {**PARTS["sync"], **OTHERS}[request.param]
-        if self.part().name == "llcg":  # the server's sample needs rows of far ends
+        if self.part().name.startswith("llcg"):  # the server's sample needs rows of far ends
             self.exchange = ServerAggregate
         if self.part().name == "fedpergnn":  # each silo computes its own gradient
             self.settings = (FULL, {**SAMPLED, "batches": "local"})

@@ -53,7 +53,8 @@ def test_one_silo_is_centralised(method: str, training: dict) -> None:
         "fedprox": {"objective": {"mu": 0.0}},
         "ce-fedgnn": {"exchange": {"gamma": 1.0}, "sync": {"beta": 1.0, "local_steps": 1}},
         "fedgnn-st": {"sync": {"local_steps": 1}},
-        "llcg": {"sync": {"name": "sync-sgd"}},  # without the server's steps
+        "llcg": {"sync": {"corrections": 0, "local_steps": 1, "growth": 1.0}},
+        "llcg-every-step": {"sync": {"name": "sync-sgd"}},  # without the server's steps
         "pretrained-fedavg": {"phase": {"pretrain": {"epochs": 1}}},
     }
     options = nothing.get(method, {})

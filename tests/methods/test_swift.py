@@ -64,7 +64,7 @@ def test_reports_say_when_aggregates_can_be_put_together() -> None:
     assert f"silo-0: {SOLVABLE}" in notes(uneven, fanout=(3,), redraw=False)
     assert REDRAWN in notes(uneven, fanout=(3, 2), redraw=False)
     scored_across = {"score": "trained"}  # with aggregates through the server
-    assert REDRAWN not in notes(uneven, "llcg", fanout=(2,))
+    assert REDRAWN not in notes(uneven, "llcg-every-step", fanout=(2,))
     assert REDRAWN not in notes(uneven, "fedsage", fanout=(2,), options=scored_across)
     for leaves in (1, 2):  # one target
         result = run_method("fedgnn-g", *star(leaves), 2, epochs=1)
@@ -363,7 +363,9 @@ def test_a_correction_with_all_neighbours_is_a_centralised_step(model: str) -> N
     sgd = {"optimiser": "sgd", "weight_decay": 0.0}
     together = run_method("centralised", graph, owner, 3, model, epochs=1, **sgd)
     options = {"sync": {"seeds": 1000, "every": 1}}
-    training = run_method("llcg", graph, owner, 3, model, options, statistics="agreed", epochs=0, **sgd).training
+    training = run_method(
+        "llcg-every-step", graph, owner, 3, model, options, statistics="agreed", epochs=0, **sgd
+    ).training
     training.stage.syncs["classifier"].step_end(0)  # as after the first step
     for name, value in training.learner.classifier.sets.parameters.items():
         torch.testing.assert_close(value.data, together.last[name], rtol=1e-10, atol=1e-12)
@@ -373,7 +375,7 @@ def test_zeros_of_sparse_features_do_not_travel() -> None:
     graph = small_graph(30, 140)
     words = replace(graph, x=graph.x * (graph.x > 1.2))
     runs = {
-        name: run_method("llcg", each, owners(3), 3, batch=4, fanout=(2,), epochs=2)
+        name: run_method("llcg-every-step", each, owners(3), 3, batch=4, fanout=(2,), epochs=2)
         for name, each in (("dense", words), ("sparse", replace(words, x=SparseRows.from_dense(words.x))))
     }
     assert losses(runs["sparse"]) == pytest.approx(losses(runs["dense"]), rel=1e-12)
@@ -381,7 +383,7 @@ def test_zeros_of_sparse_features_do_not_travel() -> None:
 
 
 def test_a_correction_sends_features_to_the_server_and_the_ledger_says_so() -> None:
-    result = run_method("llcg", small_graph(30, 140), owners(3), 3, batch=4, fanout=(2,), epochs=1)
+    result = run_method("llcg-every-step", small_graph(30, 140), owners(3), 3, batch=4, fanout=(2,), epochs=1)
     assert ("silo", "server", "features") in flows(result) and ("silo", "server", "labels") in flows(result)
     assert not any(b == "silo" for a, b, kind in flows(result) if kind in ("features", "labels", "edges"))
 
@@ -389,7 +391,7 @@ def test_a_correction_sends_features_to_the_server_and_the_ledger_says_so() -> N
 def test_a_correction_is_of_all_silos_nodes_whoever_crosses() -> None:
     graph = small_graph(30, 140)
     for silos in (0, 1):
-        result = run_method("llcg", graph, owners(3), 3, options={"schedule": {"silos": silos}}, epochs=1)
+        result = run_method("llcg-every-step", graph, owners(3), 3, options={"schedule": {"silos": silos}}, epochs=1)
         table = result.training.wire.ledger.table().to_pydict()
         lines = zip(table["sender"], table["kind"], table["purpose"], strict=True)
         told = {sender for sender, kind, purpose in lines if (kind, purpose) == ("labels", "correction")}
@@ -399,7 +401,7 @@ def test_a_correction_is_of_all_silos_nodes_whoever_crosses() -> None:
 def test_aggregates_of_llcg_are_for_scores_alone() -> None:
     """So that whether their derivatives could return makes no difference."""
     plain, constant = (
-        run_method("llcg", small_graph(30, 140), owners(3), 3, options={"exchange": {"adjoint": adjoint}})
+        run_method("llcg-every-step", small_graph(30, 140), owners(3), 3, options={"exchange": {"adjoint": adjoint}})
         for adjoint in (True, False)
     )
     assert_same(plain, constant)
@@ -420,7 +422,7 @@ def test_trips_of_a_step_are_those_that_follow_each_other() -> None:
     across = [("crossing", 2 + 2 * (2 + 2)), ("step", 2)]  # at each layer up and down, forwards and backwards
     assert legs("fedgnn-g", {"schedule": {"every": 2}}) == across
     corrected = [("step", 2), ("correction", 3 + 1 + 1), ("step", 2)]  # asks at three hops, all data at once, gradient
-    assert legs("llcg", {"sync": {"every": 2}}) == corrected
+    assert legs("llcg-every-step", {"sync": {"every": 2}}) == corrected
 
 
 BAD: list[tuple[dict[str, object], str]] = [
@@ -454,12 +456,12 @@ def test_what_cannot_be_merged_or_scheduled_is_refused() -> None:
     with pytest.raises(IsthmusError, match="would be its raw features; give the model an embedding"):
         run_method("swift-fedgnn", graph, owners(3), 3, model_options={"embed": False})
     with pytest.raises(IsthmusError, match="use none and false"):
-        run_method("llcg", graph, owners(3), 3, model_options={"norm": "batch"})
+        run_method("llcg-every-step", graph, owners(3), 3, model_options={"norm": "batch"})
     with pytest.raises(IsthmusError, match="use train.statistics=agreed"):
-        run_method("llcg", graph, owners(3), 3, "pna")
+        run_method("llcg-every-step", graph, owners(3), 3, "pna")
     with pytest.raises(IsthmusError, match="leave out protect.clip_gradients"):
-        run_method("llcg", graph, owners(3), 3, options={"protect": {"clip_gradients": 1.0}})
+        run_method("llcg-every-step", graph, owners(3), 3, options={"protect": {"clip_gradients": 1.0}})
     with pytest.raises(IsthmusError, match="has no option exchange.seeds"):
-        run_method("llcg", graph, owners(3), 3, options={"exchange": {"seeds": 3}})
+        run_method("llcg-every-step", graph, owners(3), 3, options={"exchange": {"seeds": 3}})
     with pytest.raises(IsthmusError, match="needs train.batches=local"):
         run_method("fedgnn-g", graph, owners(3), 3, batches="joint", batch=4)

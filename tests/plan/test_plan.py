@@ -33,6 +33,10 @@ EXACT: dict[str, tuple[Any, ...]] = {
     "exchange at some steps": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 7, "--set", "schedule.every=2"),
     "batches, and steps that end in an epoch": ("--steps", 23, *SAMPLED),
     "joint batches, pooled": ("--method", "sync-sgd", *SAMPLED, "--epochs", 6, "--set", "train.pooled=true"),
+    "two phases": (
+        *("--method", "pretrained-fedavg", "--epochs", 17, "--set", "phase.pretrain.epochs=6"),
+        *("--set", "train.evaluate_every=4", "--set", "sync.local_epochs=3"),
+    ),
     "one step": ("--epochs", 1),
     "no step": ("--epochs", 0),
 }
@@ -40,7 +44,11 @@ ROUGH: dict[str, tuple[Any, ...]] = {
     "full exchange": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "the paper's exchange": ("--method", "fedavg+fwd-bwd-le", "--epochs", 12, *SAMPLED),
     "ce-fedgnn": ("--method", "ce-fedgnn", "--epochs", 30, "--set", "sync.local_steps=5", *SAMPLED),
-    "corrections": ("--method", "llcg", "--epochs", 7, "--set", "sync.every=3", "--set", "sync.seeds=1000"),
+    "corrections": ("--method", "llcg-every-step", "--epochs", 7, "--set", "sync.every=3", "--set", "sync.seeds=1000"),
+    "corrections after rounds": (
+        *("--method", "llcg", "--epochs", 30, "--set", "sync.local_steps=2"),
+        *("--set", "sync.growth=1.5", "--set", "sync.seeds=1000"),
+    ),
     "swift-fedgnn": ("--method", "swift-fedgnn", "--epochs", 20, *ALL_SILOS, *SAMPLED),
     "some silos": ("--method", "swift-fedgnn", "--epochs", 40, "--set", "schedule.every=2"),
     "some silos, layer-wise": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 40, "--set", "schedule.silos=2"),
@@ -96,6 +104,16 @@ def test_what_is_sampled_is_extrapolated(case: str, tmp_path: Path) -> None:
     assert plan["link"]["transfer_seconds"] == pytest.approx(ran["link"]["transfer_seconds"], rel=0.1)
 
 
+def test_phases_that_hand_something_over_are_planned_one_by_one(tmp_path: Path) -> None:
+    """All but the number of prototypes, which are means of what a model of two steps has learnt, is exact."""
+    plan, ran = both(tmp_path / "run", "--method", "feddep", "--epochs", 12, "--set", "phase.encode.epochs=5")
+    assert plan["extrapolated"] == ["prototypes"] and plan["trial_steps"] == 4
+    assert plan["bytes"]["prototypes"] == pytest.approx(ran["bytes"]["prototypes"], rel=0.3)
+    exact = set(ran["bytes"]) - {"prototypes", "total"}
+    assert {kind: plan["bytes"][kind] for kind in exact} == {kind: ran["bytes"][kind] for kind in exact}
+    assert trips(plan) == trips(ran)
+
+
 def test_trial_steps(tmp_path: Path) -> None:
     assert planned("--epochs", 50)["trial_steps"] == 2
     assert planned("--epochs", 500, "--set", "sync.local_epochs=10")["trial_steps"] == 10
@@ -115,7 +133,7 @@ def test_seeds_of_silos_that_cross_are_counted_without_a_step(batches: str) -> N
     settings = {"batch": 4, "fanout": (2,), "batches": batches, "epochs": 5}
     owner = torch.arange(60).clamp(max=40) % 3
     training = run_method("swift-fedgnn", small_graph(60, 140), owner, 3, options=options, **settings).training
-    planned = length_of(training, training.train)
+    planned = length_of(training.stage, training.stage.last_step)
     stage, progress = training.stage, training.progress
     crossed = rests = progress.step = 0
     for progress.epoch in range(5):

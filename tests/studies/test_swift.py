@@ -41,12 +41,18 @@ def test_the_papers_values() -> None:
 @pytest.mark.parametrize("name", FIVE)
 def test_rows_follow_one_protocol(name: str) -> None:
     configs = [job.config for job in plan_study(get_study(name), StudyRequest(out="nowhere")).jobs]
-    assert {config.method.name for config in configs} == {"swift-fedgnn", "fedgnn-g", "llcg", "fedgnn-pns", "fedsage"}
+    assert {config.method.name for config in configs} == {
+        "swift-fedgnn",
+        "fedgnn-g",
+        "llcg-every-step",
+        "fedgnn-pns",
+        "fedsage",
+    }
     assert all(config.method.scores == ("trained",) for config in configs)
     assert len({(c.train.steps, c.train.batch, c.train.fanout, c.train.lr, c.model.hidden) for c in configs}) == 1
     assert {c.train.batch for c in configs} == {256} and {c.train.fanout for c in configs} == {(15, 10)}
     tables = {config.method.name: config.as_dict() for config in configs}
-    every = tables["swift-fedgnn"]["schedule"]["every"], tables["llcg"]["sync"]["every"]
+    every = tables["swift-fedgnn"]["schedule"]["every"], tables["llcg-every-step"]["sync"]["every"]
     assert set(every) == {5 if "citeseer" in name else 10}
 
 

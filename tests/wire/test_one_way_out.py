@@ -56,7 +56,7 @@ class Without(Policy):
         ("sync-sgd+fwd-bwd-le", Kind.ADJOINTS),
         ("fedgcn", Kind.AGGREGATES),
         ("swift-fedgnn", Kind.PARTIALS),
-        ("llcg", Kind.FEATURES),
+        ("llcg-every-step", Kind.FEATURES),
         ("local", Kind.METRICS),
     ],
 )

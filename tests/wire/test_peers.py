@@ -1,6 +1,7 @@
 """A peer is not a friend: what it sends is checked before it is used, and who sent it is named, on every host."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -8,22 +9,31 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, PeerError
 from isthmus.core.kinds import SERVER, Kind
-from isthmus.federation.boundary import build_boundary
+from isthmus.engine.layout import lay_out
+from isthmus.federation.boundary import build_boundary, make_route
 from isthmus.federation.federation import open_federation
 from isthmus.federation.handshake import agree_schema
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import build_stack
+from isthmus.protect.base import Chain, Mechanism
+from isthmus.protect.number_format import NumberFormat
+from isthmus.sample.order import rule_of
+from isthmus.testing.runs import small_silos
 from isthmus.train.metrics import check_scores
 from isthmus.wire import distributed
 from isthmus.wire.local import LocalWire
+from isthmus.wire.membership import Membership
 from isthmus.wire.packing import pack, unpack
 from isthmus.wire.received import check_finite, check_places, check_sizes
+from isthmus.wire.route import Lot, Route
+from isthmus.wire.server_legs import Ends, hand_out, lift
 from isthmus.wire.wire import Wire
 from tests.helpers.hosts import on_hosts
-from tests.helpers.small import owners, small_graph
+from tests.helpers.small import losses, owners, run_method, small_graph
 
 LETTERS = {(2, 0): torch.arange(6.0).reshape(2, 3), (2, SERVER): torch.ones(4, dtype=torch.int64)}
 WHO = ["silo-0", "silo-1", "silo-2"]
+INT8 = {"name": "int8"}  # which cannot write an infinity
 
 
 def changed(place: int, value: int) -> Tensor:
@@ -89,6 +99,94 @@ def test_rows_that_are_no_numbers_have_a_sender() -> None:
             check_finite(Kind.EMBEDDINGS, rows, [2, 2, 1], WHO)
 
 
+def test_no_kind_of_rows_may_be_infinite() -> None:
+    for kind in Kind:
+        with pytest.raises(PeerError, match=f"silo-0 sent {kind} that are not finite"):
+            check_finite(kind, torch.tensor([[torch.inf]]), [1], WHO[:1])
+        check_finite(kind, torch.tensor([[2**40]]), [1], WHO[:1])
+
+
+class Watched(LocalWire):
+    """Keeps the real numbers that travelled, by kind, in the order in which they did."""
+
+    def __init__(self, silos: int) -> None:
+        super().__init__(silos)
+        self.rows: dict[Kind, list[Tensor]] = {}
+
+    def _swap(self, kind: Kind, rows: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
+        if rows.is_floating_point():
+            self.rows.setdefault(kind, []).append(rows)
+        return super()._swap(kind, rows, leaving, arriving)
+
+
+@pytest.mark.parametrize("fewest", [1, 2, 1000])
+@pytest.mark.parametrize(("model", "options"), [("pna", {}), ("sage", {"aggregate": "max"}), ("sage", {})], ids=str)
+def test_what_is_not_handed_out_travels_as_zeros(model: str, options: dict[str, Any], fewest: int) -> None:
+    """Down as nobody's aggregate, up as nobody's derivative; so whatever is infinite was somebody's."""
+    wire, graph = Watched(3), small_graph(30, 140)
+    given: dict[str, Any] = {"model_options": {"norm": "none", "options": options}}
+    shut = {"options": {"exchange": {"fewest": fewest}}}
+    result = run_method("fedgnn-g", graph, owners(3), 3, model, wire=wire, **shut, **given)
+    assert set(wire.rows) == {Kind.PARTIALS, Kind.ADJOINTS}
+    assert all(bool(rows.isfinite().all()) for each in wire.rows.values() for rows in each)
+    handed, returned = wire.rows[Kind.PARTIALS][1::2], wire.rows[Kind.ADJOINTS][::2]  # every second trip is up
+    zeros = [sum(int((rows == 0).all(1).sum()) for rows in each) for each in (handed, returned)]
+    if fewest == 1000:
+        assert zeros == [sum(map(len, each)) for each in (handed, returned)]
+        alone = run_method("fedsage", graph, owners(3), 3, model, **given)
+        assert losses(result) == pytest.approx(losses(alone), rel=1e-12)
+    rounded = run_method("fedgnn-g", graph, owners(3), 3, model, options={**shut["options"], "protect": INT8}, **given)
+    assert losses(rounded)[0] == pytest.approx(losses(result)[0], rel=0.05)
+
+
+class Elsewhere(LocalWire):
+    """One of three hosts as it looks from the inside: of two rows that come from each, those of host 2 are none."""
+
+    def __init__(self, hosts: int = 3) -> None:
+        super().__init__(3)
+        self.hosts, self.members = hosts, Membership.dealt(3, hosts)
+        self.releases.open(6)
+
+    def _swap(self, kind: Kind, rows: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
+        bad = 255 if rows.dtype == torch.uint8 else torch.nan  # four bytes of 255 are no number either
+        return torch.cat([rows[:-2], rows.new_full((2, *rows.shape[1:]), bad)])
+
+
+ENDS = Ends(torch.arange(3).repeat_interleave(2), torch.arange(6), [2, 2, 2])
+
+
+@pytest.mark.parametrize("chain", [(), (NumberFormat("int8"),), (NumberFormat("bfloat16"),)], ids=str)
+@pytest.mark.parametrize("kind", [Kind.PARTIALS, Kind.ADJOINTS])
+def test_aggregates_and_derivatives_that_are_no_numbers_have_a_sender(kind: Kind, chain: tuple[Mechanism, ...]) -> None:
+    """Also where they travel as bytes."""
+    wire = Elsewhere()
+    wire.protect = Chain(chain)
+    with pytest.raises(PeerError, match=f"silo-2 sent {kind} that are not finite"):
+        lift(wire, kind, torch.ones(6, 2), ENDS, 0)
+    with pytest.raises(PeerError, match=f"the server sent {kind} that are not finite"):
+        hand_out(wire, kind, torch.ones(6, 2), ENDS)
+    row = Lot(torch.arange(6), torch.arange(6), torch.arange(6), [2, 2, 2], 3)
+    with pytest.raises(PeerError, match=f"silo-2 sent {kind} that are not finite"):
+        wire.move(kind, torch.ones(6, 2), row, row)
+
+
+def test_letters_of_numbers_have_them() -> None:
+    """Parameters, gradients and features; a score may be undefined."""
+    wire, words = Elsewhere(), {silo: torch.tensor([torch.nan if silo == 1 else 0.5]) for silo in range(3)}
+    for kind in (Kind.PARAMETERS, Kind.GRADIENTS, Kind.FEATURES):
+        with pytest.raises(PeerError, match=f"silo-1 sent {kind} that are not finite"):
+            wire.post(kind, {(silo, SERVER): each for silo, each in words.items()})
+        with pytest.raises(PeerError, match=f"server sent {kind} that are not finite"):
+            wire.post(kind, {(SERVER, 0): words[1]})
+    assert wire.post(Kind.METRICS, {(1, SERVER): words[1]})[1, SERVER].isnan()
+
+
+def test_in_one_process_nobody_is_blamed_for_numbers_that_are_none() -> None:
+    """A simulation that diverges goes on, and its report says so."""
+    told = lift(Elsewhere(hosts=1), Kind.ADJOINTS, torch.ones(6, 2), ENDS, 0)
+    assert told[:4].eq(1).all() and told[4:].isnan().all()
+
+
 @pytest.mark.parametrize("score", [1e9, -0.1, torch.inf])
 def test_scores_outside_of_their_range_are_refused(score: float) -> None:
     check_scores(torch.tensor([[0.0, 1.0], [torch.nan, 0.5]]), WHO)
@@ -124,6 +222,25 @@ def not_a_number(wire: Wire, patch: pytest.MonkeyPatch) -> None:
     wire.total(Kind.PARAMETERS, torch.full((len(wire.mine), 4), value))
 
 
+def routed(wire: Wire) -> tuple[Tensor, Route]:
+    """Rows of this host's nodes, which others hold, and their route."""
+    silos = small_silos(3, 18)
+    federation = open_federation(wire, [silos[i] for i in wire.mine])
+    layout = lay_out(federation, "halo", rule_of("local"), False, torch.device("cpu"), torch.float64)
+    wire.releases.open(layout.stack.rows)
+    asked = wire.ask(layout.boundary, layout.boundary.halo)
+    own = layout.stack.owned.nonzero().flatten()
+    return torch.ones(len(own), 2, dtype=torch.float64), make_route([asked], own, torch.arange(layout.stack.rows), wire)
+
+
+def no_number_back(wire: Wire, patch: pytest.MonkeyPatch) -> None:
+    """The derivative that one host sends back is none."""
+    rows, route = routed(wire)
+    loss = wire.linear(rows.requires_grad_(), route, Kind.EMBEDDINGS, adjoint=True).sum()
+    wire.close(loss * (torch.nan if wire.host == 2 else 1.0)).backward()
+    wire.total(Kind.METRICS, rows.detach()[: len(wire.mine)])  # the next step, in which host 2 hears of it
+
+
 def another_sender(wire: Wire, patch: pytest.MonkeyPatch) -> None:
     if wire.host == 2:
         forged = lambda letters: pack({(1, to): x for (_, to), x in letters.items()})  # noqa: E731
@@ -135,6 +252,7 @@ def another_sender(wire: Wire, patch: pytest.MonkeyPatch) -> None:
 WRONG: dict[str, Callable[[Wire, pytest.MonkeyPatch], None]] = {
     "silo-2 sent parameters that are not finite": not_a_number,
     "silo-2 sent a letter from party 1": another_sender,
+    "silo-2 sent adjoints that are not finite": no_number_back,
 }
 
 

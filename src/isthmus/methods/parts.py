@@ -26,7 +26,8 @@ from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fed_pub import SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.methods.sync.fedpergnn import PseudoItems
-from isthmus.methods.sync.llcg import Corrected
+from isthmus.methods.sync.llcg import LLCG
+from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.laplace import Laplace
@@ -52,7 +53,8 @@ PARTS: dict[str, dict[str, Maker]] = {
         "fedavg": FedAvg,
         "sync-sgd": SyncSGD,
         "ce-fedgnn": GradientAverage,
-        "llcg": Corrected,
+        "llcg": LLCG,
+        "llcg-every-step": LLCGEveryStep,
         "fed-pub": SimilarModels,
         "fedpergnn": PseudoItems,
     },

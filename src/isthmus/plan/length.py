@@ -1,18 +1,16 @@
-"""How long a run is, counted without training: steps, epochs, rounds and validations."""
+"""How long a run and each of its phases are, counted without training: steps, epochs, rounds and validations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import FINAL, STEPS, Purpose
-from isthmus.engine.settings import TrainConfig
 from isthmus.graph.graph import TRAIN, VALID
 from isthmus.methods.sync.base import Sync
 from isthmus.train.stage import Stage
-from isthmus.train.training import Training
 
 MOST = 64  # trial steps, where nobody asks for more
 
@@ -43,7 +41,12 @@ class Length:
             Purpose.LOSSES: (self.steps, part.steps),  # one message an epoch, with a line for each step
         }
         ratios = {purpose: here / there if there else 0.0 for purpose, (here, there) in often.items()}
-        return {Purpose.SETUP: 1.0, **ratios, **dict.fromkeys(FINAL, 1.0)}
+        return {**ratios, **dict.fromkeys((Purpose.SETUP, Purpose.HANDOVER, *FINAL), 1.0)}
+
+    def __add__(self, other: Length) -> Length:
+        """The length of two phases together."""
+        numbers = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "seeds"}
+        return Length(**numbers, seeds={kind: self.seeds.get(kind, 0.0) + other.seeds.get(kind, 0.0) for kind in STEPS})
 
     def rows_over(self, part: Length) -> dict[Purpose, float]:
         """For each purpose, how many times as many rows this run draws as ``part`` of it: at steps, by their seeds."""
@@ -61,17 +64,16 @@ class Length:
         return self.steps - self.crossings - self.mixed
 
 
-def length_of(training: Training, train: TrainConfig) -> Length:
-    """Walk through the loop of ``train/loop.py`` as a run with these settings would, without taking a step."""
-    stage = training.stage
-    size, epochs = stage.steps_per_epoch, train.total_epochs(stage.steps_per_epoch)
-    last = train.steps or epochs * size
+def length_of(stage: Stage, last: int) -> Length:
+    """Walk through the loop of ``train/loop.py`` for ``last`` steps of a phase, without taking one."""
+    size, train, sync = stage.steps_per_epoch, stage.site.train, stage.phase.sync
+    epochs = -(-last // size)
     scored = int(stage.scorer.pool(VALID).counts.sum()) > 0
     rounds = validations = 0
     due = ends = False
     for epoch in range(1, epochs + 1):
         for step in range((epoch - 1) * size + 1, min(epoch * size, last) + 1):
-            ends = _ends(stage.phase.sync, step, size, last)
+            ends = _ends(sync, step, size, last)
             rounds += ends
             if ends and due and step % size:  # what waited for the end of the round
                 validations, due = validations + 1, False
@@ -79,30 +81,33 @@ def length_of(training: Training, train: TrainConfig) -> Length:
         if ends and due:
             validations, due = validations + 1, False
     kinds = _kinds(stage, last)
-    seeds = dict.fromkeys(STEPS, 0.0)
+    seeds: dict[Purpose, float] = dict.fromkeys(STEPS, 0.0)
     for step, kind in enumerate(kinds):
         seeds[kind] += float(_seeds(stage, step, kind).sum())
     often = kinds.count(Purpose.CROSSING), kinds.count(Purpose.MIXED)
-    corrections = sum(stage.phase.sync.corrects(step) for step in range(last))
+    corrections = sum(sync.server_steps(step, _ends(sync, step + 1, size, last)) for step in range(last))
     return Length(last, *often, corrections, epochs, rounds, validations, seeds)
 
 
 def _seeds(stage: Stage, step: int, kind: Purpose) -> Tensor:
-    """Seeds for which something may cross at a step: [silos]."""
+    """Seeds for which something may cross at a step of a phase: [silos]."""
     pool, size = stage.layout.pools[TRAIN], stage.site.train.batch
     seeds = stage.layout.order.seeds_of(pool, size, step % stage.steps_per_epoch) if size else pool.counts
-    return seeds[stage.who_crosses(step)] if kind is Purpose.MIXED else seeds
+    return seeds[stage.who_crosses(stage.first_step + step)] if kind is Purpose.MIXED else seeds
 
 
 def _kinds(stage: Stage, steps: int) -> tuple[Purpose, ...]:
-    """The ledger's purpose of each of the first ``steps`` steps."""
-    return tuple(stage.purpose(step) for step in range(steps))
+    """The ledger's purpose of each of the first ``steps`` steps of a phase."""
+    return tuple(stage.purpose(stage.first_step + step) for step in range(steps))
 
 
 def _least(stage: Stage, total: int) -> int:
-    """How many steps show all kinds that a run of ``total`` steps has: all silos cross, some, none; a correction."""
+    """How many steps show all kinds that a run of ``total`` steps has: all silos cross, some, none; a correction.
+
+    Corrections that follow rounds are shown by every trial, whose last step ends a round.
+    """
     kinds = _kinds(stage, total)
-    first = next((step for step in range(total) if stage.phase.sync.corrects(step)), -1)
+    first = next((step for step in range(total) if stage.phase.sync.server_steps(step, round_over=False)), -1)
     return 1 + max([first, *(kinds.index(kind) for kind in set(kinds))], default=-1)
 
 
@@ -112,7 +117,7 @@ def _everybody(stage: Stage, total: int) -> int:
         return 0
     crossed = 0
     for step in range(min(total, MOST)):
-        cross = stage.who_crosses(step)
+        cross = stage.who_crosses(stage.first_step + step)
         crossed += 0 if bool(cross.all()) else int(cross.sum())
         if crossed >= 2 * stage.site.wire.silos:
             return step + 1
@@ -124,15 +129,13 @@ def _ends(sync: Sync, step: int, size: int, last: int) -> bool:
     return sync.round_over(step, -(-step // size), step % size == 0) or step == last
 
 
-def trial_steps_of(training: Training, wished: int | None) -> tuple[int, bool]:
-    """How many steps a trial takes, and whether a whole round fits in.
+def trial_steps_of(stage: Stage, total: int, wished: int | None) -> tuple[int, bool]:
+    """How many steps a trial of a phase of ``total`` steps takes, and whether a whole round fits in.
 
     As many as ``wished``, or else at least two, an epoch (its last batch is smaller), a round, and two crossings of
     every silo on average, as far as ``MOST`` steps go.
     """
-    stage, train = training.stage, training.train
     size = stage.steps_per_epoch
-    total = train.steps or train.epochs * size
     if wished is not None and wished < 1:
         raise IsthmusError(f"--trial-steps is {wished}; it must be at least 1.")
     least = _least(stage, total)

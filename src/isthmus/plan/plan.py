@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import ROWS, STEPS, Kind, Purpose
+from isthmus.engine.settings import TrainConfig
 from isthmus.launch.artifacts import silo_sizes
 from isthmus.launch.host import load_silos, open_run, prepare, set_up_process
 from isthmus.launch.privacy import Accounts, privacy_of, take_account
@@ -15,10 +16,11 @@ from isthmus.plan.length import Length, length_of, trial_steps_of
 from isthmus.plan.trial import ByPurpose, Stopwatch
 from isthmus.protect.accounting.guarantee import EVERYTHING, ROW, as_json, headline
 from isthmus.runs.config import RunConfig
-from isthmus.runs.network_time import PARTS, link_times, phases, used
+from isthmus.runs.network_time import PARTS, Usage, link_times, phases, used
 from isthmus.runs.text import count_text
-from isthmus.train.loop import train
-from isthmus.train.stage import Stage
+from isthmus.train.loop import finish, train_phase
+from isthmus.train.progress import Progress
+from isthmus.train.stage import Stage, phase_length
 from isthmus.train.training import Training
 from isthmus.wire.ledger import Ledger
 from isthmus.wire.local import LocalWire
@@ -56,53 +58,110 @@ class Plan:
 
 
 def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
-    """Open the run with all silos in this process, train a few steps, and scale what they cost to the whole length.
+    """Open the run with all silos in this process, train a few steps of each phase, and scale what they cost.
 
     The trial is a run to its end, so that final scores and report are counted too; its scores, made by a model that has
     hardly learnt, are not looked at.
     """
     config = prepare(config)
     set_up_process(config)
-    if len(config.method.phases) > 1:
-        raise IsthmusError(f"Method '{config.method.name}' has several phases, which cannot be planned yet; run it.")
     silos = load_silos(config.data, config.method.merged)
     wire = LocalWire(len(silos), config.method.chain)
     wire.releases = releases = ByPurpose(wire.ledger)
-    training, watch = open_run(config, wire, silos), Stopwatch()
-    steps, round_fits = trial_steps_of(training, trial_steps)
-    training.stop_after(steps)
-    train(training, watch)
-    length, trial = length_of(training, config.train), length_of(training, training.train)
+    training = open_run(config, wire, silos)
+    tried = _try_phases(training, config.train, trial_steps, releases)
+    finish(training)
     silo_sizes(training)  # called for the messages that the end of a run sends
     training.stage.exchange.notes()
-    releases.scale(length.rows_over(trial), length.over(trial))
+    releases.scale([each.rows for each in tried], [each.often for each in tried])
     accounts = take_account(training)
-    sizes = _bytes(wire.ledger, length, trial)
+    by_phase = _bytes(wire.ledger, tried)
+    sizes = _together(by_phase)
+    length, trial = (sum((getattr(each, of) for each in tried), Length()) for of in ("length", "trial"))
     return Plan(
         length,
         trial,
         {part: _of_part(sizes, purposes) for part, purposes in PARTS.items()},
-        [kind for kind in _SAMPLED if _draws(training) and _in_training(kind, sizes)],
-        _times(config, wire.ledger, length.over(trial), sizes, watch.whole(length)),
+        _extrapolated(training, sizes),
+        _times(config, wire.ledger, tried, by_phase),
         _epsilon(training, accounts, length, trial, sizes),
-        [*_notes(config, training, round_fits, sizes), *training.federation.notes],
+        [*_notes(config, training, all(each.round_fits for each in tried), sizes), *training.federation.notes],
     )
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a trial of one phase showed: how long the phase would be, and how much of it was tried.
+
+    ``last_step`` is the step of the trial that the phase ended with; ``seconds`` are those of the whole phase.
+    """
+
+    length: Length
+    trial: Length
+    round_fits: bool
+    last_step: int
+    seconds: float
+
+    @property
+    def often(self) -> dict[Purpose, float]:
+        """For each purpose, how many times as often the phase has it as its trial."""
+        return self.length.over(self.trial)
+
+    @property
+    def rows(self) -> dict[Purpose, float]:
+        """For each purpose, how many times as many rows the phase draws as its trial."""
+        return self.length.rows_over(self.trial)
+
+
+def _try_phases(training: Training, train: TrainConfig, wished: int | None, releases: ByPurpose) -> list[Tried]:
+    """Train a few steps of each phase, one after the other."""
+    tried, begun = list[Tried](), Progress()  # where a phase begins in the run that is planned
+    for number, phase in enumerate(training.phases):
+        if number:
+            training.go_on(number)
+        releases.phase, stage = number, training.stage
+        epochs, total = phase_length(phase, train, stage.steps_per_epoch, begun)
+        steps, round_fits = trial_steps_of(stage, total, wished)
+        watch, lengths = Stopwatch(), (length_of(stage, total), length_of(stage, steps))
+        training.stop_after(steps)
+        train_phase(training, watch)
+        tried.append(Tried(*lengths, round_fits, training.progress.step, watch.whole(lengths[0])))
+        begun.step, begun.epoch = begun.step + total, begun.epoch + epochs
+    return tried
 
 
 def _draws(training: Training) -> bool:
     """Whether steps draw what crosses: nodes, silos, or seeds of corrections."""
     phase = training.stage.phase
-    return bool(training.train.batch) or phase.schedule.draws or phase.sync.corrects(0)
+    return bool(training.train.batch) or phase.schedule.draws or phase.sync.server_steps(0, round_over=True) > 0
 
 
-def _bytes(ledger: Ledger, length: Length, trial: Length) -> Sizes:
-    """Bytes of the whole run, scaled from those of the trial."""
-    often, rows = length.over(trial), length.rows_over(trial)
-    sizes: Sizes = {}
-    for line in ledger.step_table().group_by(["purpose", "kind"]).aggregate([("bytes", "sum")]).to_pylist():
-        factors = rows if line["kind"] in _SAMPLED else often
-        sizes[line["purpose"], line["kind"]] = line["bytes_sum"] * factors[line["purpose"]]
+def _extrapolated(training: Training, sizes: Sizes) -> list[str]:
+    """The kinds whose bytes are not exact: what is drawn, and how many groups a model makes that has learnt more."""
+    drawn = [kind for kind in _SAMPLED if _draws(training) and _in_training(kind, sizes)]
+    return [*drawn, *([Kind.PROTOTYPES] if (Purpose.HANDOVER, Kind.PROTOTYPES) in sizes else [])]
+
+
+def _bytes(ledger: Ledger, tried: Sequence[Tried]) -> list[Sizes]:
+    """Bytes of each phase of the whole run, scaled from those of its trial."""
+    sizes: list[Sizes] = [{} for _ in tried]
+    for line in ledger.step_table().group_by(["step", "purpose", "kind"]).aggregate([("bytes", "sum")]).to_pylist():
+        place = _phase_at(tried, line["step"])
+        factors = tried[place].rows if line["kind"] in _SAMPLED else tried[place].often
+        key = line["purpose"], line["kind"]
+        sizes[place][key] = sizes[place].get(key, 0.0) + line["bytes_sum"] * factors[line["purpose"]]
     return sizes
+
+
+def _phase_at(tried: Sequence[Tried], step: int) -> int:
+    """The phase that a step of the trial belongs to, counted from 1; set-up belongs to the first."""
+    return bisect_left([each.last_step for each in tried[:-1]], step)
+
+
+def _together(sizes: Sequence[Sizes]) -> Sizes:
+    """Bytes of all phases."""
+    keys = dict.fromkeys(key for each in sizes for key in each)
+    return {key: sum(each.get(key, 0.0) for each in sizes) for key in keys}
 
 
 def _of_part(sizes: Sizes, purposes: tuple[Purpose, ...]) -> dict[str, int]:
@@ -118,18 +177,27 @@ def _in_training(kind: Kind, sizes: Sizes) -> bool:
     return any((purpose, kind) in sizes for purpose in (*STEPS, Purpose.CORRECTION, Purpose.ROUND))
 
 
-def _times(
-    config: RunConfig, ledger: Ledger, often: Mapping[Purpose, float], sizes: Sizes, computing: float
-) -> dict[str, Any]:
-    """The ``link`` table; losses grow with the steps of an epoch, but their trips come once an epoch."""
+def _times(config: RunConfig, ledger: Ledger, tried: Sequence[Tried], sizes: Sequence[Sizes]) -> dict[str, Any]:
+    """The ``link`` table."""
+    usage: dict[str, Usage] = {}
+    if not config.method.merged:
+        lines = phases(ledger.step_table(), ledger.leg_table())
+        places = [_phase_at(tried, step) for step in lines["step"].to_pylist()]
+        for place, (phase, mine) in enumerate(zip(tried, sizes, strict=True)):
+            found = used(lines.filter([each == place for each in places]), "purpose")
+            for purpose, use in _whole_usage(found, phase.often, mine).items():
+                usage[purpose] = usage.get(purpose, Usage()) + use
+    return link_times(config.link, usage, sum(phase.seconds for phase in tried))
+
+
+def _whole_usage(found: Mapping[str, Usage], often: Mapping[Purpose, float], sizes: Sizes) -> dict[str, Usage]:
+    """What a phase uses of the link, by purpose; losses grow with the steps of an epoch, but come once an epoch."""
     trips = {**often, Purpose.LOSSES: often[Purpose.ORDER]}
-    found = {} if config.method.merged else used(phases(ledger.step_table(), ledger.leg_table()), "purpose")
     whole = {purpose: sum(size for (of, _), size in sizes.items() if of == purpose) for purpose in found}
-    usage = {
-        purpose: use.times(whole[purpose] / use.bytes if use.bytes else 0.0, trips[purpose])
+    return {
+        purpose: use.times(whole[purpose] / use.bytes if use.bytes else 0.0, trips[Purpose(purpose)])
         for purpose, use in found.items()
     }
-    return link_times(config.link, usage, computing)
 
 
 def _epsilon(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -20,28 +20,29 @@ from isthmus.wire.ledger import Ledger
 
 
 class ByPurpose(Releases):
-    """Counts releases of rows for each purpose by itself, so that each can be scaled."""
+    """Counts releases of rows for each phase and purpose by itself, so that each can be scaled."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
-        self.ledger, self.each = ledger, dict[tuple[str, Purpose], Tensor]()
+        self.ledger, self.each, self.phase = ledger, dict[tuple[str, int, Purpose], Tensor](), 0
 
     def count(self, name: str, at: Tensor, size: int, every: bool = False) -> None:
         """Count in the table itself, and once more by purpose."""
         before = self.state[name].clone() if name in self.state else torch.zeros(size, dtype=torch.int64)
         super().count(name, at, size, every)
         more = self.state[name] - before.to(self.state[name].device)
-        key = name, self.ledger.purpose
+        key = name, self.phase, self.ledger.purpose
         self.each[key] = self.each[key] + more if key in self.each else more
 
-    def scale(self, rows: Mapping[Purpose, float], often: Mapping[Purpose, float]) -> None:
+    def scale(self, rows: Sequence[Mapping[Purpose, float]], often: Sequence[Mapping[Purpose, float]]) -> None:
         """Scale the counts to those of the whole run: of rows by what steps draw, of payloads by how often they leave.
 
-        Factors are by purpose.
+        Factors are by phase and purpose.
         """
-        for name in {name for name, _ in self.each}:
+        for name in {name for name, *_ in self.each}:
             factors = often if name.startswith(f"{PAYLOADS}/") else rows
-            whole = sum(counts * factors[purpose] for (of, purpose), counts in self.each.items() if of == name)
+            parts = [n * factors[phase][purpose] for (of, phase, purpose), n in self.each.items() if of == name]
+            whole = sum(parts)
             assert isinstance(whole, Tensor)
             self.state[name] = whole.round().long()
 

@@ -23,7 +23,7 @@ SCORED: dict[str, Any] = {"score": "trained"}
 METHODS = {
     "Swift-FedGNN": "swift-fedgnn",
     "FedGNN-G": "fedgnn-g",
-    "LLCG": "llcg",
+    "LLCG": "llcg-every-step",
     "FedGNN-PNS": "fedgnn-pns",
     "FedSage": "fedsage",
 }
@@ -154,7 +154,7 @@ def swift_recipe(graph: SwiftGraph) -> dict[str, Any]:
 
 def schedules(every: int) -> dict[str, dict[str, Any]]:
     """Settings of the methods whose interval the study chooses: crossings of Swift-FedGNN, corrections of LLCG."""
-    return {"swift-fedgnn": {"schedule": {"every": every}}, "llcg": {"sync": {"every": every}}}
+    return {"swift-fedgnn": {"schedule": {"every": every}}, "llcg-every-step": {"sync": {"every": every}}}
 
 
 def swift_study(name: str, graph: SwiftGraph) -> Study:

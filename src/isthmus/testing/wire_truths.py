@@ -157,7 +157,8 @@ def partials_are_merged_by_the_server(wire: Wire) -> None:
     sender, slot = mine.repeat_interleave(n), torch.arange(n).repeat(len(mine))
     place = torch.arange(len(sender))
     labels = torch.stack([slot, torch.zeros_like(slot), torch.ones_like(slot)], 1)
-    relay = open_relay(wire, (sender, place, place), labels, (mine, torch.arange(len(mine))), 1)
+    slots = mine, torch.arange(len(mine))
+    relay = open_relay(wire, (sender, place, place), labels, slots, torch.full_like(mine, n), 1)
     every = _of(torch.arange(n * n)).reshape(n, n, WIDTH)  # [sender, slot]
     x = every[list(wire.mine)].reshape(-1, WIDTH).requires_grad_()
     columns = [Column("sum", 2), Column("amax", 1)]

@@ -167,7 +167,7 @@ def open_stage(
     alone = phase.sync.alone and wire.silos > 1  # a merged silo has one model, and scores of several silos
     judges = tuple(Judge(how, open_scorer(how, site, exchange, passes), Best(wire.mine, alone)) for how in scores)
     size = layout.steps_per_epoch(train.batch)
-    epochs, steps = _length(phase, train, size, begun)
+    epochs, steps = phase_length(phase, train, size, begun)
     ends = begun.step + steps, begun.epoch + epochs
     return Stage(phase, site, exchange, timetable, objective, syncs, passes, judges, begun.step, begun.epoch, *ends)
 
@@ -177,7 +177,7 @@ def _tell_degrees(site: Site) -> None:
     site.net.set_degree(*mean_log_degree(site.wire, site.train_stack, site.agreed))
 
 
-def _length(phase: Phase, train: TrainConfig, size: int, begun: Progress) -> tuple[int, int]:
+def phase_length(phase: Phase, train: TrainConfig, size: int, begun: Progress) -> tuple[int, int]:
     """Epochs and steps of a phase: as many as it says, or what is left of training."""
     left = train.steps - begun.step if train.steps else (train.epochs - begun.epoch) * size
     steps = max(min(phase.epochs * size, left) if phase.epochs else left, 0)

@@ -77,9 +77,10 @@ class Training:
 
     def stop_after(self, steps: int) -> None:
         """Let the phase at hand end after ``steps`` steps, and never earlier."""
-        self.train = replace(self.train, steps=steps, epochs=0, patience=0)
-        self.stage.last_step = self.progress.last_step = steps
-        self.stage.last_epoch = self.progress.epochs = -(-steps // self.stage.steps_per_epoch)
+        stage = self.stage
+        self.train = replace(self.train, patience=0)
+        stage.last_step = self.progress.last_step = stage.first_step + steps
+        stage.last_epoch = self.progress.epochs = stage.first_epoch + -(-steps // stage.steps_per_epoch)
 
     @property
     def phase_name(self) -> str:

@@ -18,7 +18,7 @@ from isthmus.protect.secrets import Noise
 from isthmus.wire.ledger import Ledger
 from isthmus.wire.membership import Membership
 from isthmus.wire.policy import Policy
-from isthmus.wire.received import check_sizes
+from isthmus.wire.received import check_finite, check_sizes
 from isthmus.wire.route import Lot
 
 _Out = TypeVar("_Out")
@@ -125,8 +125,18 @@ class Door(ABC):
         ``parts``: the stack rows that these rows are sums of, each once for every sum that it is in (None: no sums).
         """
         origin = leaving.origin if parts is None else replace(leaving.origin, parts=parts)
-        parcel = Parcel(kind, rows, origin, leaving.traffic, layer)
-        return self.leave_alone(parcel, lambda sealed: self._swap(kind, sealed, leaving.splits, arriving.splits))
+        return self.swap(Parcel(kind, rows, origin, leaving.traffic, layer), leaving.splits, arriving.splits)
+
+    def swap(self, parcel: Parcel, leaving: list[int], arriving: list[int]) -> Tensor:
+        """Let a parcel leave, ``leaving`` of its rows for each host; the ``arriving`` rows of each host are read here.
+
+        Rows that are no finite numbers are refused, with the name of who sent them.
+        """
+        kind = parcel.kind
+        rows = self.leave_alone(parcel, lambda sealed: self._swap(kind, sealed, leaving, arriving))
+        if self.hosts > 1:  # in one process nobody else is to blame
+            check_finite(kind, rows, arriving, ["the server"] * self.hosts if parcel.by_server else self.who)
+        return rows
 
     # ---- one order of collectives, also backwards
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from isthmus.core.errors import PeerError
 from isthmus.core.kinds import Kind
 
-_INFINITE = (Kind.PARTIALS, Kind.ADJOINTS)  # of an empty maximum: minus infinity; its derivative need not be a number
+NUMBERS = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.FEATURES)  # letters of these are finite; scores may be undefined
 
 
 def check_sizes(kind: Kind, sizes: Sequence[int], most: Sequence[int] | None, width: int, who: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ def check_places(told: Tensor, splits: Sequence[int], lengths: Sequence[int], wh
 
 def check_finite(kind: Kind, rows: Tensor, splits: Sequence[int], who: Sequence[str]) -> None:
     """Refuse rows that are no numbers; ``splits`` tells how many of them came from each of ``who``."""
-    if not rows.is_floating_point() or kind in _INFINITE or bool(torch.isfinite(rows).all()):
+    if not rows.is_floating_point() or bool(torch.isfinite(rows).all()):
         return
     for sender, part in zip(who, rows.split(list(splits)), strict=True):
         if not bool(torch.isfinite(part).all()):

@@ -13,7 +13,7 @@ from isthmus.core.kinds import SERVER, Kind
 from isthmus.wire.door import Door
 from isthmus.wire.server_legs import Ends, by_host, hand_out, lift, tell_server
 
-NEUTRAL = {"sum": 0.0, "amax": -torch.inf, "amin": torch.inf}  # what changes nothing when it joins
+NEUTRAL = {"sum": 0.0, "amax": -torch.inf, "amin": torch.inf}  # what changes nothing when it joins; never sent
 
 
 @dataclass(frozen=True)
@@ -29,28 +29,35 @@ class Relay:
     """Partials of my silos, and the slots that my silos opened for what comes back.
 
     On the server's host ``group`` is the slot, counted over all silos, that each partial of any silo joins, and
-    ``open`` says which slots hold enough neighbours to be handed out.
+    ``open`` says which slots hold enough neighbours to be handed out. A silo knows by itself which of its own are
+    ``shut``: zeros travel for these, both ways, so that everything that travels is a finite number.
     """
 
     partials: Ends
     slots: Ends
     group: Tensor  # [partials of all silos], on other hosts empty
     open: Tensor  # [slots of all silos] bool
+    shut: Tensor  # [slots of my silos] bool
 
     def join(self, parts: Tensor, columns: Sequence[Column]) -> Tensor:
-        """The server's work: one row for each slot; what is not handed out is the neutral element."""
+        """The server's work: one row for each slot, of zeros where it is not handed out."""
         out = []
         for part, column in zip(parts.split([column.width for column in columns], 1), columns, strict=True):
             empty = parts.new_full((len(self.open), column.width), NEUTRAL[column.join])
             at = self.group[:, None].expand_as(part)
             joined = empty.scatter_reduce(0, at, part, column.join)
-            out.append(torch.where(self.open[:, None], joined, empty))
-        return torch.cat(out, 1)
+            out.append(joined)
+        return torch.cat(out, 1).masked_fill(~self.open[:, None], 0.0)
+
+    def read(self, handed: Tensor, columns: Sequence[Column]) -> Tensor:
+        """My slots as they were handed out; those that are shut hold what changes nothing when it joins."""
+        neutral = torch.cat([handed.new_full((column.width,), NEUTRAL[column.join]) for column in columns])
+        return torch.where(self.shut[:, None], neutral, handed)
 
     def share(self, adjoints: Tensor, parts: Tensor, whole: Tensor, columns: Sequence[Column]) -> Tensor:
         """The server's work backwards: each part of a sum gets its derivative, the largest parts that of a maximum.
 
-        Parts that are equally large share alike. A slot that stayed closed passes nothing on.
+        Parts that are equally large share alike. A slot that stayed shut passes nothing on, whatever was sent for it.
         """
         adjoints = adjoints.masked_fill(~self.open[:, None], 0.0)
         out, at = [], 0
@@ -67,13 +74,18 @@ class Relay:
 
 
 def open_relay(
-    wire: Door, partials: tuple[Tensor, Tensor, Tensor], labels: Tensor, slots: tuple[Tensor, Tensor], fewest: int
+    wire: Door,
+    partials: tuple[Tensor, Tensor, Tensor],
+    labels: Tensor,
+    slots: tuple[Tensor, Tensor],
+    near: Tensor,
+    fewest: int,
 ) -> Relay:
     """Tell the server which slot of which silo each partial joins, and how many slots each silo has.
 
     ``partials`` and ``slots``: silos (ascending) and stack rows; of partials also the rows that they are sums of.
-    ``labels`` [partials, 3]: the silo that asked, its slot, and the number of neighbours in the partial. Slots with
-    fewer neighbours than ``fewest`` stay closed.
+    ``labels`` [partials, 3]: the silo that asked, its slot, and the number of neighbours in the partial; ``near``: how
+    many there are in all of each of my slots. Slots with fewer neighbours than ``fewest`` stay shut.
     """
     device = labels.device
     serves = wire.houses(SERVER)
@@ -89,7 +101,7 @@ def open_relay(
     held = torch.zeros(total, dtype=torch.int64, device=device).index_add_(0, group, told[:, 2])
     to_hosts = by_host(wire, every) if serves else [0] * wire.hosts
     silo, row, parts = partials
-    return Relay(Ends(silo, row, from_hosts, parts), Ends(*slots, to_hosts), group, held >= fewest)
+    return Relay(Ends(silo, row, from_hosts, parts), Ends(*slots, to_hosts), group, held >= fewest, near < fewest)
 
 
 def relayed(
@@ -98,7 +110,7 @@ def relayed(
     """Send partials to the server, which merges them: returns my silos' slots, and what the server got and made."""
     parts = lift(wire, Kind.PARTIALS, x.detach(), relay.partials, layer)
     whole = relay.join(parts, columns)
-    return hand_out(wire, Kind.PARTIALS, whole, relay.slots), parts, whole
+    return relay.read(hand_out(wire, Kind.PARTIALS, whole, relay.slots), columns), parts, whole
 
 
 class Relayed(torch.autograd.Function):
@@ -119,6 +131,6 @@ class Relayed(torch.autograd.Function):
         """Up from the slots, shared out by the server, down to the partials."""
         gy, gtoken = grads
         wire, relay, columns = ctx.wire, ctx.relay, ctx.columns
-        adjoints = lift(wire, Kind.ADJOINTS, gy, relay.slots, ctx.layer)
+        adjoints = lift(wire, Kind.ADJOINTS, gy.masked_fill(relay.shut[:, None], 0.0), relay.slots, ctx.layer)
         back = hand_out(wire, Kind.ADJOINTS, relay.share(adjoints, *ctx.saved_tensors, columns), relay.partials)
         return back, gtoken, None, None, None, None

@@ -43,15 +43,13 @@ def lift(wire: Door, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor
     """Send rows of my silos to the server; there: all silos' rows in order, opened."""
     parts = ends.parts if kind == Kind.PARTIALS else None
     parcel = Parcel(kind, rows, Origin(ends.silo, ends.row, parts), ends.up, layer)
-    leaving = _to_server(wire, len(rows))
-    return wire.leave_alone(parcel, lambda sealed: wire._swap(kind, sealed, leaving, ends.hosts))
+    return wire.swap(parcel, _to_server(wire, len(rows)), ends.hosts)
 
 
 def hand_out(wire: Door, kind: Kind, rows: Tensor, ends: Ends) -> Tensor:
     """Send the server's rows, in the order of silos, to the silos that they are for; returns those for mine."""
     parcel = Parcel(kind, rows, Origin.server(len(rows)), ends.down, by_server=True)
-    arriving = _to_server(wire, len(ends.silo))
-    return wire.leave_alone(parcel, lambda sealed: wire._swap(kind, sealed, ends.hosts, arriving))
+    return wire.swap(parcel, ends.hosts, _to_server(wire, len(ends.silo)))
 
 
 def by_host(wire: Door, counts: Tensor) -> list[int]:

@@ -13,7 +13,7 @@ from isthmus.core.kinds import ROWS, SERVER, Kind
 from isthmus.core.parcel import Origin, Parcel, Traffic
 from isthmus.wire.crossing import Across, detached
 from isthmus.wire.door import Door
-from isthmus.wire.received import check_like, check_places
+from isthmus.wire.received import NUMBERS, check_finite, check_like, check_places
 from isthmus.wire.relay import Column, Relay, Relayed, relayed
 from isthmus.wire.route import Asked, Boundary, Route
 
@@ -39,6 +39,9 @@ class Wire(Door):
             parcels[sender, receiver] = Parcel(kind, copy, origin, traffic, by_server=sender == SERVER)
         self.ledger.leg()
         got = self.leave(kind, parcels, lambda sealed: self._deliver(kind, sealed))
+        if self.hosts > 1 and kind in NUMBERS:
+            for (sender, _), words in got.items():
+                check_finite(kind, words[None], [1], [self.party(sender)])
         return dict(sorted(got.items()))
 
     def post_keys(self, kind: Kind, letters: Letters) -> dict[tuple[int, int], Tensor]:

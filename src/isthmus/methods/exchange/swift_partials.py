@@ -50,7 +50,7 @@ def reduce_for_others(asks: Sequence[AskedEdges], site: Site, fewest: int) -> Re
     held, near = (torch.cat(each)[order] for each in ([a.held for a in asks], [a.near for a in asks]))
     whose = torch.tensor(stack.silos, dtype=torch.int64, device=target.device)[stack.silo_of(target)]
     partials = pairs[first] // silos, far, members(stack.ends[0][edges], at, stack.rows)
-    relay = open_relay(site.wire, partials, labels, (whose, target), fewest)
+    relay = open_relay(site.wire, partials, labels, (whose, target), near, fewest)
     return Reduction(sources, _block(edges, at, sources, far, stack, site), target, held, near, relay)
 
 

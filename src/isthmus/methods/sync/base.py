@@ -60,9 +60,12 @@ class Sync:
         """Whether a round of local training ends after this step of a phase (steps and epochs count from 1)."""
         return epoch_over
 
-    def corrects(self, step: int) -> bool:
-        """Whether the server takes a step of its own after this step of a phase (counted from 0)."""
-        return False
+    def server_steps(self, step: int, round_over: bool) -> int:
+        """How many steps of its own the server takes after this step of a phase (counted from 0).
+
+        ``round_over``: a round ends there.
+        """
+        return 0
 
     def shares(self, name: str) -> bool:
         """Whether a parameter takes part: silos agree on it, or where the sync ``mixes``, get means of it."""
