@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from isthmus.core.errors import IsthmusError
 from isthmus.engine.learner import Learner
@@ -57,13 +58,16 @@ class LiveSparseMasks(LiveObjective):
 
     def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor | None:
         """Both terms, sparsity ||m||_1 + proximity ||W - W_round||_2^2, over the sets that have seeds in this step."""
-        parameters, terms = learner.classifier.sets.parameters, list[Tensor]()
-        for name, p in parameters.items():
+        terms = list[Tensor]()
+        for name, p in learner.classifier.sets.parameters.items():
             if is_mask(name) and self.spec.sparsity:
-                terms.append(self.spec.sparsity * p.abs().flatten(1).sum(1))
+                terms.append(self.spec.sparsity * torch.linalg.vector_norm(_only(p, active), 1))
             elif name in self.state:
-                terms.append(self.spec.proximity * (p - self.state[name]).square().flatten(1).sum(1))
-        if not terms:
-            return None
-        each = torch.stack(terms).sum(0)
-        return each[active.to(each.device)].sum()
+                both = _only(p, active), _only(self.state[name], active)
+                terms.append(self.spec.proximity * functional.mse_loss(*both, reduction="sum"))
+        return torch.stack(terms).sum() if terms else None
+
+
+def _only(p: Tensor, active: Tensor) -> Tensor:
+    """The ``active`` sets of a parameter; without a copy where all are."""
+    return p if bool(active.all()) else p[active.to(p.device)]

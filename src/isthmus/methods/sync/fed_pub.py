@@ -90,7 +90,8 @@ class LiveSimilarModels(LiveFedAvg):
     def questions(self) -> Questions:
         """The random graph, which the server alone needs."""
         spec, site = self.spec, self.site
-        return Questions(site, random_graph(site.schema, spec.blocks, spec.nodes, spec.density, site.seed))
+        graph = random_graph(site.schema, spec.blocks, spec.nodes, spec.density, site.seed)
+        return Questions(site, graph, site.wire.silos)
 
     def round_end(self) -> None:
         """Send up what is shared, and go on from what the server has mixed for each silo."""
@@ -106,7 +107,7 @@ class LiveSimilarModels(LiveFedAvg):
         for silo, row in heard.items():
             check_like(Kind.PARAMETERS, row, like, self.site.wire.party(silo))
         models = torch.cat(list(heard.values())).to(like)
-        answers = torch.stack([self.questions.answer(self._names, row) for row in models])
+        answers = self.questions.answers(self._names, models)
         portions = self._portions(list(heard))
         if not self.site.wire.mine:
             sets.load(self._names, portions @ models)

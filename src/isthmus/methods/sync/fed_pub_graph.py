@@ -20,6 +20,8 @@ from isthmus.nn.model import GNN
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Batcher, Seeds
 
+_AT_ONCE = 2**26  # bytes of features of the random graphs that are laid out
+
 
 def random_graph(schema: Schema, blocks: int, nodes: int, density: float, seed: int) -> Graph:
     """Blocks of nodes of which any two in a block are neighbours with probability ``density``; none in different ones.
@@ -52,31 +54,39 @@ def random_graph(schema: Schema, blocks: int, nodes: int, density: float, seed: 
 
 
 class Questions:
-    """The random graph, laid out for one model at a time, and a copy of the classifier to put parameters into.
+    """The random graph, once for each of several models, and copies of the classifier to put their parameters into.
 
-    What a model keeps to itself, such as masks, has starting values in the copy.
+    What a model keeps to itself, such as masks, has starting values in the copies. As many of ``models`` are asked at
+    once as the features of their graphs fit into 64 MiB.
     """
 
-    def __init__(self, site: Site, graph: Graph) -> None:
-        module = site.learner.classifier.make()
+    def __init__(self, site: Site, graph: Graph, models: int) -> None:
+        module, config = site.learner.classifier.make(), site.model
         assert isinstance(module, GNN)
+        size = graph.x.shape[0] * graph.x.shape[1] * site.dtype.itemsize
+        self._net, self._nodes, self._once = module, graph.n, max(1, min(models, _AT_ONCE // max(size, 1)))
         module.reset(site.seed)
-        self._net = module.to(site.device, site.dtype)
-        self._sets = ParameterSets(module, 1, 1)
+        module.to(site.device, site.dtype)
+        self._sets = ParameterSets(module, self._once, self._once)
         [whole] = split_graph(graph, torch.zeros(graph.n, dtype=torch.int64), 1)
-        stack = build_stack([whole], "drop", site.dtype, site.schema).to(site.device)
+        stack = build_stack([whole] * self._once, "drop", site.dtype, site.schema).to(site.device)
         module.set_degree(*mean_log_degree(site.wire, stack, agreed=False))
         none = torch.zeros(0, dtype=torch.int64, device=site.device)
-        nobody = Seeds(none, none, (0, 0), 0, torch.zeros(1))
-        config = site.model
+        nobody = Seeds(none, none, (0,) * (self._once + 1), 0, torch.zeros(self._once))
         batcher = Batcher(stack, config.layers, config.directed, site.schema.target, config.ego, False, site.degrees)
         self._batch = batcher.whole(nobody, 0)
 
+    def answers(self, names: Sequence[str], models: Tensor) -> Tensor:
+        """What models say of the graph, from their parameters [n, numbers]: the mean rows they end with, [n, width]."""
+        return torch.cat([self._answer(names, some) for some in models.split(self._once)])
+
     @torch.no_grad()
-    def answer(self, names: Sequence[str], values: Tensor) -> Tensor:
-        """What the model with these parameters (one row of numbers) says of the graph: the mean row it ends with."""
-        self._sets.load(names, values)
-        return _last_rows(self._net, self._batch).mean(0)
+    def _answer(self, names: Sequence[str], models: Tensor) -> Tensor:
+        """The answers of as many models as are asked at once, or fewer."""
+        idle = models[-1:].expand(self._once - len(models), -1)
+        self._sets.load(names, torch.cat([models, idle]))
+        rows = _last_rows(self._net, self._batch)
+        return rows.reshape(self._once, self._nodes, -1).mean(1)[: len(models)]
 
 
 def _last_rows(net: GNN, batch: Batch) -> Tensor:
