@@ -125,6 +125,7 @@ class Method:
     def check(self, model: ModelConfig, train: TrainConfig) -> None:
         """Refuse parts that cannot go together, before any data is read."""
         self.chain.check()
+        self._check_models()
         for phase in self.phases:
             phase.check(model, train, self.chain)
         for earlier, later in pairwise(self.phases):
@@ -139,6 +140,17 @@ class Method:
                 f"train.epochs is {train.epochs}, but the phases before '{self.last.name}' take {before} of them; give "
                 "more, or shorten one with --set phase.NAME.epochs=…"
             )
+
+    def _check_models(self) -> None:
+        """Refuse parts whose models the method does not have, or has of another kind."""
+        for phase in self.phases:
+            for axis, part in (("exchange", phase.exchange), ("objective", phase.objective)):
+                for name, spec in part.needs.items():
+                    if not isinstance(self.models.get(name), type(spec)):
+                        raise IsthmusError(
+                            f"{axis}={part.name} needs the model '{name}' to be a {type(spec).__name__}, which method "
+                            f"'{self.name}' does not have; use a method that does, such as feddep."
+                        )
 
     def check_cross(self, cross: str) -> None:
         """Refuse parts that read rows of far ends where nobody knows of edges between silos."""

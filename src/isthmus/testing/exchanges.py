@@ -43,7 +43,8 @@ class ExchangeContract(PartContract):
 
     def composed(self, part: Any, **others: Any) -> Method:
         """Federated averaging in rounds of two epochs, with the exchange."""
-        return method_of(**{"exchange": part, "sync": FedAvg(local_epochs=2), **others})
+        beside = {"sync": FedAvg(local_epochs=2), "models": self.part().needs}
+        return method_of(**{"exchange": part, **beside, **others})
 
     def test_the_view_is_one_of_three(self) -> None:
         """Whatever the batches: far ends are dropped, stood in for, or rows that come from their owners."""
