@@ -13,6 +13,7 @@ from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_ow
 from isthmus.federation.scaling import Scaling, scale_features
 from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo
+from isthmus.protect.drawn_lists import DrawnLists
 from isthmus.wire.wire import Wire
 
 
@@ -27,6 +28,7 @@ class Federation:
     alone: Tensor  # [edges of my silos, end to end] bool: cross edges that the other silo does not list
     scaling: dict[str, Scaling] = field(default_factory=dict)  # of x and edge_attr
     notes: list[str] = field(default_factory=list)
+    drawn: DrawnLists = field(default_factory=DrawnLists)  # how often my silos' lists of neighbours were drawn from
 
     def note(self, sentence: str) -> None:
         """Remember something the user should know; it is printed and put into the report."""

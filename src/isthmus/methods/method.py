@@ -116,6 +116,7 @@ class Method:
     def check(self, model: ModelConfig, train: TrainConfig) -> None:
         """Refuse parts that cannot go together, before any data is read."""
         self.chain.check()
+        train.check_draws(model)
         for phase in self.phases:
             phase.check(model, train, self.chain)
         for earlier, later in pairwise(self.phases):

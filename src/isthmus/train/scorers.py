@@ -129,6 +129,7 @@ class GlobalScorer(Scorer):
         silos = site.federation.silos
         whole = merge(silos)
         federation = open_federation(LocalWire(1), [whole], site.seed)
+        federation.drawn.open([whole.n], site.train.floor)
         layout = lay_out(federation, "drop", rule_of("joint"), False, site.device, site.dtype)
         module = GNN(site.model, site.schema, site.train.batch).to(site.device, site.dtype)
         sets = ParameterSets(module, 1, 1)
