@@ -16,6 +16,7 @@ from isthmus.core.tensors import stacked
 from isthmus.launch.released import RESUMED
 from isthmus.protect.accounting.accountant import Spent, guarantees
 from isthmus.protect.accounting.charges import Charge, charge, noise_of
+from isthmus.protect.accounting.edge_lists import ListFigures, check_figures, list_figures, list_guarantees
 from isthmus.protect.accounting.guarantee import APART, CHARGED, DP, EVERYTHING, NODE, RECORDS, Guarantee
 from isthmus.protect.accounting.metric_rows import MetricFigures, homogeneity_note, metric_figures, metric_guarantee
 from isthmus.protect.events import GaussianNoise
@@ -28,10 +29,14 @@ ALL_DATA = "all data, in one place"
 
 @dataclass(frozen=True)
 class Accounts:
-    """How often what left [silos, kinds, fields of ``Charge``]; and metric figures of this host's silos, by name."""
+    """How often what left [silos, kinds, fields of ``Charge``]; and metric figures of this host's silos, by name.
+
+    ``lists``: at the server's host, figures of every silo's drawn lists, by name; empty where draws are not counted.
+    """
 
     charges: Tensor
     figures: dict[str, MetricFigures]
+    lists: dict[str, ListFigures]
 
 
 def take_account(training: Training, folder: Path | None = None) -> Accounts:
@@ -40,15 +45,15 @@ def take_account(training: Training, folder: Path | None = None) -> Accounts:
     Counts alone are told. Distances between rows come from private rows and get no noise, so that they stay with the
     host: in ``privacy-host-N.json`` of the ``folder`` where that host does not write the report.
     """
-    wire = training.wire
+    wire, lists = training.wire, _lists(training)
     none = torch.zeros(len(CHARGED), len(fields(Charge)), dtype=torch.int64)
     if not wire.protect.noisy:
-        return Accounts(none.expand(wire.silos, *none.shape), {})
+        return Accounts(none.expand(wire.silos, *none.shape), {}, lists)
     mine = [
         torch.tensor([astuple(charge(wire.releases, kind, rows, silo)) for kind in CHARGED])
         for silo, rows in _places(training)
     ]
-    accounts = Accounts(wire.share(Kind.METRICS, stacked(mine, none)), _figures(training))
+    accounts = Accounts(wire.share(Kind.METRICS, stacked(mine, none)), _figures(training), lists)
     if wire.hosts == 1 and homogeneity_note(accounts.figures):
         training.federation.note(homogeneity_note(accounts.figures))
     noise = _embedding_noise(wire)
@@ -80,8 +85,22 @@ def privacy_of(training: Training, accounts: Accounts) -> list[Guarantee]:
     noise = _embedding_noise(wire)
     if noise is not None and accounts.figures:
         found.append(metric_guarantee(accounts.figures, noise))
-    resumed = any(RESUMED in note for note in training.federation.notes)
-    return [replace(each, assumptions=(*each.assumptions, RESUMED)) for each in found] if resumed else found
+    if any(RESUMED in note for note in training.federation.notes):
+        found = [replace(each, assumptions=(*each.assumptions, RESUMED)) for each in found]
+    return found + (list_guarantees(accounts.lists) if accounts.lists else [])
+
+
+def _lists(training: Training) -> dict[str, ListFigures]:
+    """Figures of drawn lists, which silos tell the server, by the silo's name; elsewhere, and uncounted, none."""
+    if training.train.draws != "refill":
+        return {}
+    wire, book = training.wire, training.federation.drawn
+    mine = {silo: list_figures(book, rows).to_numbers() for silo, rows in _places(training)}
+    told = wire.gather(Kind.METRICS, mine) or {}
+    for silo, numbers in told.items():
+        check_figures(numbers, wire.party(silo))
+    rate = book.claimed_rate
+    return {wire.party(silo): ListFigures.from_numbers(each, book.floor, rate) for silo, each in told.items()}
 
 
 def _places(training: Training) -> Iterator[tuple[int, slice]]:
