@@ -22,6 +22,7 @@ from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.methods.sync.llcg import Corrected
 from isthmus.methods.sync.sync_sgd import SyncSGD
+from isthmus.protect.dp_sgd import DPSGD
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.number_format import NumberFormat
 
@@ -48,6 +49,7 @@ PARTS: dict[str, dict[str, Maker]] = {
     "objective": {"task": Objective, "proximal": Proximal},
     "protect": {
         "gaussian": Gaussian,
+        "dp-sgd": DPSGD,
         "format": NumberFormat,
         **{name: partial(NumberFormat, format=name) for name in ("float32", "bfloat16", "int8")},
     },

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.random import mix
+from isthmus.core.tensors import renumbered
 
 DRAWS, LENGTH, SKIPPED, WHOLE, SEEN = "draws", "length", "skipped", "whole", "seen"
 _LONGEST = torch.iinfo(torch.int64).max  # the length of a list that was not drawn from
@@ -69,7 +70,7 @@ class DrawnLists:
 
         ``anew``: it is a draw of its own; else one and the same however often it is used.
         """
-        at, name = self._places(ptr, rows), f"{side}/{fanout}/{int(refilled)}"
+        at, name = renumbered(rows, ptr, self.ptr), f"{side}/{fanout}/{int(refilled)}"
         draws = self._table(f"{DRAWS}/{name}", 0, rows)
         draws[at] = draws[at] + 1 if anew else 1
         length = self._table(f"{LENGTH}/{name}", _LONGEST, rows)
@@ -77,7 +78,7 @@ class DrawnLists:
 
     def skip(self, ptr: Sequence[int], rows: Tensor, side: int) -> None:
         """Count lists that were passed over because they are below the floor."""
-        at, skipped = self._places(ptr, rows), self._table(f"{SKIPPED}/{side}", 0, rows)
+        at, skipped = renumbered(rows, ptr, self.ptr), self._table(f"{SKIPPED}/{side}", 0, rows)
         skipped[at] += 1
 
     def read_whole(self) -> None:
@@ -88,10 +89,3 @@ class DrawnLists:
         if name not in self._tables:
             self._tables[name] = torch.full((self.ptr[-1],), fill, dtype=torch.int64, device=like.device)
         return self._tables[name]
-
-    def _places(self, ptr: Sequence[int], rows: Tensor) -> Tensor:
-        """Where rows of a stack, which may leave halo rows out, lie in this book."""
-        if tuple(ptr) == self.ptr:
-            return rows
-        first, shift = torch.tensor(ptr[1:]), torch.tensor(self.ptr[:-1]) - torch.tensor(ptr[:-1])
-        return rows + shift.to(rows.device)[torch.searchsorted(first.to(rows.device), rows, right=True)]

@@ -97,6 +97,25 @@ class EdgeSampling(Event):
 
 
 @dataclass(frozen=True)
+class NoisyGradients(Event):
+    """The gradient of each seed was brought to a norm of at most ``clip``; their sum got noise of ``sigma`` clips."""
+
+    name: ClassVar[str] = "noisy gradients"
+    clip: float
+    sigma: float
+    delta: float
+
+    @property
+    def unit(self) -> str:
+        """The label of a seed, where there is noise."""
+        return "label" if self.sigma else ""
+
+    def __str__(self) -> str:
+        noise = f"noise of {self.sigma:g} clips at every step" if self.sigma else "no noise"
+        return f"gradients of seeds clipped at {self.clip:g}, {noise}"
+
+
+@dataclass(frozen=True)
 class WholeLists(Event):
     """Lists of neighbours were read as a whole, in ``passes`` passes, which hides no edge."""
 
@@ -109,7 +128,7 @@ class WholeLists(Event):
 
 Events = tuple[Event, ...]  # what a chain of mechanisms has done, first to last; empty: nothing
 EVENTS: dict[str, type[Event]] = {
-    event.name: event for event in (Clipped, GaussianNoise, Formatted, EdgeSampling, WholeLists)
+    event.name: event for event in (Clipped, GaussianNoise, Formatted, EdgeSampling, WholeLists, NoisyGradients)
 }
 UNPROTECTED = "unprotected"
 

@@ -16,6 +16,7 @@ from isthmus.protect.accounting.guarantee import (
     NODE,
     OF_A_SAMPLE,
     ROW,
+    STEPS_TAKEN,
     Guarantee,
     headline,
 )
@@ -24,7 +25,7 @@ from isthmus.report.page import table
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import Flow, guarantees, is_merged, members
-from isthmus.runs.text import epsilon_text, lists_line, privacy_line
+from isthmus.runs.text import epsilon_text, labels_line, lists_line, privacy_line
 
 TITLE = "<h2>Privacy loss</h2>"
 MEANING = (
@@ -40,6 +41,12 @@ METRIC_MEANING = (
     "random. Distinct: different rows among a node's own and its k nearest, of the node with fewest. Alike: nodes "
     "whose k nearest all have the node's own row, of which this ε says nothing."
 )
+LABELS_MEANING = (
+    "What follows from parameters, and how far it can move the odds of any conclusion about one training label. ε: any "
+    "two values of the label, by the steps that it was in, who is in which step being known. As sampled: one label "
+    "more or less, by the largest share of labels in a step, as DP-SGD is usually accounted."
+)
+_LABEL_EPSILONS = ("epsilon", "epsilon as sampled")
 LISTS_MEANING = (
     "What was computed from draws of neighbour lists, and how far it can move the odds of any conclusion about one "
     "entry of one list. δ: the chance that an entry was drawn at least once, and so is open; above a half there is no "
@@ -59,7 +66,7 @@ def privacy(folder: RunFolder, flows: Sequence[Flow]) -> str:
     several = " This is the seed that lost most; what all seeds released adds up." * (len(members(folder)) > 1)
     metric = [_metric(each) for each in known if each.notion in (METRIC, OF_A_SAMPLE)]
     lead = f"<p><b>{escape(line[0].upper() + line[1:])}.</b>{several}</p>"
-    return TITLE + lead + _kinds(known, flows) + "".join(metric) + _lists(known)
+    return TITLE + lead + _kinds(known, flows) + "".join(metric) + _labels(known) + _lists(known)
 
 
 def _kinds(known: Sequence[Guarantee], flows: Sequence[Flow]) -> str:
@@ -95,6 +102,24 @@ def _metric(told: Guarantee) -> str:
     warning = f"<p><b>Of {alike:,} of {nodes:,} nodes this says nothing: rows near them are all alike.</b></p>"
     title = f"<h3>{escape(told.of.capitalize())}: metric privacy within ρ</h3>"
     return title + (warning if alike else "") + table(head, rows, note)
+
+
+def _labels(known: Sequence[Guarantee]) -> str:
+    """The table of training labels by silo; empty where gradients of seeds were not bounded."""
+    found = [each for each in known if each.of == STEPS_TAKEN]
+    if not found:
+        return ""
+    names = ("seeds", "steps", "most", "times")
+    rows = [
+        [silo, *(f"{each[name]:,}" for name in names), *(epsilon_text(float(each[name])) for name in _LABEL_EPSILONS)]
+        for silo, each in found[0].silos.items()
+    ]
+    head = ["Silo", "Labels", "Steps", "Seeds, at most", "Steps with a label", "ε", "ε as sampled"]
+    assumed = f"{LABELS_MEANING} Delta {found[0].delta:g}. Assumed: {'; '.join(found[-1].assumptions)}."
+    line = labels_line(known)
+    return f"<h3>Labels: bounded steps</h3><p><b>{escape(line[0].upper() + line[1:])}.</b></p>" + table(
+        head, rows, assumed
+    )
 
 
 def _lists(known: Sequence[Guarantee]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from isthmus.core.kinds import SERVER_NAME
-from isthmus.protect.accounting.guarantee import LISTS, UNITS, Guarantee
+from isthmus.protect.accounting.guarantee import LISTS, STEPS_TAKEN, UNITS, Guarantee
 
 _LARGE = 20.0  # an epsilon above this lets odds move more than a hundred million times
 _SHARES = ("accuracy", "f1", "auc", "precision", "recall")
@@ -109,6 +109,19 @@ def privacy_line(told: Guarantee, names: Callable[[str], str] = str) -> str:
         return f"{spent}: nothing of nodes left a silo{apart}"
     large = ", which promises next to nothing" if told.epsilon > _LARGE else ""
     return f"{spent}{large} (delta {told.delta:g}), for {UNITS[told.unit]}, any two values, over all that left{apart}"
+
+
+def labels_line(known: Sequence[Guarantee]) -> str:
+    """What bounded steps promise of a training label, in one line; empty where steps were not bounded."""
+    found = [told for told in known if told.of == STEPS_TAKEN]
+    if not found:
+        return ""
+    counted, sampled = found
+    steps = count_text(counted.releases, "step")
+    if counted.bare:
+        return f"DP-SGD, {UNITS[counted.unit]}: {pair_text(counted)}; {', '.join(counted.bare)} left without noise"
+    usual = f"as if batches were Poisson samples, {pair_text(sampled)}"
+    return f"DP-SGD, {UNITS[counted.unit]}: {pair_text(counted)}; it was in {steps}; {usual}"
 
 
 def lists_line(known: Sequence[Guarantee]) -> str:

@@ -46,6 +46,7 @@ class Training:
         sizes = [silo.n + silo.h for silo in federation.silos]
         self.wire.releases.open(sum(sizes))
         federation.drawn.open(sizes, train.floor)
+        federation.learnt.open(sizes)
         self.progress = Progress()
         first = lay_out_phase(self.phases[0], federation, self.device, dtype)
         lockstep = all(phase.sync.lockstep for phase in self.phases)

@@ -14,20 +14,23 @@ CHARGED = (*ROWS, Kind.PARAMETERS, Kind.GRADIENTS)  # kinds that can get noise
 APART = (Kind.SCHEMA, Kind.IDS, Kind.ORDER, Kind.PORTS, Kind.METRICS, Kind.LEDGER, Kind.STATISTICS)
 RECORDS = tuple(kind for kind in Kind if kind not in (*CHARGED, *APART))  # data of nodes that never gets noise
 
+STEPS_TAKEN = "steps"  # what a guarantee is of, where it covers what follows from parameters that were stepped to
 LISTS = "neighbour lists"  # what a guarantee is of, where it covers what was computed from draws of lists
 EVERYTHING = "everything"  # what a guarantee is of, where it composes all kinds of messages
 
 # What is to be told apart from any other value of itself.
-NODE, EDGE, ROW, ENTRY = "node", "edge", "row", "list entry"
+NODE, EDGE, ROW, ENTRY, LABEL = "node", "edge", "row", "list entry", "label"
 UNITS = {
     NODE: "the features and the label of one node",
     EDGE: "the attributes and the label of one edge, or of one node",
     ROW: "the rows that the model computed for one node",
     ENTRY: "one edge of a node's neighbour list",
+    LABEL: "the label of one training node, all else known",
 }
 DP = "DP, any two values"
 METRIC = "metric DP, a node's rows against those of its k-th nearest neighbour"
 OF_A_SAMPLE = f"{METRIC}, of a sample of nodes"
+AS_SAMPLED = "DP, one label more or less, as if batches were Poisson samples"
 EDGE_LDP = "edge-LDP, one entry of a list against another, the list's length known"
 AS_CLAIMED = f"{EDGE_LDP}; as claimed, amplified by the rate of a generator"
 
