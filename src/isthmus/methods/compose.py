@@ -125,10 +125,10 @@ def _set_option(method: Method, chain: list[Mechanism], key: str, value: Any, im
     """Set an option of the one mechanism of a chain that has it; with ``implied``, add the mechanism if none has."""
     places = [i for i, mechanism in enumerate(chain) if key in part_options(mechanism)]
     if not places and implied:
-        for name in ("gaussian", "format"):
+        for name in ("gaussian", "dp-sgd", "format"):
             mechanism = make_part("protect", name)
             if key in part_options(mechanism):
-                at = 0 if name == "gaussian" else len(chain)
+                at = len(chain) if name == "format" else 0
                 chain.insert(at, mechanism)
                 places = [at]
     if len(places) != 1:

@@ -54,10 +54,25 @@ class Phase:
         phase.exchange.check(model)
         phase.sync.check(model, protect, train.agrees(phase.batches), phase.exchange.view)
         rule_of(phase.batches, phase.sync.seed_weights)
+        if protect.bounds_seeds:
+            phase.check_local()
         if not phase.schedule.always and not phase.exchange.stepwise:
             raise IsthmusError(
                 f"exchange={phase.exchange.name} exchanges nothing within steps, so that there is nothing to schedule; "
                 "leave schedule.* out, or use a method such as swift-fedgnn or sync-sgd+fwd-bwd-le."
+            )
+
+    def check_local(self) -> None:
+        """Refuse what lets a silo's gradients depend on more than its own seeds and its own parameters."""
+        if self.sync.lockstep:
+            raise IsthmusError(
+                f"protect=dp-sgd acts on steps that silos take by themselves, but sync={self.sync.name} has all take "
+                "one step together; use a sync such as fedavg."
+            )
+        if getattr(self.exchange, "adjoint", False):
+            raise IsthmusError(
+                f"protect=dp-sgd bounds a silo's own gradients, but exchange={self.exchange.name} sends derivatives of "
+                "its loss to others; use exchange.adjoint=false, or exchange=nothing."
             )
 
 
@@ -126,6 +141,7 @@ class Method:
         """Refuse parts that cannot go together, before any data is read."""
         self.chain.check()
         self._check_models()
+        train.check_draws(model)
         for phase in self.phases:
             phase.check(model, train, self.chain)
         for earlier, later in pairwise(self.phases):

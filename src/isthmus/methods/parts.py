@@ -26,6 +26,7 @@ from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
+from isthmus.protect.dp_sgd import DPSGD
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.number_format import NumberFormat
 
@@ -55,6 +56,7 @@ PARTS: dict[str, dict[str, Maker]] = {
     "objective": {"task": Objective, "proximal": Proximal, "reconstruction": Reconstruction},
     "protect": {
         "gaussian": Gaussian,
+        "dp-sgd": DPSGD,
         "format": NumberFormat,
         **{name: partial(NumberFormat, format=name) for name in ("float32", "bfloat16", "int8")},
     },

@@ -169,6 +169,7 @@ def agree_on_far_ends(site: Site) -> None:
 
 def whole_graph(site: Site, batcher: Batcher) -> Batch:
     """A batch of every row of my silos and no seed: what a silo computes to tell others, and not to learn from."""
+    site.draws.read_whole()
     none, mine = torch.zeros(0, dtype=torch.int64, device=site.device), len(site.wire.mine)
     return batcher.whole(Seeds(none, none, (0,) * (mine + 1), 0, torch.zeros(mine)), 0)
 
