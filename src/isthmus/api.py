@@ -141,8 +141,11 @@ def _rows(stack: Stack, silo: Silo) -> int:
 
 
 def save(result: Result, path: str | Path, silo: int = 0) -> None:
-    """Write a trained model as a safetensors file; where silos have models of their own, that of one silo."""
-    live = result.training.learner.everything()
+    """Write a trained model as a safetensors file; where silos have models of their own, that of one silo.
+
+    Masks, where a model has any, are multiplied into its weights.
+    """
+    live = result.training.learner.unmasked()
     chosen = {name: t[min(silo, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()}
     about = {"isthmus": VERSION, "labels": json.dumps(result.training.federation.schema.labels)}
     write_atomic(Path(path), safetensors.torch.save(chosen, about))

@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from isthmus.engine.learner import Learner
+from isthmus.engine.learner import CLASSIFIER, Learner
+from isthmus.engine.masked import Masked
 from isthmus.engine.site import Site
 from isthmus.graph.silo import split_graph
+from isthmus.methods.method import Method
 from isthmus.methods.objective.base import LiveObjective, Objective
+from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import LiveProximal, Proximal
 from isthmus.methods.parts import PARTS
 from isthmus.sample.batches import Batch
@@ -20,8 +25,19 @@ from isthmus.testing.runs import method_of, open_of, small_graph, step_losses
 # Options that a default does not show.
 OTHERS = {
     "task, minority": lambda: Objective(minority_weight=4.0),
+    "fed-pub, strong": lambda: SparseMasks(sparsity=0.1, proximity=1.0),
+    "fed-pub, sparsity alone": lambda: SparseMasks(proximity=0.0),
     "proximal, strong": lambda: Proximal(mu=1.0, minority_weight=2.0),
 }
+
+
+class TestMaskedObjective(ObjectiveContract):
+    """FED-PUB's penalties on a model that has masks."""
+
+    part = partial(SparseMasks, sparsity=0.1, proximity=1.0)
+
+    def composed(self, part: Any, **others: Any) -> Method:
+        return replace(super().composed(part, **others), models={CLASSIFIER: Masked()})
 
 
 class TestObjective(ObjectiveContract):

@@ -12,11 +12,14 @@ from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.parts import PARTS
 from isthmus.methods.sync.base import LiveSync, Losses, Sync
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
+from isthmus.methods.sync.fed_pub import LiveSimilarModels, SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg, LiveFedAvg
+from isthmus.methods.sync.fedpergnn import PseudoItems
 from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import LiveSyncSGD, SyncSGD
 from isthmus.testing import SyncContract
+from isthmus.testing.contract import FULL, SAMPLED
 
 # Options that a default does not show.
 OTHERS = {
@@ -24,6 +27,8 @@ OTHERS = {
     "ce-fedgnn, short rounds": lambda: GradientAverage(local_steps=3, beta=0.5, private=("layers.0",)),
     "ce-fedgnn, private embedding": lambda: GradientAverage(private=("embed",)),
     "sync-sgd, seeds": lambda: SyncSGD(weights="seeds"),
+    "fed-pub, private head": lambda: SimilarModels(local_epochs=2, tau=10.0, private=("head",), blocks=2, nodes=6),
+    "fedpergnn, no items": lambda: PseudoItems(items=0, weights="nodes"),
     "llcg, short rounds": lambda: LLCG(local_steps=2, growth=1.5, corrections=2, seeds=4, neighbours=2, lr=0.01),
     "llcg-every-step, few": lambda: LLCGEveryStep(every=2, seeds=4, neighbours=2),
 }
@@ -36,6 +41,8 @@ class TestSync(SyncContract):
         self.part = {**PARTS["sync"], **OTHERS}[request.param]
         if self.part().name.startswith("llcg"):  # the server's sample needs rows of far ends
             self.exchange = ServerAggregate
+        if self.part().name == "fedpergnn":  # each silo computes its own gradient
+            self.settings = (FULL, {**SAMPLED, "batches": "local"})
 
 
 # ---- the contract can fail
@@ -65,6 +72,16 @@ class AveragesAll(LiveFedAvg):
     def round_end(self) -> None:
         sets = self.model.sets
         sets.load(sets.names(), sets.flat(sets.names()).mean(0))
+
+
+class Extrapolates(LiveSimilarModels):
+    """Steps beyond what silos have sent."""
+
+    def round_end(self) -> None:
+        before = self.model.sets.flat(self._names)
+        super().round_end()
+        mixed = self.model.sets.flat(self._names)
+        self.model.sets.load(self._names, 2 * before - mixed)
 
 
 class KeepsOwnGradients(LiveSyncSGD):
@@ -101,6 +118,11 @@ def test_an_average_of_what_is_private_is_caught() -> None:
 
     with pytest.raises(AssertionError, match="head.* has changed at the end of a round"):
         broken(AveragesAll, Personal).test_after_a_round_silos_agree_on_what_is_shared()
+
+
+def test_what_is_no_mean_is_caught() -> None:
+    with pytest.raises(AssertionError, match="is no mean of what silos had"):
+        broken(Extrapolates, SimilarModels).test_after_a_round_silos_agree_on_what_is_shared()
 
 
 def test_silos_that_leave_the_lockstep_are_caught() -> None:

@@ -13,6 +13,7 @@ from isthmus.methods.parts import PARTS
 from isthmus.protect.base import Mechanism
 from isthmus.protect.events import Clipped, Event
 from isthmus.protect.gaussian import Gaussian
+from isthmus.protect.laplace import Laplace
 from isthmus.protect.secrets import Noise
 from isthmus.testing import ProtectContract
 
@@ -23,6 +24,8 @@ OTHERS = {
     "gaussian, rows": lambda: Gaussian(clip=1.0, sigma=0.5),
     "gaussian, clip alone": lambda: Gaussian(clip=1.0, clip_gradients=2.0),
     "gaussian, noise alone": lambda: Gaussian(sigma=0.5, sigma_gradients=0.1),
+    "laplace, bound alone": lambda: Laplace(bound=0.5),
+    "laplace, noise": lambda: Laplace(bound=0.5, scale=0.1),
     "gaussian, everything": lambda: Gaussian(
         clip=1.0, sigma=0.5, clip_adjoints=1.0, sigma_adjoints=0.1, clip_parameters=9.0, sigma_parameters=0.01,
         clip_gradients=1.0, sigma_gradients=0.1,

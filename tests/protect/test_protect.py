@@ -127,7 +127,8 @@ def test_noise_belongs_to_a_secret_and_to_a_draw() -> None:
 
 def test_all_receivers_of_a_row_get_the_same_noise() -> None:
     origin = Origin(torch.tensor([0, 0, 1, 1, 0]), torch.tensor([4, 7, 9, 9, 4]))
-    numbers = drawn(torch.zeros(5, 3, dtype=torch.float64), origin, Noise(secrets_from_seed(0, (0, 1))))
+    noise = Noise(secrets_from_seed(0, (0, 1)))
+    numbers = drawn(torch.zeros(5, 3, dtype=torch.float64), origin, noise, noise.normal)
     assert torch.equal(numbers[0], numbers[4]) and torch.equal(numbers[2], numbers[3])
     assert len({tuple(row) for row in numbers.tolist()}) == 3
 

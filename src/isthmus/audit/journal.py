@@ -65,6 +65,7 @@ class Journal(Releases):
         self.on_sums: SumsLeft | None = None
         self.reduction: Reduction | None = None  # what the next partials before the first layer are sums of
         self._training: Training | None = None
+        self._sent: dict[int, Tensor] = {}  # by silo, parameters that have left since all silos' were last known
 
     def attach(self, training: Training) -> None:
         """Take up the run whose parameters are known from now on; what left while it was opened was made by these."""
@@ -89,10 +90,19 @@ class Journal(Releases):
         if parcel.by_server:
             return
         if parcel.kind == Kind.PARAMETERS and self._training is not None:
-            sets, shares = self._training.learner.classifier.sets, self._training.stage.phase.sync.shares
-            self._settle(known_from(sealed.rows.detach().cpu(), sets, shares))
+            self._hear(parcel, sealed.rows.detach().cpu())
         elif parcel.of_nodes and len(parcel.rows):
             self._keep(parcel, chain.open(parcel.kind, sealed.rows, parcel.rows).detach().cpu())
+
+    def _hear(self, parcel: Parcel, rows: Tensor) -> None:
+        """Take up parameters that leave; silos send them together or one by one."""
+        assert self._training is not None
+        self._sent |= dict(zip(parcel.origin.silo.tolist(), rows, strict=True))
+        sets, shares = self._training.learner.classifier.sets, self._training.stage.phase.sync.shares
+        if len(self._sent) == sets.count:
+            sent = torch.stack([self._sent[silo] for silo in sorted(self._sent)])
+            self._sent = {}
+            self._settle(known_from(sent, sets, shares))
 
     def _keep(self, parcel: Parcel, rows: Tensor) -> None:
         """Keep rows as they can be read at their destination."""

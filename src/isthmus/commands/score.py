@@ -70,7 +70,7 @@ def _model_file(folder: RunFolder, silo: int | None) -> Path:
         raise IsthmusError(f"Silos of {folder.path} have models of their own; choose one, like --silo 0.")
     path = folder.path / ("model.safetensors" if silo is None else f"model-silo-{silo}.safetensors")
     if not path.is_file():
-        have = f"there are {len(own)} of them" if own else "only local and fedper runs leave them"
+        have = f"there are {len(own)} of them" if own else "runs leave them where silos end with models of their own"
         raise IsthmusError(f"{folder.path} has no {path.name}; {have}.")
     return path
 

@@ -70,10 +70,17 @@ class Learner:
 
     def everything(self) -> dict[str, Tensor]:
         """Parameters and buffers of all models as live tensors; those of the classifier by their bare names."""
+        return self._named(lambda sets: sets.everything())
+
+    def unmasked(self) -> dict[str, Tensor]:
+        """The same with masks multiplied into their weights, as models without masks load them."""
+        return self._named(lambda sets: sets.unmasked())
+
+    def _named(self, tensors: Callable[[ParameterSets], dict[str, Tensor]]) -> dict[str, Tensor]:
         named: dict[str, Tensor] = {}
         for name, model in self.models.items():
             head = "" if name == CLASSIFIER else f"{name}/"
-            named |= {f"{head}{key}": tensor for key, tensor in model.sets.everything().items()}
+            named |= {f"{head}{key}": tensor for key, tensor in tensors(model.sets).items()}
         return named
 
 
@@ -105,8 +112,6 @@ def build_learner(
         sets = ParameterSets(module, 1 if shared else count, count)
         if train.start == "own" and not shared and silos:
             reset_apart(module, start, silos, agree_on)
-        optimiser = OPTIMISERS[train.optimiser](
-            sets.for_optimiser(), lr=train.lr, weight_decay=train.weight_decay, fused=True
-        )
+        optimiser = OPTIMISERS[train.optimiser](sets.groups(train.weight_decay), lr=train.lr, fused=True)
         models[name] = Learned(name, spec, module, sets, optimiser, make)
     return Learner(models)

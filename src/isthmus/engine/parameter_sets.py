@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from isthmus.nn.sets import stack_sets
+from isthmus.nn.masks import is_mask
+from isthmus.nn.sets import stack_sets, unmasked
 
 
 class ParameterSets:
@@ -32,9 +34,20 @@ class ParameterSets:
         """Parameters and all buffers by name, as live tensors."""
         return {**{name: p.data for name, p in self.parameters.items()}, **dict(self.model.named_buffers())}
 
+    def unmasked(self) -> dict[str, Tensor]:
+        """The same as :meth:`everything` with masks multiplied into their weights: what a model without masks loads."""
+        return unmasked(self.model)
+
     def for_optimiser(self) -> list[nn.Parameter]:
         """The views to step on."""
         return [view for views in self.views.values() for view in views]
+
+    def groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """The views to step on, by how strongly each is pulled to 0: masks are not, whose 0 is no neutral value."""
+        masks = [view for name, views in self.views.items() if is_mask(name) for view in views]
+        others = [view for name, views in self.views.items() if not is_mask(name) for view in views]
+        found = [{"params": others, "weight_decay": weight_decay}]
+        return [*found, {"params": masks, "weight_decay": 0.0}] if masks else found
 
     def hand_out_gradients(self, active: Sequence[bool]) -> None:
         """Give each set's optimiser views their gradient; a set that saw no seed gets none."""
@@ -54,11 +67,11 @@ class ParameterSets:
         return torch.cat([live[name].reshape(len(live[name]), -1) for name in names], 1)
 
     def load(self, names: Sequence[str], values: Tensor) -> None:
-        """Write one row of numbers into every set."""
+        """Write the named tensors: one row of ``values`` for every set, or one [numbers] for all."""
         live, at = self.everything(), 0
         for name in names:
             size = live[name][0].numel()
-            live[name].copy_(values[at : at + size].reshape(live[name].shape[1:]))
+            live[name].copy_(values[..., at : at + size].reshape(*values.shape[:-1], *live[name].shape[1:]))
             at += size
 
     def flat_gradients(self) -> Tensor:

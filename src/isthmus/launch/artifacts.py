@@ -222,11 +222,12 @@ def silo_sizes(training: Training) -> dict[str, dict[str, int]]:
 def _write_models(training: Training, folder: RunFolder) -> None:
     """Write ``model.safetensors``, and ``model-silo-N.safetensors`` where silos of this host have their own models.
 
-    Models beside the classifier are in files of their own, ``model-NAME.safetensors``.
+    Models beside the classifier are in files of their own, ``model-NAME.safetensors``. Masks are multiplied into the
+    weights, so that a model without masks computes the same with them.
     """
     wire, personal = training.wire, training.stage.phase.sync.personal and training.wire.silos > 1
     for name, model in training.learner.models.items():
-        live, stem = model.sets.everything(), "model" if name == CLASSIFIER else f"model-{name}"
+        live, stem = model.sets.unmasked(), "model" if name == CLASSIFIER else f"model-{name}"
         if personal:
             for i, silo in enumerate(wire.mine):
                 write_atomic(folder.path / f"{stem}-silo-{silo}.safetensors", _one_set(live, i))

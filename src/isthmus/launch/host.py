@@ -97,7 +97,7 @@ def agree_before_merge(silos: list[Silo], config: DataConfig) -> list[Silo]:
 
 def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
     """Shake hands and lay out the run."""
-    give_secrets(wire, config.seed)
+    give_secrets(wire, config.seed, config.method.noisy)
     federation = open_federation(
         wire, silos, config.seed, config.data.scale, _agrees_on_moments(config), config.data.edges, config.data.cross
     )

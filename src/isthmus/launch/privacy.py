@@ -145,7 +145,8 @@ def _figures(training: Training) -> dict[str, MetricFigures]:
 
 def _embedding_noise(wire: Wire) -> GaussianNoise | None:
     """The weakest noise of embeddings that this host's silos released."""
-    return noise_of(wire.releases.events.get(Kind.EMBEDDINGS, []))
+    noise = noise_of(wire.releases.events.get(Kind.EMBEDDINGS, []))
+    return noise if isinstance(noise, GaussianNoise) else None
 
 
 def _during_training(wire: Wire) -> set[Kind]:

@@ -24,9 +24,9 @@ DRAWN_BY_SEED = (
 RESUMED = "This run was resumed: what left between its last checkpoint and the interruption is not in its counts."
 
 
-def give_secrets(wire: Wire, seed: int) -> None:
-    """Give the wire what its silos draw noise from, if they draw any."""
-    if wire.protect.noisy:
+def give_secrets(wire: Wire, seed: int, noisy: bool) -> None:
+    """Give the wire what its silos draw from, if they are to draw anything (``noisy``)."""
+    if noisy:
         mine = wire.mine
         wire.noise = Noise(secrets_from_seed(seed, mine) if by_seed(wire) else secrets_from_system(mine))
 
@@ -39,7 +39,7 @@ def by_seed(wire: Wire) -> bool:
 
 def notes_on_noise(wire: Wire) -> list[str]:
     """What a reader must know of the noise that was asked for."""
-    if not wire.protect.noisy:
+    if not wire.noise.secrets:
         return []
     if not wire.noise.draws:
         return ["Noise was asked for, but nothing that it applies to has left a silo."]

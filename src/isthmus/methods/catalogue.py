@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.engine.learner import CLASSIFIER
+from isthmus.engine.masked import Masked
 from isthmus.federation.federation import UNKNOWN
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
@@ -22,14 +23,18 @@ from isthmus.methods.exchange.prototypes import Prototypes
 from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.method import Method, Phase, one_phase, vary
 from isthmus.methods.missing_neighbours import ENCODER, GENERATOR, Encoder, FusedClassifier, NeighbourGenerator
+from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import Proximal
 from isthmus.methods.objective.reconstruction import Reconstruction
 from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
+from isthmus.methods.sync.fed_pub import SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg
+from isthmus.methods.sync.fedpergnn import PseudoItems
 from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
+from isthmus.protect.laplace import Laplace
 
 _LAYERWISE = "Ceydeli 2026"
 _MOVING = "Guo et al. 2026"
@@ -207,6 +212,31 @@ def feddep_no_generator() -> Method:
     summary = "FedAvg of FedDEP's classifier, without generated neighbours"
     parts = one_phase(sync=FedAvg())
     return Method("feddep-no-generator", summary, _FEDDEP, parts, models, model="sage-gcn", cross=UNKNOWN)
+
+
+@method
+def fed_pub() -> Method:
+    """Masked models that the server mixes by what they say of a random graph, for edges that nobody knows.
+
+    The sync is the paper's personalised weight aggregation by functional similarity with tau, the model its adaptive
+    weight masking, the objective its local loss with lambda_1 on masks and lambda_2 on the way from what the server
+    gave.
+    """
+    summary = "masked models of each silo's own, mixed by the server by what they say of a random graph"
+    parts = one_phase(sync=SimilarModels(), objective=SparseMasks())
+    models = {CLASSIFIER: Masked()}
+    return Method("fed-pub", summary, "Baek et al. 2023", parts, models, cross=UNKNOWN)
+
+
+@method
+def fedpergnn() -> Method:
+    """Noisy gradients of every step (equation 1 of Wu et al.) with pseudo items, for edges that nobody knows.
+
+    FedDEP's authors call it FedGNN. Its graph expansion, in which a third party matches encrypted ids, is not here.
+    """
+    summary = "the mean of bounded gradients with Laplace noise and pseudo items, local neighbours alone"
+    parts, protect = one_phase(sync=PseudoItems()), (Laplace(bound=0.1, scale=0.2),)
+    return Method("fedpergnn", summary, "Wu et al. 2022", parts, protect=protect, cross=UNKNOWN)
 
 
 @method

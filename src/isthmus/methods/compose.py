@@ -122,20 +122,17 @@ def _chain(method: Method, table: Mapping[str, Any]) -> tuple[Mechanism, ...]:
 
 
 def _set_option(method: Method, chain: list[Mechanism], key: str, value: Any, implied: bool) -> None:
-    """Set an option of the one mechanism of a chain that has it; with ``implied``, add the mechanism if none has."""
+    """Set an option of all mechanisms of a chain that have it; with ``implied``, add one that has, if there is none."""
+    if implied and not any(key in part_options(mechanism) for mechanism in chain):
+        known = (make_part("protect", name) for name in ("gaussian", "laplace", "dp-sgd", "format"))
+        for mechanism in [each for each in known if key in part_options(each)][:1]:
+            chain.insert(len(chain) if mechanism.encodes else 0, mechanism)
     places = [i for i, mechanism in enumerate(chain) if key in part_options(mechanism)]
-    if not places and implied:
-        for name in ("gaussian", "dp-sgd", "format"):
-            mechanism = make_part("protect", name)
-            if key in part_options(mechanism):
-                at = len(chain) if name == "format" else 0
-                chain.insert(at, mechanism)
-                places = [at]
-    if len(places) != 1:
+    if not places:
         raise _no_such_option(method, "protect", key, chain)
-    [place] = places
-    old = getattr(chain[place], key)
-    chain[place] = replace(chain[place], **{key: as_type(f"protect.{key}", value, old)})
+    for place in places:
+        old = getattr(chain[place], key)
+        chain[place] = replace(chain[place], **{key: as_type(f"protect.{key}", value, old)})
 
 
 def _no_such_option(method: Method, axis: str, key: str, parts: list[Any]) -> IsthmusError:

@@ -56,6 +56,17 @@ class Phase:
         rule_of(phase.batches, phase.sync.seed_weights)
         if protect.bounds_seeds:
             phase.check_local()
+        if phase.objective.holds and phase.sync.lockstep:
+            raise IsthmusError(
+                f"objective={phase.objective.name} holds back the parameters of each silo by itself, but with "
+                f"sync={phase.sync.name} all silos take the same steps; use sync=fedavg, or objective=task."
+            )
+        if phase.sync.separates and phase.exchange.stepwise:
+            raise IsthmusError(
+                f"sync={phase.sync.name} reads the gradient of each silo's own loss, but with "
+                f"exchange={phase.exchange.name} rows cross at steps, and losses of others are in it; use "
+                "exchange=nothing, or sync=sync-sgd."
+            )
         if not phase.schedule.always and not phase.exchange.stepwise:
             raise IsthmusError(
                 f"exchange={phase.exchange.name} exchanges nothing within steps, so that there is nothing to schedule; "
@@ -136,6 +147,11 @@ class Method:
     def chain(self) -> Chain:
         """What is done to whatever leaves a silo."""
         return Chain(self.protect)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether anything in it draws from silos' secrets."""
+        return self.chain.noisy or any(phase.sync.noisy for phase in self.phases)
 
     def check(self, model: ModelConfig, train: TrainConfig) -> None:
         """Refuse parts that cannot go together, before any data is read."""

@@ -17,17 +17,21 @@ from isthmus.methods.exchange.optimes import OptimES
 from isthmus.methods.exchange.prototypes import Prototypes
 from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.objective.base import Objective
+from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import Proximal
 from isthmus.methods.objective.reconstruction import Reconstruction
 from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.methods.sync.base import Sync
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
+from isthmus.methods.sync.fed_pub import SimilarModels
 from isthmus.methods.sync.fedavg import FedAvg
+from isthmus.methods.sync.fedpergnn import PseudoItems
 from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
 from isthmus.protect.dp_sgd import DPSGD
 from isthmus.protect.gaussian import Gaussian
+from isthmus.protect.laplace import Laplace
 from isthmus.protect.number_format import NumberFormat
 
 Maker = Callable[[], Any]
@@ -52,11 +56,19 @@ PARTS: dict[str, dict[str, Maker]] = {
         "ce-fedgnn": GradientAverage,
         "llcg": LLCG,
         "llcg-every-step": LLCGEveryStep,
+        "fed-pub": SimilarModels,
+        "fedpergnn": PseudoItems,
     },
-    "objective": {"task": Objective, "proximal": Proximal, "reconstruction": Reconstruction},
+    "objective": {
+        "task": Objective,
+        "proximal": Proximal,
+        "reconstruction": Reconstruction,
+        "fed-pub": SparseMasks,
+    },
     "protect": {
         "gaussian": Gaussian,
         "dp-sgd": DPSGD,
+        "laplace": Laplace,
         "format": NumberFormat,
         **{name: partial(NumberFormat, format=name) for name in ("float32", "bfloat16", "int8")},
     },

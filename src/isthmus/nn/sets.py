@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.random import stream
 from isthmus.nn.block import Rows
 from isthmus.nn.maps import linear_map
+from isthmus.nn.masks import is_mask, mask_of, masked
 
 
 class Stackable(nn.Module):
@@ -20,15 +22,20 @@ class Stackable(nn.Module):
 
     Make parameters with ``self.fresh(name, *shape)``; use them through ``product`` and ``per_row``. With two ``sides``
     a parameter is stored as [sets, 2, ...], and reading the attribute yields [2 * sets, ...]: the sets of the first
-    side, then those of the second.
+    side, then those of the second. A parameter in ``masks`` is read as its product with its mask.
     """
 
     stackable = True
     sides = 1
+    masks: Mapping[str, float] = MappingProxyType({})  # by masked parameter, the threshold of its mask
 
     def __getattr__(self, name: str) -> Any:
-        """A parameter, buffer or submodule; tensors of two sides are returned as [2 * sets, ...]."""
+        """A parameter, buffer or submodule: weights times their masks, tensors of two sides as [2 * sets, ...]."""
         found = super().__getattr__(name)
+        if name in self.masks:
+            mask = super().__getattr__(mask_of(name))
+            assert isinstance(found, Tensor) and isinstance(mask, Tensor)
+            found = masked(found, mask, self.masks[name])
         if self.sides == 1 or not isinstance(found, Tensor):
             return found
         return found.squeeze(0) if len(found) == 1 else found.transpose(0, 1).flatten(0, 1)
@@ -72,6 +79,8 @@ def _drawn(prefix: str, part: nn.Module, name: str, key: int) -> Tensor:
 
 
 def _start(part: Stackable, name: str, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    if is_mask(name):
+        return torch.ones(1, *[part.sides] * (part.sides > 1), *shape[1:], dtype=torch.float64)
     if part.sides == 1:
         return part.start(name, shape, generator)
     return torch.stack([part.start(name, shape, generator) for _ in range(part.sides)], 1)
@@ -86,6 +95,29 @@ def two_sided(module: nn.Module) -> None:
             part.register_parameter(name, nn.Parameter(_start(own, name, tuple(p.shape)).to(p.dtype)))
         for name, b in list(part.named_buffers(recurse=False)):
             part._buffers[name] = torch.stack([b, b], 1)
+
+
+def mask_weights(module: nn.Module, threshold: float = 0.0) -> None:
+    """Give every matrix of a module a mask of its own shape, which starts at 1, in place; vectors get none."""
+    for prefix, part in module.named_modules():
+        own = dict(part.named_parameters(recurse=False))
+        matrices = {name: p for name, p in own.items() if p.dim() - (_stackable(prefix, part).sides > 1) >= 3}
+        for name, p in matrices.items():
+            part.register_parameter(mask_of(name), nn.Parameter(torch.ones_like(p)))
+        if matrices:
+            _stackable(prefix, part).masks = dict.fromkeys(matrices, threshold)
+
+
+def unmasked(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, masks multiplied into their weights and left out: those of an equal model."""
+    found = {name: b.detach() for name, b in module.named_buffers()}
+    for prefix, part in module.named_modules():
+        own = dict(part.named_parameters(recurse=False))
+        masks: Mapping[str, float] = getattr(part, "masks", {})
+        for name in (name for name in own if not is_mask(name)):
+            whole = masked(own[name], own[mask_of(name)], masks[name]) if name in masks else own[name]
+            found[f"{prefix}.{name}" if prefix else name] = whole.detach()
+    return found
 
 
 def stack_sets(module: nn.Module, sets: int, silos: int) -> None:

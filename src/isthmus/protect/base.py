@@ -50,7 +50,7 @@ class Mechanism:
         """New rows for a parcel, what was done (None: nothing), and the rows before noise (None: no noise)."""
         return parcel.rows, None, None
 
-    def bound(self, gradients: Tensor) -> Tensor:
+    def bound_each(self, gradients: Tensor) -> Tensor:
         """Gradients of single seeds [n, numbers], before they are summed."""
         return gradients
 
@@ -101,10 +101,10 @@ class Chain:
         """Whether some mechanism acts on gradients of single seeds."""
         return any(mechanism.bounds_seeds for mechanism in self.mechanisms)
 
-    def bound(self, gradients: Tensor) -> Tensor:
+    def bound_each(self, gradients: Tensor) -> Tensor:
         """Let every mechanism act on gradients of single seeds [n, numbers], first to last."""
         for mechanism in self.mechanisms:
-            gradients = mechanism.bound(gradients)
+            gradients = mechanism.bound_each(gradients)
         return gradients
 
     def perturb(self, sums: Tensor, silos: Sequence[int], noise: Noise) -> tuple[Tensor, Events]:

@@ -62,7 +62,7 @@ class DPSGD(Mechanism):
         """Whether steps get noise."""
         return self.seed_sigma > 0
 
-    def bound(self, gradients: Tensor) -> Tensor:
+    def bound_each(self, gradients: Tensor) -> Tensor:
         """Gradients of single seeds [n, numbers], each brought to a norm of at most C."""
         return clipped(gradients, self.seed_clip)
 

@@ -58,6 +58,38 @@ class GaussianNoise(Event):
 
 
 @dataclass(frozen=True)
+class Bounded(Event):
+    """Each number was brought to an absolute value of at most ``bound``, and no noise was added."""
+
+    name: ClassVar[str] = "bounded"
+    bound: float
+
+    def __str__(self) -> str:
+        return f"each number within {self.bound:g}, no noise"
+
+
+@dataclass(frozen=True)
+class LaplaceNoise(Event):
+    """Each number was brought to an absolute value of at most ``bound``, then got Laplace noise of its own.
+
+    ``hidden``: whose presence the noise hides.
+    """
+
+    name: ClassVar[str] = "laplace"
+    bound: float
+    scale: float
+    hidden: str
+
+    @property
+    def unit(self) -> str:
+        """Whose presence the noise hides."""
+        return self.hidden
+
+    def __str__(self) -> str:
+        return f"Laplace noise (each number within {self.bound:g}, scale {self.scale:g})"
+
+
+@dataclass(frozen=True)
 class Formatted(Event):
     """Numbers were sent in a shorter format, which saves bytes and hides nobody."""
 
@@ -128,8 +160,11 @@ class WholeLists(Event):
 
 Events = tuple[Event, ...]  # what a chain of mechanisms has done, first to last; empty: nothing
 EVENTS: dict[str, type[Event]] = {
-    event.name: event for event in (Clipped, GaussianNoise, Formatted, EdgeSampling, WholeLists, NoisyGradients)
-}
+    event.name: event
+    for event in (
+        Clipped, GaussianNoise, Bounded, LaplaceNoise, Formatted, EdgeSampling, WholeLists, NoisyGradients,
+    )
+}  # fmt: skip
 UNPROTECTED = "unprotected"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -100,8 +101,8 @@ class Gaussian(Mechanism):
             return parcel.rows, event, None
         if not sigma:
             return clipped(parcel.rows, clip), event, None
-        plain = clipped(_finite(parcel.rows), clip)
-        return plain + sigma * drawn(plain, parcel.origin, noise), event, plain
+        plain = clipped(finite(parcel.rows), clip)
+        return plain + sigma * drawn(plain, parcel.origin, noise, noise.normal), event, plain
 
     def _event(self, kind: Kind, clip: float, sigma: float) -> Event:
         """The event of sealing a payload of this kind; without noise it hides nobody."""
@@ -119,7 +120,7 @@ def clipped(rows: Tensor, clip: float) -> Tensor:
     return rows * factor.reshape(-1, *[1] * (rows.dim() - 1))
 
 
-def _finite(rows: Tensor) -> Tensor:
+def finite(rows: Tensor) -> Tensor:
     """Rows [n, ...] in which those that are not finite, and that no clipping would bound, are zeros."""
     if not rows.numel():
         return rows
@@ -127,13 +128,16 @@ def _finite(rows: Tensor) -> Tensor:
     return torch.where(kept.reshape(-1, *[1] * (rows.dim() - 1)), rows, torch.zeros_like(rows))
 
 
-def drawn(rows: Tensor, origin: Origin, noise: Noise) -> Tensor:
-    """Standard normal numbers for rows [n, ...]; a row that is listed several times gets equal numbers."""
+def drawn(rows: Tensor, origin: Origin, noise: Noise, draw: Callable[[int, int, int], Tensor]) -> Tensor:
+    """Random numbers for rows [n, ...]; a row that is listed several times gets equal numbers.
+
+    ``draw(silo, rows, width)`` is the kind of ``noise``, such as ``noise.normal``.
+    """
     count = int(origin.row.max()) + 1 if len(origin.row) else 1
     each, place = (origin.silo.to(rows.device) * count + origin.row.to(rows.device)).unique(return_inverse=True)
     silos, sizes = (each // count).unique_consecutive(return_counts=True)
     width = rows.shape[1:].numel()
-    parts = [noise.normal(s, n, width) for s, n in zip(silos.tolist(), sizes.tolist(), strict=True)]
+    parts = [draw(s, n, width) for s, n in zip(silos.tolist(), sizes.tolist(), strict=True)]
     noise.draws += 1  # on every host alike, also on one that has nothing to send
     numbers = torch.cat([*parts, torch.zeros(0, width, dtype=torch.float64)]).to(rows)
     return numbers[place].reshape(rows.shape)

@@ -10,7 +10,7 @@ from isthmus.core.parcel import Parcel
 from isthmus.protect.base import Chain, Sealed
 from isthmus.protect.events import Events
 
-COUNTS, SUMS, PAYLOADS, LEFT, PLAIN = "counts", "sums", "payloads", "left", "plain"
+COUNTS, SUMS, PAYLOADS, WIDTHS, LEFT, PLAIN = "counts", "sums", "payloads", "widths", "left", "plain"
 
 
 class Releases:
@@ -22,6 +22,7 @@ class Releases:
     - ``counts`` [rows]: how often a row left; of sums, how many that left hold the row
     - ``sums`` [rows]: how many sums left, by the row that a sum is for
     - ``payloads`` [silos]: how often a silo sent a clipped or noisy payload (weights, gradients), by its number
+    - ``widths`` [silos]: how many numbers the widest of these payloads had
     - ``left`` [rows, width]: embeddings as they left last
     - ``plain`` [rows, width]: embeddings before their noise
     """
@@ -44,7 +45,7 @@ class Releases:
             if sealed.events not in known:
                 known.append(sealed.events)
         if sealed.events and not parcel.of_nodes:
-            self.record_payloads(parcel.kind, parcel.origin.silo)
+            self.record_payloads(parcel.kind, parcel.origin.silo, parcel.rows.shape[1:].numel())
         elif parcel.of_nodes and parcel.origin.parts is not None:
             self.record_sums(parcel.kind, parcel.layer, parcel.origin.row, parcel.origin.parts)
         elif parcel.of_nodes:
@@ -70,13 +71,18 @@ class Releases:
         self.count(f"{SUMS}/{name}", row, self.rows)
         self.count(f"{COUNTS}/{name}", parts, self.rows, every=True)
 
-    def record_payloads(self, kind: Kind, silo: Tensor) -> None:
-        """Count payloads by the number of the silo that sent each; one of several rows counts for each of them."""
-        name, size = f"{PAYLOADS}/{kind.value}/0", int(silo.max()) + 1 if len(silo) else 0
-        known = self.state.get(name)
-        if known is not None and len(known) < size:
-            self.state[name] = torch.cat([known, known.new_zeros(size - len(known))])
-        self.count(name, silo, size, every=True)
+    def record_payloads(self, kind: Kind, silo: Tensor, width: int = 1) -> None:
+        """Count payloads of ``width`` numbers by the number of the silo that sent each; each row is one of them."""
+        counts, widths = (f"{table}/{kind.value}/0" for table in (PAYLOADS, WIDTHS))
+        size = int(silo.max()) + 1 if len(silo) else 0
+        for name in (counts, widths):
+            known = self.state.get(name)
+            if known is not None and len(known) < size:
+                self.state[name] = torch.cat([known, known.new_zeros(size - len(known))])
+        self.count(counts, silo, size, every=True)
+        before = self.state.setdefault(widths, torch.zeros(size, dtype=torch.int64, device=silo.device))
+        at = silo.to(before.device)
+        before.index_copy_(0, at, before.index_select(0, at).clamp(min=width))
 
     def count(self, name: str, at: Tensor, size: int, every: bool = False) -> None:
         """Add one to the places ``at`` of a table: once, however often a place is listed, or for ``every`` listing."""

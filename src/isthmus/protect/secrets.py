@@ -17,7 +17,7 @@ _SECRET = 32  # bytes
 
 
 class Noise:
-    """Standard normal numbers of each silo: SHAKE-256 of (secret, how many draws there were before), then Box-Muller.
+    """Random numbers of each silo: SHAKE-256 of (secret, how many draws there were before), brought into shape.
 
     A shared seed would let every silo subtract the noise of the others; hence the secrets. ``draws`` is checkpointed,
     so that a simulation, whose secrets follow from its seed, resumes to the same curve.
@@ -28,16 +28,31 @@ class Noise:
         self.draws = 0
 
     def normal(self, silo: int, rows: int, width: int) -> Tensor:
-        """One silo's numbers of this draw: float64, [rows, width]."""
-        if silo not in self.secrets:
-            raise IsthmusError(f"Silo {silo} has no secret to draw noise from; give the wire a Noise with one.")
+        """One silo's standard normal numbers of this draw, by Box and Muller: float64, [rows, width]."""
         count = rows * width
-        name = b"isthmus noise" + self.secrets[silo] + self.draws.to_bytes(8, "big")
-        words = np.frombuffer(hashlib.shake_256(name).digest(16 * -(-count // 2)), dtype="<u8").reshape(2, -1)
-        radius, angle = (words >> np.uint64(11)) * 2.0**-53  # 53 bits each: [0, 1)
+        radius, angle = _uniform(self._words(silo, 2 * -(-count // 2)).reshape(2, -1))
         length = np.sqrt(-2 * np.log1p(-radius))
         pairs = np.stack([length * np.cos(2 * math.pi * angle), length * np.sin(2 * math.pi * angle)], 1)
         return torch.from_numpy(pairs.reshape(-1)[:count]).reshape(rows, width)
+
+    def laplace(self, silo: int, rows: int, width: int) -> Tensor:
+        """One silo's Laplace numbers of scale 1 of this draw, exponentials with a sign: float64, [rows, width]."""
+        words = self._words(silo, rows * width)
+        sign = 1.0 - 2.0 * (words & np.uint64(1))  # a bit that the exponential does not read
+        return torch.from_numpy(sign * -np.log1p(-_uniform(words))).reshape(rows, width)
+
+    def _words(self, silo: int, count: int) -> np.ndarray:
+        """64 random bits, ``count`` times."""
+        if silo not in self.secrets:
+            raise IsthmusError(f"Silo {silo} has no secret to draw noise from; give the wire a Noise with one.")
+        name = b"isthmus noise" + self.secrets[silo] + self.draws.to_bytes(8, "big")
+        return np.frombuffer(hashlib.shake_256(name).digest(8 * count), dtype="<u8")
+
+
+def _uniform(words: np.ndarray) -> np.ndarray:
+    """Numbers in [0, 1) from the upper 53 bits of each word."""
+    numbers: np.ndarray = (words >> np.uint64(11)) * 2.0**-53
+    return numbers
 
 
 def secrets_from_seed(seed: int, silos: Sequence[int]) -> dict[int, bytes]:

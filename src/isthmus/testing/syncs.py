@@ -40,13 +40,14 @@ class SyncContract(PartContract):
         return method_of(**{"exchange": self.exchange(), "sync": part, **others})
 
     def test_what_it_says_of_itself_fits_together(self) -> None:
-        """In lockstep all is shared, alone nothing is, and silos end with models of their own where some is not."""
+        """In lockstep all is shared, alone nothing; models are personal where some is not shared, or is mixed."""
         spec, names = self.part(), parameters_of(self.fresh())
         shared = [name for name in names if spec.shares(name)]
         assert not (spec.lockstep and spec.alone), "silos that are alone cannot be in lockstep"
         assert not spec.lockstep or len(shared) == len(names), f"in lockstep, but only {shared} are shared"
         assert not spec.alone or not shared, f"alone, but {shared} are shared"
-        assert spec.personal == (len(shared) < len(names)), f"personal is {spec.personal}, but {shared} are shared"
+        own = spec.mixes or len(shared) < len(names)
+        assert spec.personal == own, f"personal is {spec.personal}, but {shared} are shared"
 
     def test_rounds_end(self) -> None:
         """Some round ends within 50 epochs of 4 steps, and when it does follows from the step alone."""
@@ -56,7 +57,10 @@ class SyncContract(PartContract):
         assert ends == again[::-1], "when a round ends depends on what was asked before"
 
     def test_after_a_round_silos_agree_on_what_is_shared(self) -> None:
-        """All silos hold equal values of what ``shares`` names, and keep their own of everything else, untouched."""
+        """All silos hold equal values of what ``shares`` names, and keep their own of everything else, untouched.
+
+        Where the sync ``mixes``, what it shares are means: no value lies outside of those that silos had.
+        """
         for protect in self._chains():
             for given in self.settings:
                 training = self.opened(self.composed(self.part(), protect=protect), epochs=2, **given)
@@ -71,7 +75,12 @@ class SyncContract(PartContract):
         apart = any(not _equal(p) for p in before.values())
         assert apart or spec.lockstep, "silos have not gone ways of their own, although they are not in lockstep"
         for name, p in after.items():
-            if spec.shares(name):
+            if spec.shares(name) and spec.mixes:
+                low, high = (bound.values for bound in (before[name].min(0), before[name].max(0)))
+                inside = (p >= low - 1e-12) & (p <= high + 1e-12)
+                assert bool(inside.all()), f"{name} is no mean of what silos had before the round ended"
+                assert not torch.equal(p, before[name]), f"{name} was not mixed at the end of a round"
+            elif spec.shares(name):
                 assert _equal(p), f"silos hold different values of {name} after a round, which they share"
             else:
                 assert torch.equal(p, before[name]), f"{name} has changed at the end of a round; it is not shared"

@@ -28,7 +28,7 @@ def bounded_backward(
     sums = torch.zeros(len(counts), sum(p[0].numel() for p in parameters), dtype=losses[0].dtype, device=counts.device)
     for each, seeds in zip(losses, dealt, strict=True):
         for gradients, silos in seed_gradients(each, seeds, parameters):
-            sums[silos] += wire.protect.bound(gradients[silos])
+            sums[silos] += wire.protect.bound_each(gradients[silos])
     active = (counts > 0).nonzero().flatten()
     mine = [wire.mine[place] for place in active.tolist()] if wire.mine else []
     rows, events = wire.protect.perturb(sums[active], mine, wire.noise)

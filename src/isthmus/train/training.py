@@ -49,10 +49,10 @@ class Training:
         federation.learnt.open(sizes)
         self.progress = Progress()
         first = lay_out_phase(self.phases[0], federation, self.device, dtype)
-        lockstep = all(phase.sync.lockstep for phase in self.phases)
+        shared = all(phase.sync.lockstep and not phase.sync.separates for phase in self.phases)
         self.learner = build_learner(
             method.models, federation.schema, model, train, seed, self.wire.mine,
-            lockstep and not self.wire.protect.separates(Kind.GRADIENTS), self.phases[-1].sync.shares,
+            shared and not self.wire.protect.separates(Kind.GRADIENTS), self.phases[-1].sync.shares,
             self.device, dtype,
         )  # fmt: skip
         self.stage = self._stage(first)

@@ -26,11 +26,13 @@ class Objective:
 
     ``minority_weight``, for classes alone: how many times a seed of the class that is rarest in training counts.
     ``needs``: models that a method with this objective must have, by name, as they are by default.
+    ``holds``: it holds each silo's own parameters back by a penalty, so that all silos cannot have one set of them.
     """
 
     minority_weight: float = 1.0
     name: ClassVar[str] = "task"
     needs: ClassVar[Mapping[str, ModelSpec]] = {}
+    holds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.minority_weight < math.inf:

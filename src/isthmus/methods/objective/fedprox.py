@@ -22,6 +22,7 @@ class Proximal(Objective):
 
     mu: float = 0.01
     name: ClassVar[str] = "proximal"
+    holds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

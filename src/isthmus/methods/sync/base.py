@@ -28,11 +28,13 @@ class Sync:
 
     ``lockstep``: all silos hold equal parameters at every step, so that a host needs only one set of them.
     ``alone``: silos train models of their own, each selected on its own validation score.
+    ``mixes``: of what silos share, each gets back a mean of its own, so that they agree on nothing.
     """
 
     name: ClassVar[str] = "alone"
     lockstep: ClassVar[bool] = False
     alone: ClassVar[bool] = True
+    mixes: ClassVar[bool] = False
 
     @property
     def personal(self) -> bool:
@@ -43,6 +45,16 @@ class Sync:
     def seed_weights(self) -> str:
         """By what a silo is weighted in a loss of all silos (nodes, seeds, silos); empty: as the batches have it."""
         return ""
+
+    @property
+    def separates(self) -> bool:
+        """Whether it reads the gradient of each silo's own loss, for which each has its own set, and no row crosses."""
+        return False
+
+    @property
+    def noisy(self) -> bool:
+        """Whether it draws from silos' secrets."""
+        return False
 
     def round_over(self, step: int, epoch: int, epoch_over: bool) -> bool:
         """Whether a round of local training ends after this step of a phase (steps and epochs count from 1)."""
@@ -56,7 +68,7 @@ class Sync:
         return 0
 
     def shares(self, name: str) -> bool:
-        """Whether silos agree on a parameter."""
+        """Whether a parameter takes part: silos agree on it, or where the sync ``mixes``, get means of it."""
         return False
 
     def check(self, model: ModelConfig, protect: Chain, agreed: bool, view: str) -> None:

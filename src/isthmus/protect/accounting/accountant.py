@@ -1,20 +1,18 @@
-"""From charges and noise to guarantees: a release moves between any two values by at most twice the clipping norm."""
+"""From charges and noise to guarantees: a release moves between any two values by at most twice its clip."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-import torch
-
 from isthmus.core.kinds import Kind
 from isthmus.protect.accounting.charges import OF_ROWS, Charge
 from isthmus.protect.accounting.guarantee import ASSUMED, DP, EDGE, EVERYTHING, NODE, ROW, ROWS_ALONE, Guarantee
-from isthmus.protect.accounting.metric_dp import composed_epsilon
+from isthmus.protect.accounting.losses import Loss, Noised, epsilons, loss_of
 from isthmus.protect.events import GaussianNoise
 
 # By kind that left, and by the name of each silo that sent it: what it is charged, and its noise (None: without).
-Spent = Mapping[Kind, Mapping[str, tuple[Charge, GaussianNoise | None]]]
+Spent = Mapping[Kind, Mapping[str, tuple[Charge, Noised | None]]]
 
 
 def guarantees(spent: Spent, bare: Sequence[str], apart: Sequence[str], edges: bool) -> list[Guarantee]:
@@ -25,30 +23,36 @@ def guarantees(spent: Spent, bare: Sequence[str], apart: Sequence[str], edges: b
     """
     found = [_everything(spent, bare, apart, edges)]
     for kind, silos in spent.items():
-        found.append(_one_kind(kind, NODE, {name: (each.node, noise) for name, (each, noise) in silos.items()}))
+        noises = [noise for _, noise in silos.values()]
+        nodes = {name: (each.node, _loss(each, noise)) for name, (each, noise) in silos.items()}
+        found.append(_one_kind(kind, NODE, nodes, noises))
         if kind in OF_ROWS:
-            found.append(_one_kind(kind, ROW, {name: (each.row, noise) for name, (each, noise) in silos.items()}))
+            rows = {name: (each.row, loss_of(each.row, each.width, noise)) for name, (each, noise) in silos.items()}
+            found.append(_one_kind(kind, ROW, rows, noises))
     return found
 
 
-def loss_of(releases: int, noise: GaussianNoise | None) -> float:
-    """What ``releases`` lose between any two values, releases (2 clip)^2 / (2 sigma^2); infinite without noise."""
-    if noise is None:
-        return math.inf
-    return releases * (2 * noise.clip / noise.sigma) ** 2 / 2 if releases else 0.0
+def _loss(charge: Charge, noise: Noised | None) -> Loss:
+    """What the releases lose that the data of one node may be inside."""
+    return loss_of(charge.node, charge.width, noise)
+
+
+def _delta(noises: Sequence[Noised | None]) -> float:
+    """The delta at which epsilon is told: the smallest of Gaussian noise; 0 where there is none, and none is needed."""
+    return min((noise.delta for noise in noises if isinstance(noise, GaussianNoise)), default=0.0)
 
 
 def _everything(spent: Spent, bare: Sequence[str], apart: Sequence[str], edges: bool) -> Guarantee:
     """All kinds composed: losses of one node add up over kinds, and those of a cross edge over both of its silos."""
     names = list(dict.fromkeys(name for silos in spent.values() for name in silos))
-    noises = [noise for silos in spent.values() for _, noise in silos.values()]
-    delta = min((noise.delta for noise in noises if noise is not None), default=0.0)
+    delta = _delta([noise for silos in spent.values() for _, noise in silos.values()])
     each = {name: [silos[name] for silos in spent.values() if name in silos] for name in names}
-    losses = {name: sum(loss_of(one.node, noise) for one, noise in paid) for name, paid in each.items()}
+    losses = {name: Loss.total(_loss(one, noise) for one, noise in paid) for name, paid in each.items()}
     counts = {name: sum(one.node for one, _ in paid) for name, paid in each.items()}
     unbounded = [kind.value for kind, silos in spent.items() if _unbounded(silos)]
-    worst = sorted(losses, key=lambda name: losses[name], reverse=True)[: 2 if edges else 1]
-    total, *each_epsilon = _epsilons([sum(losses[name] for name in worst), *losses.values()], delta)
+    alone = dict(zip(losses, epsilons(list(losses.values()), delta), strict=True))
+    worst = sorted(losses, key=lambda name: alone[name], reverse=True)[: 2 if edges else 1]
+    [total] = epsilons([Loss.total(losses[name] for name in worst)], delta)
     return Guarantee(
         EVERYTHING,
         EDGE if edges else NODE,
@@ -59,19 +63,21 @@ def _everything(spent: Spent, bare: Sequence[str], apart: Sequence[str], edges: 
         ASSUMED,
         (*unbounded, *bare),
         tuple(apart),
-        _told(counts, each_epsilon),
+        _told(counts, list(alone.values())),
     )
 
 
-def _unbounded(silos: Mapping[str, tuple[Charge, GaussianNoise | None]]) -> bool:
-    return any(loss_of(one.node, noise) == math.inf for one, noise in silos.values())
+def _unbounded(silos: Mapping[str, tuple[Charge, Noised | None]]) -> bool:
+    return any(_loss(one, noise).renyi == math.inf for one, noise in silos.values())
 
 
-def _one_kind(kind: Kind, unit: str, paid: Mapping[str, tuple[int, GaussianNoise | None]]) -> Guarantee:
-    """The guarantee of one kind by itself, by the silo that lost most: how often a unit left, and with which noise."""
-    delta = min((noise.delta for _, noise in paid.values() if noise is not None), default=0.0)
+def _one_kind(
+    kind: Kind, unit: str, paid: Mapping[str, tuple[int, Loss]], noises: Sequence[Noised | None]
+) -> Guarantee:
+    """The guarantee of one kind by itself, by the silo that lost most: how often a unit left, and what that lost."""
+    delta = _delta(noises)
     counts = {name: releases for name, (releases, _) in paid.items()}
-    each = _epsilons([loss_of(*each) for each in paid.values()], delta)
+    each = epsilons([loss for _, loss in paid.values()], delta)
     assumed = (*ASSUMED, ROWS_ALONE) if unit == ROW else ASSUMED
     most = max(counts.values(), default=0)
     return Guarantee(kind.value, unit, DP, max(each, default=0.0), delta, most, assumed, silos=_told(counts, each))
@@ -83,11 +89,3 @@ def _told(counts: Mapping[str, int], each: Sequence[float]) -> dict[str, dict[st
         name: {"releases": releases, "epsilon": spent}
         for (name, releases), spent in zip(counts.items(), each, strict=True)
     }
-
-
-def _epsilons(losses: Sequence[float], delta: float) -> list[float]:
-    """Epsilon of each composed loss; without any noise, and so without delta, it is 0 or infinite."""
-    if not delta:
-        return [math.inf if loss else 0.0 for loss in losses]
-    found: list[float] = composed_epsilon(torch.tensor(losses, dtype=torch.float64), delta).tolist()
-    return found

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import ROWS, Kind
-from isthmus.protect.events import Events, GaussianNoise
-from isthmus.protect.releases import COUNTS, PAYLOADS, SUMS, Releases
+from isthmus.protect.accounting.losses import Noised
+from isthmus.protect.events import Events, GaussianNoise, LaplaceNoise
+from isthmus.protect.releases import COUNTS, PAYLOADS, SUMS, WIDTHS, Releases
 
 OF_ROWS = (Kind.EMBEDDINGS, Kind.PARTIALS)  # kinds that hold rows which the model computed for single nodes
 
@@ -20,7 +21,8 @@ class Charge:
     """What the releases of one silo and one kind of message are charged to.
 
     ``nodes`` are those whose rows left, by themselves or in sums. ``row``: releases of the row that left most often,
-    with every sum that holds it. ``node``: releases that the data of one node may be inside.
+    with every sum that holds it. ``node``: releases that the data of one node may be inside. ``width``: numbers in a
+    payload; of rows 0, whose noise is accounted for row by row.
 
     A sum of raw features holds the nodes that were added up, and nobody else. All other payloads were computed with
     parameters and moments that any node of the silo may have moved, and from its neighbours: so the data of a node may
@@ -30,14 +32,14 @@ class Charge:
     nodes: int = 0
     row: int = 0
     node: int = 0
+    width: int = 0
 
 
 def charge(releases: Releases, kind: Kind, rows: slice, silo: int) -> Charge:
     """What one silo is charged for one kind; its rows in the book are ``rows``, its number is ``silo``."""
     if kind not in ROWS:
-        table = releases.state.get(f"{PAYLOADS}/{kind.value}/0")
-        sent = int(table[silo]) if table is not None and silo < len(table) else 0
-        return Charge(node=sent)
+        sent, width = (_of_silo(releases, f"{table}/{kind.value}/0", silo) for table in (PAYLOADS, WIDTHS))
+        return Charge(node=sent, width=width)
     if kind == Kind.ADJOINTS:
         return Charge(node=int(_over_layers(releases, COUNTS, kind, rows).sum()))
     each = _over_layers(releases, COUNTS, kind, rows)
@@ -48,22 +50,36 @@ def charge(releases: Releases, kind: Kind, rows: slice, silo: int) -> Charge:
     return Charge(int((each > 0).sum()), most, int(left.sum()))
 
 
+def _of_silo(releases: Releases, table: str, silo: int) -> int:
+    """What a table by silo has of one; 0 where it has nothing."""
+    known = releases.state.get(table)
+    return int(known[silo]) if known is not None and silo < len(known) else 0
+
+
 def _over_layers(releases: Releases, table: str, kind: Kind, rows: slice) -> Tensor:
     """The counts of a silo's rows in a table, summed over layers: [rows]."""
     layers = [releases.get(table, kind, layer)[rows].cpu() for layer in releases.layers(kind)]
     return torch.stack(layers).sum(0) if layers else torch.zeros(0, dtype=torch.int64)
 
 
-def noise_of(treatments: Sequence[Events]) -> GaussianNoise | None:
-    """Noise no stronger than any that releases of a kind had, from the events of each; None where one had no noise."""
-    noises = [next((e for e in each if isinstance(e, GaussianNoise)), None) for each in treatments]
-    known = [noise for noise in noises if noise is not None]
-    if not known or len(known) < len(noises):
-        return None
-    return GaussianNoise(
-        clip=max(noise.clip for noise in known),
-        sigma=min(noise.sigma for noise in known),
-        hidden=known[0].hidden,
-        delta=min(noise.delta for noise in known),
-        neighbours=max(noise.neighbours for noise in known),
-    )
+def noise_of(treatments: Sequence[Events]) -> Noised | None:
+    """Noise no stronger than any that releases of a kind had, from the events of each; None where one had no noise.
+
+    Of a chain with several the first counts, of which the others make nothing worse. Releases of which some had
+    Gaussian and others Laplace noise are told as if they had none: no one noise is as weak as both.
+    """
+    noises = [next((e for e in each if isinstance(e, Noised)), None) for each in treatments]
+    gaussian = [noise for noise in noises if isinstance(noise, GaussianNoise)]
+    if gaussian and len(gaussian) == len(noises):
+        return GaussianNoise(
+            clip=max(noise.clip for noise in gaussian),
+            sigma=min(noise.sigma for noise in gaussian),
+            hidden=gaussian[0].hidden,
+            delta=min(noise.delta for noise in gaussian),
+            neighbours=max(noise.neighbours for noise in gaussian),
+        )
+    laplace = [noise for noise in noises if isinstance(noise, LaplaceNoise)]
+    if laplace and len(laplace) == len(noises):
+        bound, scale = max(noise.bound for noise in laplace), min(noise.scale for noise in laplace)
+        return LaplaceNoise(bound, scale, laplace[0].hidden)
+    return None
