@@ -53,6 +53,7 @@ class LiveGenerated(LiveExchange):
         self._passes: dict[int, GeneratorPass] = {}  # by the stack that they run on
         self._stack = site.stack
         self._mended: Tensor | None = None  # of the pass at hand
+        site.federation.drawn.claimed_rate = spec.rate
 
     def score_begin(self, batcher: Batcher) -> None:
         """Generate along the edges that the scored split sees."""
