@@ -148,7 +148,7 @@ def _since(before: dict[str, int], training: Training, scale: float) -> dict[str
 
 
 def _sizes(training: Counted, taken: int) -> Sizes:
-    config = training.learner.net.config
+    config = training.stage.site.net.config
     return Sizes(
         clients=training.wire.silos,
         parameters=sum(parameter[0].numel() for parameter in training.learner.classifier.sets.parameters.values()),

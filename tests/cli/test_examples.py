@@ -17,7 +17,7 @@ def test_own_graph_gains_from_what_lies_beyond_the_boundary() -> None:
 def test_own_layer_trains_under_its_own_name() -> None:
     try:
         result = runpy.run_path(str(EXAMPLES / "own_layer.py"))["main"]()
-        assert result.training.learner.net.config.name == "gated"
+        assert result.training.stage.site.net.config.name == "gated"
         losses = [line["loss"] for line in result.history]
         assert losses[-1] < losses[0]
     finally:

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.io import read_npz, read_planetoid_data
 
 from isthmus.core.errors import IsthmusError
-from isthmus.data import DATASETS, load
+from isthmus.data import DATASETS, find, load
 from isthmus.graph.features import SparseRows, rows_to_one
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID
 from isthmus.graph.partition import partition
@@ -147,9 +147,24 @@ def test_errors_say_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("wordnet", "WordNet/raw/wordnet30.npz"),
         ("amlsim", "AMLSim/20K_fanin200cycle200/nodes.csv"),
     ):
-        with pytest.raises(IsthmusError, match="data.folder=DIR or the variable ISTHMUS_DATA") as caught:
-            load(name, folder=str(tmp_path))
-        assert str(tmp_path / file) in str(caught.value)
+        for look in (load, find):
+            with pytest.raises(IsthmusError, match="data.folder=DIR or the variable ISTHMUS_DATA") as caught:
+                look(name, folder=str(tmp_path))
+            assert str(tmp_path / file) in str(caught.value)
+
+
+def test_what_is_here_is_found_without_being_read(tmp_path: Path):
+    raw = tmp_path / "WordNet" / "raw"
+    raw.mkdir(parents=True)
+    (raw / "wordnet30.npz").write_bytes(b"not an archive")
+    (tmp_path / "transfers.csv").write_text("")
+    find("wordnet", folder=str(tmp_path), masks="random")
+    find("aml", path=str(tmp_path / "transfers.csv"), valid_from=0.5)
+    for name in (str(tmp_path / "transfers.csv"), str(tmp_path), "blocks", "interbank"):
+        find(name)
+    for name, says in (("/no/such/x.csv", "no file"), ("/no/such", "no folder"), ("coral", "Did you mean 'cora'")):
+        with pytest.raises(IsthmusError, match=says):
+            find(name)
 
 
 class Shell:

@@ -55,10 +55,15 @@ def open_parts(
     device: str = "cpu",
     **training: object,
 ) -> Training:
-    """A run of a few steps, dropout on, with every silo of the wire's host."""
-    return open_of(
-        compose(catalogue.get(name), options or {}), parts, model, dtype, seed, wire, model_options, device, **training
-    )
+    """A run of a few steps, dropout on, with every silo of the wire's host.
+
+    Where ``options`` do not say how long phases last, all but the last take one epoch. ``model`` is for methods that do
+    not prescribe one.
+    """
+    method = catalogue.get(name)
+    short = {"phase": {phase.name: {"epochs": 1} for phase in method.phases[:-1]}} if len(method.phases) > 1 else {}
+    method = compose(method, {**short, **(options or {})})
+    return open_of(method, parts, method.model or model, dtype, seed, wire, model_options, device, **training)
 
 
 def numbers(values: Sequence[float]) -> Tensor:

@@ -188,10 +188,10 @@ def test_the_gradient_passes_an_average_straight_or_shrunk() -> None:
         run = open_run(ce({"gamma": 0.25, "backward": backward}, beta=1.0), layers=1, **SGD)
         for _ in range(2):  # the first value of an average is fresh: gamma counts from the second on
             one_step(run)
-            for p in run.learner.net.parameters():
+            for p in run.stage.site.net.parameters():
                 p.data.copy_(torch.full_like(p, 0.1) + 0.01 * torch.arange(p.numel()).view_as(p))
         one_step(run)
-        found[backward] = {name: p.grad.clone() for name, p in run.learner.net.named_parameters()}
+        found[backward] = {name: p.grad.clone() for name, p in run.stage.site.net.named_parameters()}
     for name, straight in found["straight"].items():
         factor = 1.0 if name.startswith("head") else 0.25
         assert torch.allclose(found["plain"][name], factor * straight, rtol=1e-9, atol=1e-15), name
@@ -252,7 +252,7 @@ def test_both_silos_of_a_cross_edge_learn_from_it_by_half(training: dict) -> Non
     assert sorted(pool.keys[~inner].tolist()) == sorted(2 * pool.keys[~inner].unique().tolist())
     seeds = next(iter(both.stage.epoch_seeds(both.progress)))
     [work] = both.stage.works(seeds, 0)
-    logits = forward(both.learner.net, work.exchange, work.batch, both.stage.site.passing(training=False))
+    logits = forward(both.stage.site.net, work.exchange, work.batch, both.stage.site.passing(training=False))
     each = both.stage.objective.seed_losses(logits, work.batch).detach()
     step(both.stage, both.progress, seeds)
     by_hand = [
@@ -270,7 +270,7 @@ def test_the_correction_doubles_what_layers_learn_from_cross_edges_and_nothing_e
     for correct in (False, True):
         run = open_run(ce({"correct": correct}, beta=1.0), "sage", graph=replace(graph, edge_y=known), **SGD)
         one_step(run)
-        found[correct] = {name: p.grad.clone() for name, p in run.learner.net.named_parameters()}
+        found[correct] = {name: p.grad.clone() for name, p in run.stage.site.net.named_parameters()}
     for name, plain in found[False].items():
         factor = 1.0 if name.startswith("edge_head") else 2.0
         assert torch.allclose(found[True][name], factor * plain, rtol=1e-12, atol=1e-16), name

@@ -12,6 +12,7 @@ from isthmus.methods.exchange.base import Exchange, LiveExchange
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.methods.exchange.fwd_bwd_le import FreshRows
+from isthmus.methods.exchange.generated import Generated
 from isthmus.methods.exchange.optimes import LiveOptimES, OptimES
 from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.parts import PARTS
@@ -28,7 +29,11 @@ OTHERS = {
     "fedgcn, one hop": lambda: FeatureSums(hops=1),
     "swift, reused": lambda: ServerAggregate(adjoint=False, fewest=2, reuse=True),
 }
-NEUTRAL = {"ce-fedgnn": lambda: MovingAverage(gamma=1.0), "ce-fedgnn, plain": lambda: MovingAverage(gamma=1.0)}
+NEUTRAL = {
+    "ce-fedgnn": lambda: MovingAverage(gamma=1.0),
+    "ce-fedgnn, plain": lambda: MovingAverage(gamma=1.0),
+    "generated": lambda: Generated(rate=0.0),
+}
 
 
 class TestExchange(ExchangeContract):

@@ -284,6 +284,6 @@ def test_labels_on_edges_are_refused() -> None:
     graph: Graph = small_graph(30, 140, edge_task=True)
     with pytest.raises(IsthmusError, match="labels on nodes"):
         open_of(feddep(), split_graph(graph, owners(3), 3), "sage-gcn")
-    with pytest.raises(IsthmusError, match="generated needs a classifier"):
+    with pytest.raises(IsthmusError, match="exchange=generated needs the model 'classifier'"):
         open_method("fedavg", GRAPH, THREE, 3, options={"exchange": {"name": "generated"}})
     assert replace(feddep(), name="x").last.net == "classifier"

@@ -66,11 +66,11 @@ def first_work(run: Training) -> Work:
 def passed(run: Training, work: Work) -> Tensor:
     """The logits of a pass in training."""
     this = run.stage.site.passing(training=True, step=work.batch.step)
-    return forward(run.learner.net, work.exchange, work.batch, this)
+    return forward(run.stage.site.net, work.exchange, work.batch, this)
 
 
 def rows_by_layer(run: Training, work: Work, this: Pass) -> Iterator[Tensor]:
-    return layers(run.learner.net, work.exchange, work.batch, this)
+    return layers(run.stage.site.net, work.exchange, work.batch, this)
 
 
 def by_key(keys: Tensor, rows: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ def test_after_the_known_hops_a_far_end_counts_in_degrees_and_adds_nothing() -> 
         run = open_run(joint(hops), layers=hops + 1, dropout=0.0, head=False)
         work, stack = first_work(run), run.stage.layout.stack
         *_, h, out = rows_by_layer(run, work, Pass(False))
-        owned, layer, (source, target) = stack.owned, run.learner.net.layers[-1], stack.ends
+        owned, layer, (source, target) = stack.owned, run.stage.site.net.layers[-1], stack.ends
         known = torch.zeros(stack.rows, 8, dtype=torch.float64)
         known[work.batch.layout.held[hops]] = h.detach()
         scale = stack.in_degree.add(1).double().rsqrt()[:, None]
@@ -233,7 +233,7 @@ def test_gradients_of_halo_rows_are_full() -> None:
         if cut:
             work.exchange.enter = shortened
         passed(run, work).square().sum().backward()
-        found.append(run.learner.net.enter.weight.grad.clone())
+        found.append(run.stage.site.net.enter.weight.grad.clone())
     assert differ(*found)
 
 

@@ -61,7 +61,7 @@ class Slowly:
     """The model of one silo, with its edges one by one in dictionaries."""
 
     def __init__(self, run: Training, batch: Batch) -> None:
-        self.run, self.model, self.batch, self.e = run, run.learner.net, batch, dict[Key, Tensor]()
+        self.run, self.model, self.batch, self.e = run, run.stage.site.net, batch, dict[Key, Tensor]()
 
     def line(self, linear: Linear, side: int, x: Tensor) -> Tensor:
         own = dict(linear.named_parameters())
@@ -121,7 +121,7 @@ def assert_equation_holds(model: str, options: dict, training: dict, graph: Grap
     """Logits and gradients are those of the slow loop, at parameters none of which is 0."""
     run = open_run("centralised", graph, dict(options), model, **training)
     work = first_work(run)
-    batch, net = work.batch, run.learner.net
+    batch, net = work.batch, run.stage.site.net
     named = dict(net.named_parameters())
     generator = torch.Generator().manual_seed(1)
     for p in named.values():
@@ -212,7 +212,7 @@ def test_without_them_nothing_changes(model: str) -> None:
 def test_every_parameter_learns(model: str, graph: Graph) -> None:
     run = open_run("centralised", graph, dict(RICH), model)
     one_step(run)
-    updates = run.learner.net.edge_updates
+    updates = run.stage.site.net.edge_updates
     assert len(updates.steps) == (3 if graph is EDGES else 2)
     for part in (updates.enter, *(each for mlp in updates.steps for each in (mlp.first, mlp.second))):
         for p in part.parameters():
@@ -265,7 +265,7 @@ def test_the_correction_of_halves_reaches_the_ends_at_every_layer() -> None:
         options = {**RICH, "layers": 2, "parts": parts}
         run = open_run("ce-fedgnn", replace(EDGES, edge_y=known), options, "gin", optimiser="sgd")
         one_step(run)
-        found[correct] = {name: p.grad.clone() for name, p in run.learner.net.named_parameters()}
+        found[correct] = {name: p.grad.clone() for name, p in run.stage.site.net.named_parameters()}
     for name, plain in found[False].items():
         if name.startswith(("layers.", "enter.", "edge_head.", "edge_updates.steps.1.")):
             factor = 2.0 if name.startswith(("layers.", "enter.")) else 1.0
@@ -274,10 +274,10 @@ def test_the_correction_of_halves_reaches_the_ends_at_every_layer() -> None:
 
 def test_the_two_directions_of_an_edge_are_kept_apart() -> None:
     run = open_run("centralised", EDGES, dict(RICH), "gin")
-    updates = run.learner.net.edge_updates
+    updates = run.stage.site.net.edge_updates
     assert [part.sides for part in (updates.enter, *updates.steps)] == [2, 2, 2, 1]  # the head reads one direction
     block = first_work(run).batch.blocks[0]
-    e = run.learner.net.edges(1, torch.randn(30, 8, dtype=torch.float64), block)
+    e = run.stage.site.net.edges(1, torch.randn(30, 8, dtype=torch.float64), block)
     assert isinstance(e, Tensor) and len(e) == 2 * EDGES.m
 
 

@@ -125,6 +125,46 @@ def test_a_forecast_tells_the_whole_and_is_used_later(grid: Path, tmp_path: Path
     assert "runs, about" in succeed("study", grid, "--out", out, "--seeds", 1, "--no-tune").err
 
 
+PUBLIC = """
+[base]
+data = { silos = 3 }
+train = { epochs = 2 }
+
+[axes.data]
+Cora = { data.name = "cora" }
+PubMed = { data.name = "pubmed" }
+made = { data = { name = "blocks", nodes = 64, degree = 3 } }
+
+[axes.method]
+local = { method = "local" }
+fedavg = { method = "fedavg" }
+"""
+
+
+@pytest.mark.parametrize("tune", ["", TUNE], ids=["plain", "tuned"])
+@pytest.mark.parametrize("forecast", [(), ("--forecast",)], ids=["run", "forecast"])
+def test_missing_data_is_told_once_before_anything_starts(
+    tune: str, forecast: tuple[str, ...], grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def offline(root: str, name: str) -> None:
+        tried.append(name)
+        raise OSError("no network")
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("ISTHMUS_DATA", raising=False)
+    monkeypatch.setattr("torch_geometric.datasets.Planetoid", offline)
+    grid.write_text(PUBLIC + tune)
+    words = ("study", grid, "--out", tmp_path / "out", *forecast)
+    refuse(*words, says=["2 data sets are not on this machine: 'cora' (", "'pubmed' (", "ISTHMUS_DATA", "--rows"])
+    assert tried == ["Cora", "PubMed"]
+    refuse(*words, "--rows", "cora-*", says=["The data set 'cora' is not on this machine"])
+    assert tried == ["Cora", "PubMed", "Cora"]
+    succeed(*words, "--rows", "made-*")  # what is made here is not looked for
+    assert len(tried) == 3
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

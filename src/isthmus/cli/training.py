@@ -109,7 +109,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 def _print_result(metrics: dict[str, Any]) -> None:
     from isthmus.protect.accounting.guarantee import Guarantee, headline
-    from isthmus.runs.text import bytes_text, privacy_line, wait_text
+    from isthmus.runs.text import bytes_text, labels_line, lists_line, privacy_line, wait_text
 
     spread = metrics.get("test_std", {})
     table = Table(title=f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos", title_justify="left")
@@ -129,8 +129,9 @@ def _print_result(metrics: dict[str, Any]) -> None:
     wire = f" ({metrics['seconds_on_wire']:.1f} s on the wire)" if metrics["hosts"] > 1 else ""
     line = f"{crossed}; {metrics['seconds']:.1f} s{wire}; {metrics['folder']}/report.html"
     console.print(line, highlight=False, soft_wrap=True)
-    told = headline([Guarantee.from_dict(each) for each in metrics["privacy"]])
-    console.print(privacy_line(told), highlight=False, soft_wrap=True)
+    known = [Guarantee.from_dict(each) for each in metrics["privacy"]]
+    for told in filter(None, (privacy_line(headline(known)), labels_line(known), lists_line(known))):
+        console.print(told, markup=False, highlight=False, soft_wrap=True)
     link = metrics["link"]
     if link["round_trips"]:
         where = f"Over links of {link['mbps']:g} Mbit/s and {link['latency_ms']:g} ms"

@@ -16,6 +16,7 @@ from isthmus.data.members import is_parts, member_names
 from isthmus.launch.host import prepare
 from isthmus.launch.processes import execute, keep_config
 from isthmus.launch.progress_bar import watcher_for
+from isthmus.protect.accounting.guarantee import LISTS
 from isthmus.report.report import write_report
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder, claimed
@@ -143,10 +144,17 @@ def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
     """Means over seeds with deviations beside them, and the worst epsilon; everything else is the first run's."""
     combined = {**each[0], "seeds": seeds, "seconds": fmean(run["seconds"] for run in each)}
     worst = max(each, key=lambda run: float(run["epsilon"]))
-    combined |= {key: worst[key] for key in ("epsilon", "privacy")}
+    combined |= {"epsilon": worst["epsilon"], "privacy": [_worst_of(told, each) for told in worst["privacy"]]}
     combined["link"] = _fold([run["link"] for run in each], fmean)
     ways = {how: first | _scores_over([run["scored"][how] for run in each]) for how, first in each[0]["scored"].items()}
     return combined | _scores_over(each) | {"scored": ways}
+
+
+def _worst_of(told: dict[str, Any], each: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of drawn lists, which no noise hides, the guarantee of the seed whose delta is largest; else ``told`` itself."""
+    alike = [other for run in each for other in run["privacy"] if told["of"] == LISTS == other["of"]]
+    alike = [other for other in alike if other["notion"] == told["notion"]]
+    return max(alike, key=lambda other: (other["delta"], float(other["epsilon"])), default=told)
 
 
 def _scores_over(each: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,3 +11,13 @@ from torch import Tensor
 def stacked(parts: Sequence[Tensor], like: Tensor) -> Tensor:
     """Equal tensors under each other: [parts, ...]; without any, an empty one for parts such as ``like``."""
     return torch.stack(list(parts)) if parts else like.new_zeros(0, *like.shape)
+
+
+def renumbered(rows: Tensor, ptr: Sequence[int], onto: Sequence[int]) -> Tensor:
+    """Rows [n] of parts that begin at ``ptr``, as rows of the same parts where these begin at ``onto``."""
+    if tuple(ptr) == tuple(onto):
+        return rows
+    here, there = (torch.tensor(each, dtype=torch.int64, device=rows.device) for each in (ptr, onto))
+    if not len(rows):  # a host without silos has nobody's part of a stack
+        return rows
+    return rows + (there - here)[torch.searchsorted(here[1:], rows, right=True)]

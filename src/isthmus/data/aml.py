@@ -28,7 +28,7 @@ def aml(path: str = SMALL, folder: str | None = None, valid_from: float = 8.0, t
     validation and test begin: two day numbers (the first day of the file is 0), or two shares of all transactions in
     order of time.
     """
-    return graph_of(read_transfers(_place(path, folder)), valid_from, test_from)
+    return graph_of(read_transfers(find_transfers(path, folder)), valid_from, test_from)
 
 
 def graph_of(transfers: Transfers, valid_from: float = 8.0, test_from: float = 9.0) -> Graph:
@@ -58,7 +58,7 @@ def graph_of(transfers: Transfers, valid_from: float = 8.0, test_from: float = 9
     ).check()
 
 
-def _place(path: str, folder: str | None) -> Path:
+def find_transfers(path: str = SMALL, folder: str | None = None) -> Path:
     """The file that a path names, as it is or in the folder IBM-AML of the data folder; raises if there is none."""
     places = [Path(path), *([Path(folder) / "IBM-AML" / path] if folder else [])]
     for place in places:

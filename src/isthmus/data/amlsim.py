@@ -14,7 +14,7 @@ import torch
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keys_of
 from isthmus.data.columns import numbers, times
-from isthmus.data.public import missing_data_set
+from isthmus.data.missing import missing_data_set
 from isthmus.data.split import random_split
 from isthmus.data.tables import read_file
 from isthmus.graph.graph import Graph, Schema
@@ -25,10 +25,7 @@ BANKS = 10  # the samples name no banks; accounts are dealt out by their last di
 
 def amlsim(name: str, folder: str | None = None, seed: int = 0) -> Graph:
     """The graph of one sample, split 60/20/20 at random; amounts are logarithms, because they span magnitudes."""
-    place = Path(folder or ".") / "AMLSim" / SAMPLES[name]
-    for file in ("nodes.csv", "transactions.csv"):
-        if not (place / file).is_file():
-            raise missing_data_set(name, place / file, "it cannot be downloaded")
+    place = find_sample(name, folder)
     nodes, edges = read_file(place / "nodes.csv"), read_file(place / "transactions.csv")
     ids = times(nodes, "nodeid").numpy()
     ends = torch.stack([times(edges, "sourceNodeId"), times(edges, "targetNodeId")])
@@ -51,6 +48,15 @@ def amlsim(name: str, folder: str | None = None, seed: int = 0) -> Graph:
         columns={"bank": ids % BANKS},
         name=name,
     ).check()
+
+
+def find_sample(name: str, folder: str | None = None) -> Path:
+    """The folder of a sample's two tables."""
+    place = Path(folder or ".") / "AMLSim" / SAMPLES[name]
+    for file in ("nodes.csv", "transactions.csv"):
+        if not (place / file).is_file():
+            raise missing_data_set(name, place / file, "it cannot be downloaded")
+    return place
 
 
 def _rows(ends: torch.Tensor, ids: np.ndarray, place: Path) -> torch.Tensor:

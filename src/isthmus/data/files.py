@@ -89,10 +89,15 @@ def edge_split_keys(keys: Tensor, ends: Tensor, time: Tensor | None) -> Tensor:
     return combine(combine(keys[ends[0]], keys[ends[1]]), torch.zeros_like(ends[0]) if time is None else time)
 
 
+def find_folder(folder: str) -> None:
+    """Raise if there is no such folder."""
+    if not is_folder(Path(folder)):
+        raise IsthmusError(f"There is no folder {folder}; give one that holds nodes and edges as .parquet or .csv.")
+
+
 def _sheets(folder: Path, attributes: tuple[str, ...]) -> tuple[Sheet, Sheet]:
     """The tables of nodes and of edges in a folder; raises if one is missing, or has no such attribute."""
-    if not is_folder(folder):
-        raise IsthmusError(f"There is no folder {folder}; give one that holds nodes and edges as .parquet or .csv.")
+    find_folder(str(folder))
     nodes = read_sheet(folder, "nodes", (*NODE_COLUMNS, *attributes))
     edges = read_sheet(folder, "edges", ("source", "target", "label", "split"))
     if not len(nodes.table):

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.random import keys_of
+from isthmus.data.missing import missing_data_set
 from isthmus.data.planetoid import PARTS, read_citations
 from isthmus.data.split import random_split
 from isthmus.graph.features import SparseRows
@@ -55,10 +56,9 @@ def planetoid(name: str, folder: str | None = None, seed: int = 0, masks: str = 
     """
     if masks not in ("public", "random"):
         raise unknown("masks", masks, ("public", "random"))
-    raw = RAW[name]
-    path = find_raw(name, raw, folder)
+    path = find_raw(name, folder)
     with _readable(path):
-        found = read_citations(path, raw.title.lower())
+        found = read_citations(path, RAW[name].title.lower())
     classes = tuple(map(str, range(int(found.y.max()) + 1)))
     split = found.split if masks == "public" else None
     return _graph(name, found.x, found.edges, found.y, classes, split=split, seed=seed)
@@ -72,8 +72,7 @@ def npz(name: str, folder: str | None = None, seed: int = 0, masks: str = "rando
     """
     if masks != "random":
         raise unknown(f"masks of {name}", masks, ("random",))
-    raw = RAW[name]
-    path = find_raw(name, raw, folder) / raw.files[0]
+    path = find_raw(name, folder) / RAW[name].files[0]
     with _readable(path), np.load(path) as file:
         words = {key: file[f"attr_{key}"] for key in ("data", "indices", "indptr", "shape")}
         source = np.repeat(np.arange(file["adj_shape"][0]), np.diff(file["adj_indptr"]))
@@ -126,8 +125,9 @@ def _undirected(edges: np.ndarray, nodes: int) -> Tensor:
     return torch.from_numpy(np.stack([code // nodes, code % nodes]))
 
 
-def find_raw(name: str, raw: Raw, folder: str | None) -> Path:
+def find_raw(name: str, folder: str | None = None) -> Path:
     """The folder of a data set's original files: in the data folder, in the cache, or after a download."""
+    raw = RAW[name]
     cache = Path.home() / ".cache" / "isthmus"
     places = [Path(place) / raw.group / raw.title / "raw" for place in (folder, cache) if place]
     for place in places:
@@ -150,14 +150,6 @@ def _readable(path: Path) -> Iterator[None]:
         raise IsthmusError(
             f"{path} cannot be read ({type(error).__name__}: {error}); it may be damaged: fetch it again."
         ) from error
-
-
-def missing_data_set(name: str, looked_for: Path, reason: str) -> IsthmusError:
-    """The error for a data set whose files are not on this machine."""
-    return IsthmusError(
-        f"The data set '{name}' is not on this machine: looked for {looked_for}, and {reason}. "
-        "Set the folder that holds it with --set data.folder=DIR or the variable ISTHMUS_DATA."
-    )
 
 
 def _download(raw: Raw, cache: Path) -> str | None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.nn.model import LAYERS, ModelConfig
+from isthmus.nn.monoid import SUM
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """``batch`` 0 is full batch; ``fanout`` one number for all layers or one a layer (-1: all neighbours).
 
-    ``redraw``: neighbours are drawn anew at every step; else they are the same throughout the run.
+    ``redraw``: neighbours are drawn anew at every step; else they are the same throughout the run. ``draws``: a node
+    with no more neighbours than the fanout has ``distinct`` ones, all of them; or ``refill``: the fanout is drawn from
+    them with replacement, and draws are counted for edge-LDP, and nodes with fewer neighbours than ``floor`` have none.
     ``batches`` (joint, local) and ``statistics`` (own, agreed) override what the method prescribes. ``start``: what
     silos do not share starts from the same values, or from each silo's own. ``trim``: a layer computes only the rows
     that the seeds need of it; without, every sampled row at every layer. ``messages``, where edges carry the labels
@@ -31,6 +35,8 @@ class TrainConfig:
     batch: int = 0
     fanout: tuple[int, ...] = (10,)
     redraw: bool = True
+    draws: str = "distinct"
+    floor: int = 0
     lr: float = 0.01
     weight_decay: float = 5e-4
     optimiser: str = "adam"
@@ -55,18 +61,40 @@ class TrainConfig:
             ("start", ("same", "own")),
             ("messages", ("all", "past")),
             ("average", ("seeds", "silos")),
+            ("draws", ("distinct", "refill")),
         ):
             if getattr(self, name) not in choices:
                 raise unknown(f"train.{name}", getattr(self, name), [c for c in choices if c])
-        least = {"epochs": 0, "steps": 0, "batch": 0, "evaluate_every": 1, "patience": 0, "checkpoint_every": 0}
-        for name, bound in least.items():
+        least = {"epochs": 0, "steps": 0, "batch": 0, "floor": 0, "patience": 0, "checkpoint_every": 0}
+        for name, bound in {**least, "evaluate_every": 1}.items():
             if getattr(self, name) < bound:
                 raise IsthmusError(f"train.{name} is {getattr(self, name)}; it must be at least {bound}.")
         if self.lr <= 0:
             raise IsthmusError(f"train.lr is {self.lr}; it must be positive.")
         if self.weight_decay < 0:
             raise IsthmusError(f"train.weight_decay is {self.weight_decay}; it must be 0 or more.")
-        self.fanouts(layers)
+        sampled = all(f > 0 for f in self.fanouts(layers))
+        if self.floor and not (self.draws == "refill" and sampled):
+            raise IsthmusError(
+                f"train.floor is {self.floor}, below which lists are not drawn from; it needs train.draws=refill, a "
+                "train.batch and a positive train.fanout."
+            )
+
+    def check_draws(self, model: ModelConfig) -> None:
+        """Refuse models that would count repeated draws of a neighbour, or read more of a list than was drawn."""
+        if self.draws != "refill":
+            return
+        layer = LAYERS[model.name](model.hidden, model.hidden, 0, True, **model.options)
+        if layer.monoid is SUM:
+            raise IsthmusError(
+                f"train.draws=refill repeats neighbours, which {model.name} would add up; use a model that takes a "
+                "mean, such as sage, gcn or pna."
+            )
+        if model.ports:
+            raise IsthmusError(
+                "train.draws=refill reads drawn edges alone, but model.ports number a node's edges by the whole list; "
+                "use model.ports=0."
+            )
 
     def agrees(self, batches: str) -> bool:
         """Whether silos agree on statistics: with joint batches they do, unless told otherwise."""

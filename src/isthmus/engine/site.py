@@ -96,7 +96,7 @@ class Site:
     @property
     def draws(self) -> Draws:
         """What the choice of neighbours follows from."""
-        return Draws(self.seed, self.train.redraw)
+        return Draws(self.seed, self.train.redraw, self.federation.drawn if self.train.draws == "refill" else None)
 
     def batcher(self, stack: Stack, reads_halo: bool) -> Batcher:
         """What makes batches for that model on a stack."""

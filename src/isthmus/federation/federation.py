@@ -13,6 +13,8 @@ from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_ow
 from isthmus.federation.scaling import Scaling, scale_features
 from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo, keep_edges
+from isthmus.protect.drawn_lists import DrawnLists
+from isthmus.protect.learnt_seeds import LearntSeeds
 from isthmus.wire.wire import Wire
 
 KNOWN, UNKNOWN = "known", "unknown"
@@ -31,6 +33,8 @@ class Federation:
     scaling: dict[str, Scaling] = field(default_factory=dict)  # of x and edge_attr
     notes: list[str] = field(default_factory=list)
     uncut: list[Silo] = field(default_factory=list)  # my silos with edges that they do not know; see ``simulated``
+    drawn: DrawnLists = field(default_factory=DrawnLists)  # how often my silos' lists of neighbours were drawn from
+    learnt: LearntSeeds = field(default_factory=LearntSeeds)  # how often labels were in bounded steps
 
     def note(self, sentence: str) -> None:
         """Remember something the user should know; it is printed and put into the report."""

@@ -13,11 +13,14 @@ from torch import Tensor
 from isthmus.core.files import write_atomic
 from isthmus.core.kinds import FINAL, KINDS, PURPOSES, SERVER, Kind, Purpose
 from isthmus.core.tensors import stacked
+from isthmus.graph.graph import TRAIN
 from isthmus.launch.released import RESUMED
 from isthmus.protect.accounting.accountant import Spent, guarantees
 from isthmus.protect.accounting.charges import Charge, charge, noise_of
+from isthmus.protect.accounting.edge_lists import ListFigures, check_figures, list_figures, list_guarantees
 from isthmus.protect.accounting.guarantee import APART, CHARGED, DP, EVERYTHING, NODE, RECORDS, Guarantee
 from isthmus.protect.accounting.metric_rows import MetricFigures, homogeneity_note, metric_figures, metric_guarantee
+from isthmus.protect.accounting.seed_labels import SeedFigures, label_guarantees, seed_figures
 from isthmus.protect.events import GaussianNoise
 from isthmus.train.training import Training
 from isthmus.wire.ledger import STEP_COLUMNS
@@ -28,10 +31,16 @@ ALL_DATA = "all data, in one place"
 
 @dataclass(frozen=True)
 class Accounts:
-    """How often what left [silos, kinds, fields of ``Charge``]; and metric figures of this host's silos, by name."""
+    """How often what left [silos, kinds, fields of ``Charge``]; and metric figures of this host's silos, by name.
+
+    ``lists``: at the server's host, figures of every silo's drawn lists, by name; empty where draws are not counted.
+    ``labels``: figures of every silo's labels, by name; empty where steps are not bounded.
+    """
 
     charges: Tensor
     figures: dict[str, MetricFigures]
+    lists: dict[str, ListFigures]
+    labels: dict[str, SeedFigures]
 
 
 def take_account(training: Training, folder: Path | None = None) -> Accounts:
@@ -40,15 +49,15 @@ def take_account(training: Training, folder: Path | None = None) -> Accounts:
     Counts alone are told. Distances between rows come from private rows and get no noise, so that they stay with the
     host: in ``privacy-host-N.json`` of the ``folder`` where that host does not write the report.
     """
-    wire = training.wire
+    wire, lists, labels = training.wire, _lists(training), _labels(training)
     none = torch.zeros(len(CHARGED), len(fields(Charge)), dtype=torch.int64)
     if not wire.protect.noisy:
-        return Accounts(none.expand(wire.silos, *none.shape), {})
+        return Accounts(none.expand(wire.silos, *none.shape), {}, lists, labels)
     mine = [
         torch.tensor([astuple(charge(wire.releases, kind, rows, silo)) for kind in CHARGED])
         for silo, rows in _places(training)
     ]
-    accounts = Accounts(wire.share(Kind.METRICS, stacked(mine, none)), _figures(training))
+    accounts = Accounts(wire.share(Kind.METRICS, stacked(mine, none)), _figures(training), lists, labels)
     if wire.hosts == 1 and homogeneity_note(accounts.figures):
         training.federation.note(homogeneity_note(accounts.figures))
     noise = _embedding_noise(wire)
@@ -80,8 +89,40 @@ def privacy_of(training: Training, accounts: Accounts) -> list[Guarantee]:
     noise = _embedding_noise(wire)
     if noise is not None and accounts.figures:
         found.append(metric_guarantee(accounts.figures, noise))
-    resumed = any(RESUMED in note for note in training.federation.notes)
-    return [replace(each, assumptions=(*each.assumptions, RESUMED)) for each in found] if resumed else found
+    event = training.federation.learnt.event
+    if accounts.labels and event is not None:
+        open_labels = [kind.value for kind in (Kind.LABELS, Kind.SCORES, Kind.ADJOINTS) if wire.ledger.treatments(kind)]
+        found += label_guarantees(accounts.labels, event, open_labels, apart)
+    if any(RESUMED in note for note in training.federation.notes):
+        found = [replace(each, assumptions=(*each.assumptions, RESUMED)) for each in found]
+    return found + (list_guarantees(accounts.lists) if accounts.lists else [])
+
+
+def _labels(training: Training) -> dict[str, SeedFigures]:
+    """Figures of labels in bounded steps, which silos tell all, by the silo's name; without such steps none."""
+    wire, book = training.wire, training.federation.learnt
+    if not wire.protect.bounds_seeds:
+        return {}
+    seeds = training.stage.layout.pools[TRAIN].counts.tolist()
+    mine = [
+        torch.tensor(astuple(seed_figures(book, rows, place, seeds[silo])))
+        for place, (silo, rows) in enumerate(_places(training))
+    ]
+    told = wire.share(Kind.METRICS, stacked(mine, torch.zeros(len(fields(SeedFigures)), dtype=torch.int64)))
+    return {wire.party(silo): SeedFigures(*numbers) for silo, numbers in enumerate(told.tolist())}
+
+
+def _lists(training: Training) -> dict[str, ListFigures]:
+    """Figures of drawn lists, which silos tell the server, by the silo's name; elsewhere, and uncounted, none."""
+    if training.train.draws != "refill":
+        return {}
+    wire, book = training.wire, training.federation.drawn
+    mine = {silo: list_figures(book, rows).to_numbers() for silo, rows in _places(training)}
+    told = wire.gather(Kind.METRICS, mine) or {}
+    for silo, numbers in told.items():
+        check_figures(numbers, wire.party(silo))
+    rate = book.claimed_rate
+    return {wire.party(silo): ListFigures.from_numbers(each, book.floor, rate) for silo, each in told.items()}
 
 
 def _places(training: Training) -> Iterator[tuple[int, slice]]:

@@ -15,7 +15,11 @@ from isthmus.wire.wire import Wire
 
 BY_SEED = (
     "Noise was drawn from the run's seed, as a simulation does: whoever knows the seed can take it away again. "
-    "For secrets of each silo: protect.secrets=random."
+    "For secrets of each silo: protect.secrets=random, or for dp-sgd protect.seed_secrets=random."
+)
+DRAWN_BY_SEED = (
+    "Neighbours were drawn by the run's seed: whoever knows it can tell from draws which edges a list does not have. "
+    "Edge-LDP is towards readers who do not know it."
 )
 RESUMED = "This run was resumed: what left between its last checkpoint and the interruption is not in its counts."
 
@@ -40,6 +44,11 @@ def notes_on_noise(wire: Wire) -> list[str]:
     if not wire.noise.draws:
         return ["Noise was asked for, but nothing that it applies to has left a silo."]
     return [BY_SEED] if by_seed(wire) else []
+
+
+def notes_on_draws(training: Training) -> list[str]:
+    """What a reader must know of neighbours that were drawn for edge-LDP."""
+    return [DRAWN_BY_SEED] if training.train.draws == "refill" and training.train.batch else []
 
 
 def write_releases(training: Training, folder: Path) -> None:

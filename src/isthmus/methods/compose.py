@@ -124,7 +124,7 @@ def _chain(method: Method, table: Mapping[str, Any]) -> tuple[Mechanism, ...]:
 def _set_option(method: Method, chain: list[Mechanism], key: str, value: Any, implied: bool) -> None:
     """Set an option of all mechanisms of a chain that have it; with ``implied``, add one that has, if there is none."""
     if implied and not any(key in part_options(mechanism) for mechanism in chain):
-        known = (make_part("protect", name) for name in ("gaussian", "laplace", "format"))
+        known = (make_part("protect", name) for name in ("gaussian", "laplace", "dp-sgd", "format"))
         for mechanism in [each for each in known if key in part_options(each)][:1]:
             chain.insert(len(chain) if mechanism.encodes else 0, mechanism)
     places = [i for i, mechanism in enumerate(chain) if key in part_options(mechanism)]

@@ -54,6 +54,8 @@ class Phase:
         phase.exchange.check(model)
         phase.sync.check(model, protect, train.agrees(phase.batches), phase.exchange.view)
         rule_of(phase.batches, phase.sync.seed_weights)
+        if protect.bounds_seeds:
+            phase.check_local()
         if phase.objective.holds and phase.sync.lockstep:
             raise IsthmusError(
                 f"objective={phase.objective.name} holds back the parameters of each silo by itself, but with "
@@ -69,6 +71,19 @@ class Phase:
             raise IsthmusError(
                 f"exchange={phase.exchange.name} exchanges nothing within steps, so that there is nothing to schedule; "
                 "leave schedule.* out, or use a method such as swift-fedgnn or sync-sgd+fwd-bwd-le."
+            )
+
+    def check_local(self) -> None:
+        """Refuse what lets a silo's gradients depend on more than its own seeds and its own parameters."""
+        if self.sync.lockstep:
+            raise IsthmusError(
+                f"protect=dp-sgd acts on steps that silos take by themselves, but sync={self.sync.name} has all take "
+                "one step together; use a sync such as fedavg."
+            )
+        if getattr(self.exchange, "adjoint", False):
+            raise IsthmusError(
+                f"protect=dp-sgd bounds a silo's own gradients, but exchange={self.exchange.name} sends derivatives of "
+                "its loss to others; use exchange.adjoint=false, or exchange=nothing."
             )
 
 
@@ -141,6 +156,8 @@ class Method:
     def check(self, model: ModelConfig, train: TrainConfig) -> None:
         """Refuse parts that cannot go together, before any data is read."""
         self.chain.check()
+        self._check_models()
+        train.check_draws(model)
         for phase in self.phases:
             phase.check(model, train, self.chain)
         for earlier, later in pairwise(self.phases):
@@ -155,6 +172,17 @@ class Method:
                 f"train.epochs is {train.epochs}, but the phases before '{self.last.name}' take {before} of them; give "
                 "more, or shorten one with --set phase.NAME.epochs=…"
             )
+
+    def _check_models(self) -> None:
+        """Refuse parts whose models the method does not have, or has of another kind."""
+        for phase in self.phases:
+            for axis, part in (("exchange", phase.exchange), ("objective", phase.objective)):
+                for name, spec in part.needs.items():
+                    if not isinstance(self.models.get(name), type(spec)):
+                        raise IsthmusError(
+                            f"{axis}={part.name} needs the model '{name}' to be a {type(spec).__name__}, which method "
+                            f"'{self.name}' does not have; use a method that does, such as feddep."
+                        )
 
     def check_cross(self, cross: str) -> None:
         """Refuse parts that read rows of far ends where nobody knows of edges between silos."""

@@ -29,6 +29,7 @@ from isthmus.methods.sync.fedpergnn import PseudoItems
 from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
+from isthmus.protect.dp_sgd import DPSGD
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.laplace import Laplace
 from isthmus.protect.number_format import NumberFormat
@@ -66,6 +67,7 @@ PARTS: dict[str, dict[str, Maker]] = {
     },
     "protect": {
         "gaussian": Gaussian,
+        "dp-sgd": DPSGD,
         "laplace": Laplace,
         "format": NumberFormat,
         **{name: partial(NumberFormat, format=name) for name in ("float32", "bfloat16", "int8")},

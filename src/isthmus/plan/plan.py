@@ -14,7 +14,7 @@ from isthmus.launch.host import load_silos, open_run, prepare, set_up_process
 from isthmus.launch.privacy import Accounts, privacy_of, take_account
 from isthmus.plan.length import Length, length_of, trial_steps_of
 from isthmus.plan.trial import ByPurpose, Stopwatch
-from isthmus.protect.accounting.guarantee import EVERYTHING, ROW, as_json, headline
+from isthmus.protect.accounting.guarantee import EDGE, EVERYTHING, NODE, as_json, headline
 from isthmus.runs.config import RunConfig
 from isthmus.runs.network_time import PARTS, Usage, link_times, phases, used
 from isthmus.runs.text import count_text
@@ -207,7 +207,7 @@ def _epsilon(
     if not training.wire.protect.noisy:
         return None
     known = privacy_of(training, accounts)
-    found: dict[str, float | str] = {each.of: as_json(each.epsilon) for each in known if each.unit != ROW}
+    found: dict[str, float | str] = {each.of: as_json(each.epsilon) for each in known if each.unit in (NODE, EDGE)}
     found |= dict.fromkeys(headline(known).bare, "inf")
     for kind in ROWS:
         if kind in found and any((purpose, kind) in sizes for purpose in STEPS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -34,6 +35,7 @@ class Mechanism:
 
     name: ClassVar[str] = "nothing"
     encodes: ClassVar[bool] = False  # its rows can be read only after ``open``
+    bounds_seeds: ClassVar[bool] = False  # it acts on gradients of single seeds, at every step of a silo
 
     def separates(self, kind: Kind) -> bool:
         """Whether it must see each silo's payload of this kind by itself, so that silos cannot hold it in common."""
@@ -47,6 +49,14 @@ class Mechanism:
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
         """New rows for a parcel, what was done (None: nothing), and the rows before noise (None: no noise)."""
         return parcel.rows, None, None
+
+    def bound_each(self, gradients: Tensor) -> Tensor:
+        """Gradients of single seeds [n, numbers], before they are summed."""
+        return gradients
+
+    def perturb(self, sums: Tensor, silos: Sequence[int], noise: Noise) -> tuple[Tensor, Event | None]:
+        """Sums [n, numbers] of bounded gradients of the named silos, and what was done to them (None: nothing)."""
+        return sums, None
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
         """Rows that arrived, in the number format and width of ``like``."""
@@ -85,6 +95,25 @@ class Chain:
     def separates(self, kind: Kind) -> bool:
         """Whether some mechanism must see each silo's payload of this kind by itself."""
         return any(mechanism.separates(kind) for mechanism in self.mechanisms)
+
+    @property
+    def bounds_seeds(self) -> bool:
+        """Whether some mechanism acts on gradients of single seeds."""
+        return any(mechanism.bounds_seeds for mechanism in self.mechanisms)
+
+    def bound_each(self, gradients: Tensor) -> Tensor:
+        """Let every mechanism act on gradients of single seeds [n, numbers], first to last."""
+        for mechanism in self.mechanisms:
+            gradients = mechanism.bound_each(gradients)
+        return gradients
+
+    def perturb(self, sums: Tensor, silos: Sequence[int], noise: Noise) -> tuple[Tensor, Events]:
+        """Let every mechanism act on sums of bounded gradients [n, numbers] of the named silos, first to last."""
+        events = list[Event]()
+        for mechanism in self.mechanisms:
+            sums, event = mechanism.perturb(sums, silos, noise)
+            events += [event] if event is not None else []
+        return sums, tuple(events)
 
     def seal(self, parcel: Parcel, noise: Noise) -> Sealed:
         """Let every mechanism act on a parcel, first to last."""

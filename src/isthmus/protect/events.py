@@ -100,10 +100,71 @@ class Formatted(Event):
         return f"sent as {self.format}"
 
 
+@dataclass(frozen=True)
+class EdgeSampling(Event):
+    """A node's list of neighbours was not read, but drawn from: ``draws`` times, ``fanout`` entries each time.
+
+    ``minimum_degree``: entries of the list, when it was shortest. ``with_replacement``: the list is no longer than the
+    fanout, and entries were repeated. Lists of fewer than ``floor`` entries were not drawn from at all.
+    ``claimed_rate``: the rate at which a generator kept rows that it made of draws, by which a paper claims
+    amplification.
+    """
+
+    name: ClassVar[str] = "edge sampling"
+    minimum_degree: int
+    fanout: int
+    draws: int
+    with_replacement: bool
+    floor: int = 0
+    claimed_rate: float = 1.0
+
+    @property
+    def unit(self) -> str:
+        """An edge, as an entry of this list."""
+        return "edge"
+
+    def __str__(self) -> str:
+        how = "with" if self.with_replacement else "without"
+        return f"{self.draws} draws of {self.fanout} from {self.minimum_degree} neighbours, {how} replacement"
+
+
+@dataclass(frozen=True)
+class NoisyGradients(Event):
+    """The gradient of each seed was brought to a norm of at most ``clip``; their sum got noise of ``sigma`` clips."""
+
+    name: ClassVar[str] = "noisy gradients"
+    clip: float
+    sigma: float
+    delta: float
+
+    @property
+    def unit(self) -> str:
+        """The label of a seed, where there is noise."""
+        return "label" if self.sigma else ""
+
+    def __str__(self) -> str:
+        noise = f"noise of {self.sigma:g} clips at every step" if self.sigma else "no noise"
+        return f"gradients of seeds clipped at {self.clip:g}, {noise}"
+
+
+@dataclass(frozen=True)
+class WholeLists(Event):
+    """Lists of neighbours were read as a whole, in ``passes`` passes, which hides no edge."""
+
+    name: ClassVar[str] = "whole lists"
+    passes: int
+
+    def __str__(self) -> str:
+        return f"whole lists read {self.passes} times"
+
+
 Events = tuple[Event, ...]  # what a chain of mechanisms has done, first to last; empty: nothing
 EVENTS: dict[str, type[Event]] = {
-    event.name: event for event in (Clipped, GaussianNoise, Bounded, LaplaceNoise, Formatted)
-}
+    event.name: event
+    for event in (
+        Clipped, GaussianNoise, Bounded, LaplaceNoise, Formatted, EdgeSampling, WholeLists, NoisyGradients,
+    )
+}  # fmt: skip
 UNPROTECTED = "unprotected"
 
 

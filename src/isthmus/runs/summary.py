@@ -207,8 +207,9 @@ def guarantees(folder: RunFolder) -> list[Guarantee]:
 
 
 def epsilon_of(folder: RunFolder) -> float:
-    """The epsilon that a run is known by: of everything that left it, against any two values."""
-    return float("inf") if is_merged(folder) else headline(guarantees(folder)).epsilon
+    """The epsilon that a run is known by: of everything that left it, against any two values; infinite if void."""
+    told = None if is_merged(folder) else headline(guarantees(folder))
+    return float("inf") if told is None or told.void else told.epsilon
 
 
 def carried_bytes(folder: RunFolder) -> dict[str, int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from isthmus.core.kinds import SERVER_NAME
-from isthmus.protect.accounting.guarantee import UNITS, Guarantee
+from isthmus.protect.accounting.guarantee import LISTS, STEPS_TAKEN, UNITS, Guarantee
 
 _LARGE = 20.0  # an epsilon above this lets odds move more than a hundred million times
 _SHARES = ("accuracy", "f1", "auc", "precision", "recall")
@@ -100,6 +100,8 @@ def privacy_line(told: Guarantee, names: Callable[[str], str] = str) -> str:
     ``names`` puts kinds of messages into words.
     """
     spent = f"epsilon = {epsilon_text(told.epsilon)}"
+    if told.void:
+        spent = f"no guarantee, with a delta of {told.delta:.3g} ({spent})"
     apart = f"; not covered: {', '.join(map(names, told.apart))}" if told.apart else ""
     if told.epsilon == math.inf:
         return f"{spent}: {', '.join(map(names, told.bare)) or 'data of nodes'} left without noise and bound{apart}"
@@ -109,6 +111,46 @@ def privacy_line(told: Guarantee, names: Callable[[str], str] = str) -> str:
     return f"{spent}{large} (delta {told.delta:g}), for {UNITS[told.unit]}, any two values, over all that left{apart}"
 
 
-def count_text(number: int, noun: str) -> str:
+def labels_line(known: Sequence[Guarantee]) -> str:
+    """What bounded steps promise of a training label, in one line; empty where steps were not bounded."""
+    found = [told for told in known if told.of == STEPS_TAKEN]
+    if not found:
+        return ""
+    counted, sampled = found
+    steps = count_text(counted.releases, "step")
+    if counted.bare:
+        return f"DP-SGD, {UNITS[counted.unit]}: {pair_text(counted)}; {', '.join(counted.bare)} left without noise"
+    usual = f"as if batches were Poisson samples, {pair_text(sampled)}"
+    return f"DP-SGD, {UNITS[counted.unit]}: {pair_text(counted)}; it was in {steps}; {usual}"
+
+
+def lists_line(known: Sequence[Guarantee]) -> str:
+    """What draws of neighbour lists promise of an edge, in one line; empty where draws were not counted."""
+    found = [told for told in known if told.of == LISTS]
+    if not found:
+        return ""
+    held = found[0]
+    figures = held.silos.values()
+    drawn = [each for each in figures if each["lists"]]
+    if any(each["whole"] for each in figures):
+        what = "lists were read as a whole"
+    elif drawn:
+        shortest = count_text(min(each["shortest"] for each in drawn), "entry", "entries")
+        what = f"up to {count_text(held.releases, 'draw')} of a list, the shortest of {shortest}"
+    else:
+        what = "no list was drawn from"
+    skipped = sum(each["skipped"] for each in figures)
+    below = f"; {count_text(skipped, 'list')} below the floor not drawn from" if skipped else ""
+    claims = [f"; as its paper claims, {pair_text(told)}" for told in found[1:]]
+    return f"edge-LDP of drawn neighbour lists: {pair_text(held)}; {what}{below}{''.join(claims)}"
+
+
+def pair_text(told: Guarantee) -> str:
+    """Epsilon and delta as text; ``no guarantee`` comes first where delta leaves none."""
+    pair = f"epsilon = {epsilon_text(told.epsilon)}, delta = {told.delta:.3g}"
+    return f"no guarantee ({pair})" if told.void else pair
+
+
+def count_text(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun as text: ``1 silo``, ``1,200 silos``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isthmus.core.random import draw, stream
+from isthmus.core.random import combine, draw, stream
 from isthmus.graph.stack import Adjacency, Stack
+from isthmus.protect.drawn_lists import DrawnLists
 from isthmus.wire.route import Asked
 
+_POSITIVE = (1 << 63) - 1  # the bits of a hash without its sign
 NO_SEED = torch.iinfo(torch.int64).max  # the slot of a row that is no seed: above all others
 
 
@@ -32,10 +34,14 @@ class Draws:
 
     Otherwise it stays as it is throughout a run, whatever the purpose, and a smaller fanout chooses some of those that
     a larger one does.
+
+    Where draws are ``counted``, lists no longer than the fanout are not read as a whole but refilled: ``fanout`` draws
+    with replacement. Lists below the book's floor are passed over.
     """
 
     seed: int
     anew: bool = True
+    counted: DrawnLists | None = None
 
     def key(self, purpose: str, step: int, hop: int, side: int) -> int:
         """The stream that edges of one direction are drawn from."""
@@ -43,9 +49,18 @@ class Draws:
             return stream(self.seed, "neighbours", side)
         return stream(self.seed, f"neighbours/{purpose}", step, hop, side)
 
+    def read_whole(self) -> None:
+        """Take note that lists were read as a whole, and not drawn from."""
+        if self.counted is not None:
+            self.counted.read_whole()
+
 
 class Sampler:
-    """Expands seeds hop by hop: of a node's edges the ``fanout`` with the smallest hash of (seed, step, hop, edge)."""
+    """Expands seeds hop by hop: of a node's edges the ``fanout`` with the smallest hash of (seed, step, hop, edge).
+
+    Where draws are counted, a node with fewer edges gets ``fanout`` of them too: some are listed several times, and
+    weigh so often in a mean.
+    """
 
     def __init__(self, stack: Stack, fanout: Sequence[int], draws: Draws, directed: bool) -> None:
         self.stack, self.fanout, self.draws, self.directed = stack, tuple(fanout), draws, directed
@@ -58,11 +73,10 @@ class Sampler:
         picked: tuple[list[Tensor], list[Tensor]] = ([], [])
         frontier = self._reach(roots, 0, depth, reached, asks)
         sides = (self.stack.incoming, self.stack.outgoing)[: 1 + self.directed]
-        for hop, fanout in enumerate(self.fanout):
+        for hop in range(len(self.fanout)):
             near = []
             for side, adjacency in enumerate(sides):
-                key = self.draws.key(purpose, step, hop, side)
-                at = pick(adjacency, frontier, fanout, key, self.stack.edge_keys)
+                at = self._pick(frontier, purpose, step, hop, side)
                 picked[side].append(at)
                 near.append(adjacency.near[at])
             frontier = self._reach(torch.cat(near), hop + 1, depth, reached, asks)
@@ -71,6 +85,24 @@ class Sampler:
         incoming = torch.cat(picked[0]).sort().values if picked[0] else empty
         outgoing = torch.cat(picked[1]).sort().values if picked[1] else empty
         return Sample(rows, depth[rows].long(), incoming, outgoing, tuple(asks))
+
+    def _pick(self, rows: Tensor, purpose: str, step: int, hop: int, side: int = 0) -> Tensor:
+        """Positions in one side's adjacency of the edges drawn for each of ``rows`` at a hop."""
+        stack, fanout, book = self.stack, self.fanout[hop], self.draws.counted
+        adjacency = stack.outgoing if side else stack.incoming
+        key = self.draws.key(purpose, step, hop, side)
+        if book is None or fanout < 0:
+            self.draws.read_whole()
+            return pick(adjacency, rows, fanout, key, stack.edge_keys)
+        degree = adjacency.degree[rows]
+        drawn = degree >= max(book.floor, 1)
+        few, many = rows[drawn & (degree <= fanout)], rows[drawn & (degree > fanout)]
+        if purpose == "train" or not book.again(key, stack.keys[rows], degree):
+            book.skip(stack.ptr, rows[~drawn & (degree > 0)], side)
+            for each, refilled in ((few, True), (many, False)):
+                book.record(stack.ptr, each, adjacency.degree[each], fanout, side, refilled, self.draws.anew)
+        again = refill(adjacency, few, fanout, key, stack.edge_keys, stack.keys)
+        return torch.cat([again, pick(adjacency, many, fanout, key, stack.edge_keys)])
 
     def slots(self, slot: Tensor, sample: Sample) -> Tensor:
         """The ego slots of all rows (NO_SEED: none), with those that other silos tell; here none do."""
@@ -94,12 +126,31 @@ def pick(adjacency: Adjacency, rows: Tensor, fanout: int, key: int, edge_keys: T
         return spread(start, degree)
     few = (degree <= fanout).nonzero().flatten()
     whole, many, size = spread(start[few], degree[few]), rows[many], degree[many]
-    at = spread(adjacency.ptr[many], size)
-    by_hash = torch.argsort(draw(key, edge_keys[adjacency.edge[at]]))
-    row = torch.repeat_interleave(torch.arange(len(many), device=rows.device), size, output_size=len(at))
-    order = by_hash[torch.argsort(row[by_hash], stable=True)]
+    at, row = shuffled(adjacency, many, key, edge_keys)
     rank = torch.arange(len(at), device=rows.device) - (size.cumsum(0) - size)[row]
-    return torch.cat([whole, at[order[rank < fanout]]])
+    return torch.cat([whole, at[rank < fanout]])
+
+
+def refill(adjacency: Adjacency, rows: Tensor, fanout: int, key: int, edge_keys: Tensor, keys: Tensor) -> Tensor:
+    """Positions in the adjacency of ``fanout`` edges of each row, drawn with replacement; no row may be without any.
+
+    The j-th draw of a row is a hash of (key, public key of the row, j), as a place among its edges in hashed order.
+    """
+    at, _ = shuffled(adjacency, rows, key, edge_keys)
+    size = adjacency.degree[rows]
+    numbers = torch.arange(fanout, device=rows.device).repeat(len(rows))
+    hashes = draw(key, combine(keys[rows].repeat_interleave(fanout), numbers))
+    first = size.cumsum(0) - size
+    return at[first.repeat_interleave(fanout) + (hashes & _POSITIVE) % size.repeat_interleave(fanout)]
+
+
+def shuffled(adjacency: Adjacency, rows: Tensor, key: int, edge_keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of all edges of each row, one row after the other, by their hashes; and the place of each one's row."""
+    size = adjacency.degree[rows]
+    at = spread(adjacency.ptr[rows], size)
+    by_hash = torch.argsort(draw(key, edge_keys[adjacency.edge[at]]))
+    row = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), size, output_size=len(at))
+    return at[by_hash[torch.argsort(row[by_hash], stable=True)]], row
 
 
 def spread(start: Tensor, length: Tensor) -> Tensor:

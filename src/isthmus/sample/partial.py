@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.graph.stack import Stack
-from isthmus.sample.neighbours import Draws, Sample, Sampler, pick
+from isthmus.sample.neighbours import Draws, Sample, Sampler
 from isthmus.wire.route import Asked, Boundary
 from isthmus.wire.wire import Wire
 
@@ -39,6 +40,11 @@ class PartialSampler(Sampler):
 
     def __init__(self, stack: Stack, fanout: Sequence[int], draws: Draws, wire: Wire, boundary: Boundary) -> None:
         super().__init__(stack, fanout, draws, directed=False)
+        if draws.counted is not None:
+            raise IsthmusError(
+                "train.draws=refill repeats edges, but owners of neighbours elsewhere add up each edge once; use "
+                "train.draws=distinct, or exchange rows, as sync-sgd+fwd-bwd-le does."
+            )
         self.wire, self.boundary = wire, boundary
 
     def sample(self, roots: Tensor, step: int, purpose: str = "train") -> Sample:
@@ -48,9 +54,8 @@ class PartialSampler(Sampler):
         picked, asks = [roots[:0]], list[Asked]()
         used = torch.zeros(len(self.wire.mine), dtype=torch.int64, device=roots.device)
         frontier = self._reach(roots, 0, depth, reached, asks)
-        for hop, fanout in enumerate(self.fanout):
-            key = self.draws.key(purpose, step, hop, 0)
-            at = pick(self.stack.incoming, frontier, fanout, key, self.stack.edge_keys)
+        for hop in range(len(self.fanout)):
+            at = self._pick(frontier, purpose, step, hop)
             near = self.stack.incoming.near[at]
             inner = self.stack.owned[near]
             picked.append(at[inner])

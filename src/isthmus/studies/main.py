@@ -19,7 +19,8 @@ from isthmus.studies import catalogue, plots, tuning
 from isthmus.studies.engine import run_jobs, sole_owner
 from isthmus.studies.forecast import read_forecast, row_of, short_job, whole_seconds, write_forecast
 from isthmus.studies.grid_page import grid_page
-from isthmus.studies.merge import take_over
+from isthmus.studies.merge import take_over, to_come
+from isthmus.studies.needed_data import find_data
 from isthmus.studies.page import study_page
 from isthmus.studies.plan import FINISHED, Job, StudyPlan, StudyRequest, plan_rows, plan_study, settle
 from isthmus.studies.progress import show_for
@@ -41,6 +42,7 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
         if tuned is not None:
             settle(tuned.jobs, request.overwrite)
             take_over(tuned.jobs, plan.out, request.merge)
+            find_data([*waiting(tuned, plan), *to_come(plan.wanted, plan.out, request.merge)])
             for _ in _now_and_then(_run(waiting(tuned, plan), request, lock, errors, plan.out)):
                 write_files(tuning.tuning_files(tuned), plan.out)
             write_files(tuning.tuning_files(tuned), plan.out)
@@ -49,6 +51,7 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
         plan.settle(request.overwrite)
         take_over(plan.jobs, plan.out, request.merge)
         missing = [job for job in plan.wanted if job.state != FINISHED and _ready(job, tuned)]
+        find_data(missing)
         for _ in _now_and_then(_run(missing, request, lock, errors, plan.out)):
             write_findings(collect(plan, errors, facts, tuned), plan.out)
         findings = collect(plan, errors, facts, tuned)
@@ -93,6 +96,7 @@ def forecast_study(study: Study, request: StudyRequest) -> tuple[dict[str, float
     plan = plan_study(study, request)
     tuned = make_trials(plan.study, request, plan.out) if plan.study.tuning and request.tune else None
     first = {job.row.slug: job for job in reversed(plan.wanted) if job.row.compute is None}
+    find_data(plan.wanted)
     with tempfile.TemporaryDirectory() as place, sole_owner(plan.out) as lock:
         short = {slug: short_job(job, Path(place)) for slug, job in reversed(first.items())}
         show = show_for(list(short.values()), 1, {})

@@ -13,6 +13,16 @@ from isthmus.studies.plan import FINISHED, Job
 _TAKEN = ("metrics.jsonl", "config.toml", "metrics.json")  # the last one says that a run has ended
 
 
+def to_come(jobs: Sequence[Job], out: Path, others: Sequence[str]) -> list[Job]:
+    """Runs that neither this folder nor another one that will be merged has finished."""
+    return [job for job in jobs if job.state != FINISHED and not any(_there(job, out, other) for other in others)]
+
+
+def _there(job: Job, out: Path, other: str) -> bool:
+    """Whether another folder has finished a run of this one."""
+    return (Path(other) / job.path.relative_to(out) / "metrics.json").is_file()
+
+
 def take_over(jobs: Sequence[Job], out: Path, others: Sequence[str]) -> int:
     """Copy what tables need of runs that other folders have finished and this one has not; returns how many.
 
@@ -23,9 +33,8 @@ def take_over(jobs: Sequence[Job], out: Path, others: Sequence[str]) -> int:
         if not other.is_dir():
             raise IsthmusError(f"--merge {other}: there is no such folder.")
         for job in jobs:
-            there = other / job.path.relative_to(out)
-            if job.state != FINISHED and (there / "metrics.json").is_file():
-                _take(job, there)
+            if job.state != FINISHED and _there(job, out, str(other)):
+                _take(job, other / job.path.relative_to(out))
                 taken += 1
     return taken
 

@@ -20,7 +20,7 @@ from isthmus.methods.sync.base import Sync
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.testing.contract import FULL, SAMPLED, PartContract, close_losses, parameters_of
 from isthmus.testing.runs import method_of, small_silos, step_losses, uneven_silos, walk
-from isthmus.train.loop import silo_losses, train
+from isthmus.train.loop import seed_losses, train
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
 from isthmus.wire.policy import Policy, Refused
@@ -43,7 +43,8 @@ class ExchangeContract(PartContract):
 
     def composed(self, part: Any, **others: Any) -> Method:
         """Federated averaging in rounds of two epochs, with the exchange."""
-        return method_of(**{"exchange": part, "sync": FedAvg(local_epochs=2), **others})
+        beside = {"sync": FedAvg(local_epochs=2), "models": self.part().needs}
+        return method_of(**{"exchange": part, **beside, **others})
 
     def test_the_view_is_one_of_three(self) -> None:
         """Whatever the batches: far ends are dropped, stood in for, or rows that come from their owners."""
@@ -157,7 +158,7 @@ def _acts(training: Training) -> Iterator[tuple[str, Callable[[], object]]]:
 
     def first_step() -> None:
         works = stage.works(next(iter(stage.epoch_seeds(progress))), 0)
-        loss = torch.stack([silo_losses(stage, work).sum() for work in works]).sum()
+        loss = torch.stack([seed_losses(stage, work).sum() for work in works]).sum()
         training.wire.close(loss).backward()
 
     yield "open", lambda: stage.phase.exchange.open(stage.site)

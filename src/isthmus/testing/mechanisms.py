@@ -33,7 +33,9 @@ class ProtectContract(PartContract):
 
     def composed(self, part: Any, **others: Any) -> Method:
         """Layer-wise exchange and federated averaging, whose rows, adjoints and parameters pass the mechanism."""
-        parts = {"exchange": LayerWise(), "sync": FedAvg(local_epochs=2), "protect": (part,)}
+        # Bounds of a silo's own gradients go with rows of others, and not with their derivatives.
+        exchange = LayerWise(adjoint=not part.bounds_seeds)
+        parts = {"exchange": exchange, "sync": FedAvg(local_epochs=2), "protect": (part,)}
         return method_of(**{**parts, **others})
 
     def sealed(self, parcel: Parcel, noise: Noise | None = None) -> Sealed:
@@ -127,7 +129,9 @@ class ProtectContract(PartContract):
                 here = (parcel.origin.silo == silo).nonzero().flatten()
                 alone = self.sealed(_some(parcel, here), Noise(secrets_from_seed(3, [silo]))).rows
                 assert torch.equal(alone, first.rows[here]), f"{parcel.kind} of a silo depend on who shares its host"
-        assert noisy == self.part().noisy, f"noisy is {self.part().noisy}, and it {'draws' if noisy else 'does not'}"
+        part = self.part()
+        said = part.noisy and not part.bounds_seeds  # else noise is added to steps, and not when something leaves
+        assert noisy == said, f"noisy is {part.noisy}, and it {'draws' if noisy else 'does not'}"
 
     def test_payloads_that_need_it_are_sealed_silo_by_silo(self) -> None:
         """Where a kind is not separated, a host's sum is sealed as one: it must leave as what the parts sum to."""

@@ -28,7 +28,8 @@ class ObjectiveContract(PartContract):
 
     def composed(self, part: Any, **others: Any) -> Method:
         """Federated averaging in rounds of two epochs, towards the objective."""
-        return method_of(**{"objective": part, "sync": FedAvg(local_epochs=2), **others})
+        beside = {"sync": FedAvg(local_epochs=2), "models": self.part().needs}
+        return method_of(**{"objective": part, **beside, **others})
 
     def runs(self) -> Iterator[Training]:
         """A run that learns classes, and one that learns several yes/no tasks, where it is not refused."""
@@ -87,8 +88,10 @@ class ObjectiveContract(PartContract):
             if term is None or not term.requires_grad:
                 continue
             term.backward()
-            for name, p in training.learner.classifier.sets.parameters.items():
-                assert p.grad is None or not bool(p.grad[1].any()), f"the penalty moves {name} of a silo without seeds"
+            for model in training.learner.models.values():
+                for name, p in model.sets.parameters.items():
+                    still = p.grad is None or not bool(p.grad[1].any())
+                    assert still, f"the penalty moves {name} of a silo without seeds"
 
     def _penalty(self, training: Training, active: Tensor) -> Tensor | None:
         """The penalty of a step, some way from where the round began."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
@@ -83,9 +84,16 @@ def uneven_silos() -> list[Silo]:
 # ---- runs
 
 
-def method_of(protect: tuple[Mechanism, ...] = (), **parts: Any) -> Method:
-    """A method of one phase with the given parts, which is in no catalogue: ``method_of(sync=Mine())``."""
-    return Method("contract", "a part under test", phases=one_phase(**parts), protect=protect)
+def method_of(
+    protect: tuple[Mechanism, ...] = (), models: Mapping[str, ModelSpec] | None = None, **parts: Any
+) -> Method:
+    """A method of one phase with the given parts, which is in no catalogue: ``method_of(sync=Mine())``.
+
+    ``models`` are those that it has beside an ordinary classifier, or instead of it.
+    """
+    made = {CLASSIFIER: ModelSpec(), **(models or {})}
+    phases = one_phase(learns=tuple(made), **parts)
+    return Method("contract", "a part under test", phases=phases, models=made, protect=protect)
 
 
 def open_of(

@@ -19,6 +19,7 @@ from isthmus.train.judge import Judge, Verdict
 from isthmus.train.metrics import Scores
 from isthmus.train.passes import Work
 from isthmus.train.progress import Progress, silo_sums
+from isthmus.train.seed_gradients import bounded_backward
 from isthmus.train.select import Best
 from isthmus.train.stage import Stage
 from isthmus.train.training import Training
@@ -81,7 +82,8 @@ def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
     learner, wire, lockstep = stage.site.learner, stage.site.wire, stage.phase.sync.lockstep
     works = stage.works(seeds, progress.step)
     progress.step += 1
-    per_silo = torch.stack([silo_losses(stage, work) for work in works]).sum(0)
+    each, dealt = [seed_losses(stage, work) for work in works], [work.batch.seeds for work in works]
+    per_silo = torch.stack([silo_sums(losses, s.ptr) for losses, s in zip(each, dealt, strict=True)]).sum(0)
     counts = seeds.amounts().to(per_silo)
     active = counts > 0
     if lockstep:
@@ -89,10 +91,12 @@ def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
     else:
         loss = (per_silo / torch.where(active, counts, 1.0)).sum()
     penalty = stage.objective.penalty(learner, [work.batch for work in works], active)
-    loss = wire.close(loss if penalty is None else loss + penalty)
     for model in learner.models.values():
         model.sets.zero_gradients()
-    loss.backward()
+    if wire.protect.bounds_seeds:
+        bounded_backward(stage.site, stage.learned, each, dealt, counts)
+        loss = loss.new_zeros((), requires_grad=True)  # what is left to go back through is the penalty
+    wire.close(loss if penalty is None else loss + penalty).backward()
     for name, sync in stage.syncs.items():
         sync.gradients(active)
         model = learner.models[name]
@@ -101,12 +105,12 @@ def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
     progress.note_losses(per_silo.detach(), counts)
 
 
-def silo_losses(stage: Stage, work: Work) -> Tensor:
-    """The losses of a pass, summed over the seeds of each of my silos."""
+def seed_losses(stage: Stage, work: Work) -> Tensor:
+    """The loss of each seed of a pass, by what the seed counts in its silo: [seeds]."""
     this = stage.site.passing(training=True, step=work.batch.step)
     logits, seeds = forward(stage.site.net, work.exchange, work.batch, this), work.batch.seeds
     losses = stage.objective.seed_losses(logits, work.batch)
-    return silo_sums(losses if seeds.share is None else losses * seeds.share, seeds.ptr)
+    return losses if seeds.share is None else losses * seeds.share
 
 
 def begin_round(stage: Stage) -> None:

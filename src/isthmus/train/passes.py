@@ -39,6 +39,7 @@ class BatchMaker:
     def make(self, seeds: Seeds, step: int, purpose: str = "train") -> Work:
         """A batch of the seeds: the whole graph, or a sample around them."""
         if self.whole:
+            self.sampler.draws.read_whole()
             return Work(self.batcher.whole(seeds, step), self.exchange)
         sample = self.sampler.sample(self.batcher.roots(seeds), step, purpose)
         slots = self.batcher.slots(seeds)

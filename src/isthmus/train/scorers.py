@@ -128,6 +128,7 @@ class GlobalScorer(Scorer):
         silos = site.federation.simulated
         whole = merge(silos)
         federation = open_federation(LocalWire(1), [whole], site.seed)
+        federation.drawn.open([whole.n], site.train.floor)
         layout = lay_out(federation, "drop", rule_of("joint"), False, site.device, site.dtype)
         scored = site.learner.classifier
         module = scored.make().to(site.device, site.dtype)

@@ -28,6 +28,7 @@ from isthmus.train.judge import Judge
 from isthmus.train.passes import Passes, Work, make_passes
 from isthmus.train.progress import Progress
 from isthmus.train.scorers import Scorer, open_scorer
+from isthmus.train.seed_gradients import check_bounded
 from isthmus.train.select import Best
 
 
@@ -159,6 +160,8 @@ def open_stage(
     )
     timetable = schedule.open(seed, layout.learn)
     objective = phase.objective.open(site)
+    if wire.protect.bounds_seeds:
+        check_bounded(site, objective)
     _tell_degrees(site)
     exchange = phase.exchange.open(site)
     passes = make_passes(site, exchange, schedule.always)

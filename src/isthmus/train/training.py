@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import torch
 
+from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind, Purpose
 from isthmus.engine.layout import Layout
 from isthmus.engine.learner import build_learner
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import Federation
+from isthmus.graph.graph import Schema
 from isthmus.methods.method import Method
 from isthmus.nn.model import ModelConfig
 from isthmus.train.metrics import led_by
@@ -36,11 +38,15 @@ class Training:
     ) -> None:
         train.check(model.layers)
         method.check(model, train)
+        _check_lists(train, federation.schema)
         led_by(train.metric, federation.schema)  # one that does not exist is refused now, not at the first validation
         self.federation, self.method, self.train, self.seed = federation, method, train, seed
         self.wire, self.device, self.dtype = federation.wire, torch.device(device), dtype
         self.phases = tuple(phase.with_batches(train) for phase in method.phases)
-        self.wire.releases.open(sum(silo.n + silo.h for silo in federation.silos))
+        sizes = [silo.n + silo.h for silo in federation.silos]
+        self.wire.releases.open(sum(sizes))
+        federation.drawn.open(sizes, train.floor)
+        federation.learnt.open(sizes)
         self.progress = Progress()
         first = lay_out_phase(self.phases[0], federation, self.device, dtype)
         shared = all(phase.sync.lockstep and not phase.sync.separates for phase in self.phases)
@@ -86,3 +92,12 @@ class Training:
     def phase_name(self) -> str:
         """The name of the phase at hand, where there are several."""
         return self.stage.phase.name if len(self.phases) > 1 else ""
+
+
+def _check_lists(train: TrainConfig, schema: Schema) -> None:
+    """Refuse counted draws of lists where the edges themselves are what is learnt from."""
+    if train.draws == "refill" and schema.target == "edge":
+        raise IsthmusError(
+            "train.draws=refill counts what draws show of neighbour lists, but labels lie on edges here, so that "
+            "training reads edges whether drawn or not; use train.draws=distinct."
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import Kind
 from isthmus.engine.forward import Beyond
+from isthmus.engine.learner import ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.statistics import agree_far_degrees, agree_far_ports
 from isthmus.graph.features import Features, take
@@ -29,11 +30,13 @@ class Exchange:
     """The options of an exchange; ``open`` gives the live one. No row crosses in this one.
 
     ``view``: which rows and edges a silo computes on, ``drop``, ``placeholder`` or ``halo`` (see ``graph/stack.py``).
-    ``stepwise``: something crosses within steps, so that a schedule can say at which.
+    ``stepwise``: something crosses within steps, so that a schedule can say at which. ``needs``: models that a method
+    with this exchange must have, by name, as they are by default.
     """
 
     name: ClassVar[str] = "nothing"
     stepwise: ClassVar[bool] = False
+    needs: ClassVar[Mapping[str, ModelSpec]] = {}
 
     @property
     def view(self) -> str:
@@ -166,6 +169,7 @@ def agree_on_far_ends(site: Site) -> None:
 
 def whole_graph(site: Site, batcher: Batcher) -> Batch:
     """A batch of every row of my silos and no seed: what a silo computes to tell others, and not to learn from."""
+    site.draws.read_whole()
     none, mine = torch.zeros(0, dtype=torch.int64, device=site.device), len(site.wire.mine)
     return batcher.whole(Seeds(none, none, (0,) * (mine + 1), 0, torch.zeros(mine)), 0)
 

@@ -95,6 +95,7 @@ class LiveFeatureSums(LiveExchange):
         if self._sums is not None:
             return
         wire, stack, boundary = self.site.wire, self.site.stack, self.site.boundary
+        self.site.draws.read_whole()
         sums = add_up(stack, self._arrived("parts", lambda: send_parts(wire, stack, boundary)))
         if self.spec.hops == 2:
             sums = of_all_rows(stack, sums, self._arrived("sums", lambda: send_sums(wire, stack, boundary, sums)))

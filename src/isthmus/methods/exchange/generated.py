@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,11 +11,12 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keep_mask, stream
+from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.graph.features import Features
 from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.base import Exchange, LiveExchange
-from isthmus.methods.missing_neighbours import GeneratorPass
+from isthmus.methods.missing_neighbours import GENERATOR, FusedClassifier, GeneratorPass, NeighbourGenerator
 from isthmus.nn.embedding_fused import FusedGNN
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Batcher
@@ -30,18 +32,14 @@ class Generated(Exchange):
 
     rate: float = 0.5
     name: ClassVar[str] = "generated"
+    needs: ClassVar[Mapping[str, ModelSpec]] = {CLASSIFIER: FusedClassifier(), GENERATOR: NeighbourGenerator()}
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
             raise IsthmusError(f"exchange.rate is {self.rate}; it must lie in 0..1.")
 
     def open(self, site: Site) -> LiveExchange:
-        """The live exchange; the classifier and the generator must be FedDEP's."""
-        if not isinstance(site.net, FusedGNN):
-            raise IsthmusError(
-                "exchange=generated needs a classifier whose layers read generated rows, and a generator; use a method "
-                "that has both, such as feddep."
-            )
+        """The live exchange, which generates rows for every pass."""
         return LiveGenerated(self, site)
 
 
@@ -55,6 +53,7 @@ class LiveGenerated(LiveExchange):
         self._passes: dict[int, GeneratorPass] = {}  # by the stack that they run on
         self._stack = site.stack
         self._mended: Tensor | None = None  # of the pass at hand
+        site.federation.drawn.claimed_rate = spec.rate
 
     def score_begin(self, batcher: Batcher) -> None:
         """Generate along the edges that the scored split sees."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
-from isthmus.engine.learner import Learner
+from isthmus.engine.learner import Learner, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.statistics import positive_weights
 from isthmus.graph.graph import TRAIN
@@ -25,11 +25,13 @@ class Objective:
     """The task loss alone: cross-entropy for classes, weighted binary cross-entropy averaged over tasks.
 
     ``minority_weight``, for classes alone: how many times a seed of the class that is rarest in training counts.
+    ``needs``: models that a method with this objective must have, by name, as they are by default.
     ``holds``: it holds each silo's own parameters back by a penalty, so that all silos cannot have one set of them.
     """
 
     minority_weight: float = 1.0
     name: ClassVar[str] = "task"
+    needs: ClassVar[Mapping[str, ModelSpec]] = {}
     holds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

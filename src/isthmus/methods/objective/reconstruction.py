@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import draw, stream
-from isthmus.engine.learner import Learner
+from isthmus.engine.learner import Learner, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.cross_edges import grouped_by
 from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.prototypes import FAR, OF, OWN, WHOSE
-from isthmus.methods.missing_neighbours import GeneratorPass
+from isthmus.methods.missing_neighbours import GENERATOR, GeneratorPass, NeighbourGenerator
 from isthmus.methods.objective.base import LiveObjective, Objective
 from isthmus.nn.block import Rows
 from isthmus.sample.batches import Batch
@@ -39,6 +39,7 @@ class Reconstruction(Objective):
     own: float = 1.0
     others: float = 1.0
     name: ClassVar[str] = "reconstruction"
+    needs: ClassVar[Mapping[str, ModelSpec]] = {GENERATOR: NeighbourGenerator()}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,7 +57,10 @@ class Reconstruction(Objective):
 
 
 class LiveReconstruction(LiveObjective):
-    """Keeps which nodes are hidden from the generator, and the prototypes that the phase before has left."""
+    """Keeps which nodes are hidden from the generator, and the prototypes that the phase before has handed over.
+
+    Where it has handed over none, the number of missing neighbours is all that is learnt.
+    """
 
     spec: Reconstruction
 
@@ -70,6 +74,9 @@ class LiveReconstruction(LiveObjective):
         self.missing = torch.bincount(target[self._lost], minlength=stack.rows)  # [stack rows]
         visible = ~self.hidden[stack.ends].any(0)
         self._pass = GeneratorPass(site, stack.along(visible), "reconstruction")
+        none = torch.zeros(0, self._pass.generator.width, dtype=site.dtype, device=site.device)
+        nobody = torch.full((stack.rows,), -1, device=site.device)
+        self.state = {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2)}
 
     def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor:
         """The losses of the generator, for silos that have seeds in this step."""

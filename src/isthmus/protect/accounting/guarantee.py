@@ -14,18 +14,27 @@ CHARGED = (*ROWS, Kind.PARAMETERS, Kind.GRADIENTS)  # kinds that can get noise
 APART = (Kind.SCHEMA, Kind.IDS, Kind.ORDER, Kind.PORTS, Kind.METRICS, Kind.LEDGER, Kind.STATISTICS)
 RECORDS = tuple(kind for kind in Kind if kind not in (*CHARGED, *APART))  # data of nodes that never gets noise
 
+STEPS_TAKEN = "steps"  # what a guarantee is of, where it covers what follows from parameters that were stepped to
+LISTS = "neighbour lists"  # what a guarantee is of, where it covers what was computed from draws of lists
 EVERYTHING = "everything"  # what a guarantee is of, where it composes all kinds of messages
 
 # What is to be told apart from any other value of itself.
-NODE, EDGE, ROW = "node", "edge", "row"
+NODE, EDGE, ROW, ENTRY, LABEL = "node", "edge", "row", "list entry", "label"
 UNITS = {
     NODE: "the features and the label of one node",
     EDGE: "the attributes and the label of one edge, or of one node",
     ROW: "the rows that the model computed for one node",
+    ENTRY: "one edge of a node's neighbour list",
+    LABEL: "the label of one training node, all else known",
 }
 DP = "DP, any two values"
 METRIC = "metric DP, a node's rows against those of its k-th nearest neighbour"
 OF_A_SAMPLE = f"{METRIC}, of a sample of nodes"
+AS_SAMPLED = "DP, one label more or less, as if batches were Poisson samples"
+EDGE_LDP = "edge-LDP, one entry of a list against another, the list's length known"
+AS_CLAIMED = f"{EDGE_LDP}; as claimed, amplified by the rate of a generator"
+
+MOST_DELTA = 0.5  # a promise that may fail more often than not is none
 
 ASSUMED = (
     "noise secrets are unknown to readers",
@@ -42,7 +51,7 @@ class Guarantee:
 
     ``of``: a kind of message, or ``everything``. ``releases``: how many the worst unit may be inside. ``bare``: kinds
     that carried data of nodes without noise, and make epsilon infinite. ``apart``: kinds that no epsilon covers.
-    ``silos``: figures of each silo, by its name.
+    ``silos``: figures of each silo, by its name. A guarantee whose delta is above a half is ``void``.
     """
 
     of: str
@@ -56,6 +65,11 @@ class Guarantee:
     apart: tuple[str, ...] = ()
     silos: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
+    @property
+    def void(self) -> bool:
+        """Whether this promises nothing, whatever epsilon is: it may fail more often than not."""
+        return self.delta > MOST_DELTA
+
     def as_dict(self) -> dict[str, Any]:
         """The guarantee as JSON holds it; an infinite epsilon is the word inf."""
         return {
@@ -64,6 +78,7 @@ class Guarantee:
             "notion": self.notion,
             "epsilon": as_json(self.epsilon),
             "delta": self.delta,
+            "void": self.void,
             "releases": self.releases,
             "assumptions": list(self.assumptions),
             "bare": list(self.bare),
