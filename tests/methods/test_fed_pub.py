@@ -278,7 +278,7 @@ def test_a_silo_that_sends_another_model_is_named() -> None:
     assert isinstance(sync, LiveSimilarModels)
     right = training.learner.classifier.sets.flat(sync._names)[:1]
     with pytest.raises(PeerError, match="silo-1 sent parameters of the form"):
-        sync._mixed({0: right, 1: right[:, 1:], 2: right})
+        sync._mixed({0: right, 1: right[:, 1:], 2: right}, right)
 
 
 def test_scores_on_the_merged_graph_are_those_of_masked_models() -> None:

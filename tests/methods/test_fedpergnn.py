@@ -25,7 +25,9 @@ from isthmus.testing.runs import losses, method_of, open_of, resumed, small_silo
 from isthmus.train.loop import train
 from isthmus.train.training import Training
 from isthmus.wire.policy import Policy
-from tests.helpers.small import assert_same
+from isthmus.wire.wire import Wire
+from tests.helpers.hosts import on_hosts, on_wire
+from tests.helpers.small import assert_same, numbers
 
 SETTINGS = ({}, {"batch": 3, "fanout": (2,)})
 
@@ -201,6 +203,21 @@ def test_a_resumed_run_is_the_same_to_the_last_bit() -> None:
     whole, again = resumed(opened, (1, 2))
     for each in again.values():
         assert losses(each) == losses(whole)[-len(losses(each)) :]
+
+
+def outcome(wire: Wire | None = None) -> tuple[list[float], int]:
+    """Losses of a run whose pseudo items and noise are drawn from silos' secrets, and its draws."""
+    method = fedpergnn(3, Laplace(0.1, 0.05))
+    result = train(open_of(method, silos(), "gcn", epochs=4, wire=wire))
+    return losses(result), result.training.wire.noise.draws
+
+
+@pytest.mark.hosts
+def test_a_server_and_silos_in_processes_of_their_own_change_nothing() -> None:
+    wanted, draws = outcome()
+    for found, drawn in on_hosts(4, on_wire, 3, outcome):
+        torch.testing.assert_close(numbers(found), numbers(wanted), rtol=1e-11, atol=0)
+        assert drawn == draws
 
 
 # ---- what it refuses

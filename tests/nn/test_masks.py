@@ -17,7 +17,7 @@ from isthmus.graph.graph import Schema
 from isthmus.methods.method import Method, one_phase
 from isthmus.nn.masks import is_mask, mask_of, masked
 from isthmus.nn.model import GNN, MODELS
-from isthmus.nn.sets import unmasked
+from isthmus.nn.sets import drop_masks, unmasked
 from isthmus.testing.runs import open_of, small_silos
 from isthmus.train.loop import train
 
@@ -112,6 +112,13 @@ def test_a_saved_model_needs_no_masks(tmp_path: Path) -> None:
     kept = torch.nn.functional.hardshrink(live["head.mask_weight"][1], 0.5)
     assert torch.equal(stored["head.weight"][0], live["head.weight"][1] * kept)
     assert torch.equal(unmasked(net)["head.weight"], dict(net.named_parameters())["head.weight"].detach())
+
+
+def test_masks_that_are_dropped_leave_the_plain_model() -> None:
+    net, plain = built("multi-pna"), GNN(MODELS["multi-pna"], SCHEMA, 4)
+    drop_masks(net)
+    assert [*dict(net.named_parameters())] == [*dict(plain.named_parameters())]
+    assert net.enter is not None and net.enter.weight is dict(net.named_parameters())["enter.weight"]
 
 
 def test_a_threshold_at_or_above_one_is_refused() -> None:

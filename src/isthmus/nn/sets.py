@@ -108,6 +108,15 @@ def mask_weights(module: nn.Module, threshold: float = 0.0) -> None:
             _stackable(prefix, part).masks = dict.fromkeys(matrices, threshold)
 
 
+def drop_masks(module: nn.Module) -> None:
+    """Take the masks of a module away, in place, as if all of them were 1."""
+    for part in module.modules():
+        for name in getattr(part, "masks", {}):
+            delattr(part, mask_of(name))
+        if isinstance(part, Stackable):
+            part.masks = {}
+
+
 def unmasked(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name, masks multiplied into their weights and left out: those of an equal model."""
     found = {name: b.detach() for name, b in module.named_buffers()}

@@ -97,20 +97,23 @@ class LiveSimilarModels(LiveFedAvg):
         """Send up what is shared, and go on from what the server has mixed for each silo."""
         sets, wire = self.model.sets, self.site.wire
         sent = sets.flat(self._names)
-        told = wire.consult(Kind.PARAMETERS, {s: sent[i : i + 1] for i, s in enumerate(wire.mine)}, self._mixed)
+        mine = {silo: sent[i : i + 1] for i, silo in enumerate(wire.mine)}
+        told = wire.consult(Kind.PARAMETERS, mine, lambda heard: self._mixed(heard, sent))
         if wire.mine:
             sets.load(self._names, torch.cat([told[silo] for silo in wire.mine]).to(sent))
 
-    def _mixed(self, heard: dict[int, Tensor]) -> dict[int, Tensor]:
-        """The server's work: a mean of all models for each silo. A server of its own keeps that of all alike."""
-        sets, like = self.model.sets, self.model.sets.flat(self._names)
+    def _mixed(self, heard: dict[int, Tensor], like: Tensor) -> dict[int, Tensor]:
+        """The server's work: a mean of all models for each silo. A server of its own keeps that of all alike.
+
+        Models must have the form of ``like``, those of this host.
+        """
         for silo, row in heard.items():
             check_like(Kind.PARAMETERS, row, like, self.site.wire.party(silo))
         models = torch.cat(list(heard.values())).to(like)
         answers = self.questions.answers(self._names, models)
         portions = self._portions(list(heard))
         if not self.site.wire.mine:
-            sets.load(self._names, portions @ models)
+            self.model.sets.load(self._names, portions @ models)
         mixed = mixing_weights(answers, portions, self.spec.tau) @ models
         return {silo: mixed[i : i + 1] for i, silo in enumerate(heard)}
 

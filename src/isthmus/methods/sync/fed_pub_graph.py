@@ -18,6 +18,7 @@ from isthmus.graph.stack import build_stack
 from isthmus.nn.edges import Edges
 from isthmus.nn.model import GNN
 from isthmus.nn.norm import Pass
+from isthmus.nn.sets import drop_masks
 from isthmus.sample.batches import Batch, Batcher, Seeds
 
 _AT_ONCE = 2**26  # bytes of features of the random graphs that are laid out
@@ -56,7 +57,7 @@ def random_graph(schema: Schema, blocks: int, nodes: int, density: float, seed: 
 class Questions:
     """The random graph, once for each of several models, and copies of the classifier to put their parameters into.
 
-    What a model keeps to itself, such as masks, has starting values in the copies. As many of ``models`` are asked at
+    The copies have no masks; what else a model keeps to itself has starting values. As many of ``models`` are asked at
     once as the features of their graphs fit into 64 MiB.
     """
 
@@ -65,6 +66,7 @@ class Questions:
         assert isinstance(module, GNN)
         size = graph.x.shape[0] * graph.x.shape[1] * site.dtype.itemsize
         self._net, self._nodes, self._once = module, graph.n, max(1, min(models, _AT_ONCE // max(size, 1)))
+        drop_masks(module)
         module.reset(site.seed)
         module.to(site.device, site.dtype)
         self._sets = ParameterSets(module, self._once, self._once)
@@ -83,8 +85,8 @@ class Questions:
     @torch.no_grad()
     def _answer(self, names: Sequence[str], models: Tensor) -> Tensor:
         """The answers of as many models as are asked at once, or fewer."""
-        idle = models[-1:].expand(self._once - len(models), -1)
-        self._sets.load(names, torch.cat([models, idle]))
+        idle = self._once - len(models)
+        self._sets.load(names, torch.cat([models, models[-1:].expand(idle, -1)]) if idle else models)
         rows = _last_rows(self._net, self._batch)
         return rows.reshape(self._once, self._nodes, -1).mean(1)[: len(models)]
 
