@@ -126,7 +126,15 @@ def test_each_silo_of_a_local_run_has_its_own_model(mine: Path, tmp_path: Path) 
     assert each[0]["id"] == each[1]["id"] and each[0] != each[1]
     refuse("score", run, "--data", mine / "graph", says=["models of their own", "--silo 0"])
     refuse("score", run, "--data", mine / "graph", "--silo", 2, says=["model-silo-2", "there are 2"])
-    refuse("score", mine / "centralised", "--data", mine / "graph", "--silo", 5, says=["model-silo-5", "local"])
+    refuse(
+        "score",
+        mine / "centralised",
+        "--data",
+        mine / "graph",
+        "--silo",
+        5,
+        says=["model-silo-5", "models of their own"],
+    )
 
 
 def test_data_that_the_model_does_not_know(mine: Path, tmp_path: Path) -> None:
