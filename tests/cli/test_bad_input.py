@@ -18,7 +18,7 @@ from tests.helpers.small import small_graph
 pytestmark = pytest.mark.usefixtures("no_report")
 
 NAMES = [
-    (("--method", "fedavgg"), ["method 'fedavgg'", "mean 'fedavg'", "centralised, fedavg"]),
+    (("--method", "fedavgg"), ["method 'fedavgg'", "mean 'fedavg'", "centralised, fed-pub, fedavg"]),
     (("--data", "block"), ["data set 'block'", "mean 'blocks'", "cora"]),
     (("--model", "gatt"), ["model 'gatt'", "mean 'gat'", "gcn, gin, mlp"]),
     (("--method", "local-mlp", "--model", "gcn"), ["'local-mlp'", "'mlp'", "'gcn'"]),

@@ -120,13 +120,31 @@ def test_yes_or_no_tasks_have_a_probability_each(tmp_path: Path) -> None:
     assert len(found["id"]) == 90 and all(0 < p < 1 for p in found["probability:C2"])
 
 
+def test_a_classifier_with_generated_neighbours_scores_as_on_the_merged_graph(mine: Path, tmp_path: Path) -> None:
+    options = ("--method", "feddep", "--silos", 2, "--set", "phase.encode.epochs=1", "--set", "score=global")
+    succeed("run", "--data", mine / "graph", *TRAIN, *options, "--out", tmp_path / "run")
+    found = score(tmp_path / "run", mine / "graph")
+    lines = [line.split(",") for line in (mine / "graph" / "nodes.csv").read_text().splitlines()[1:]]
+    said = dict(zip(found["id"], found["prediction"], strict=True))
+    hits = [said[line[0]] == line[1] for line in lines if line[2] == "test"]
+    assert np.mean(hits) == pytest.approx(metrics(tmp_path / "run")["test"]["accuracy"])
+
+
 def test_each_silo_of_a_local_run_has_its_own_model(mine: Path, tmp_path: Path) -> None:
     run = mine / "local"
     each = [score(run, mine / "graph", "--silo", i, "--out", tmp_path / f"{i}.parquet") for i in range(2)]
     assert each[0]["id"] == each[1]["id"] and each[0] != each[1]
     refuse("score", run, "--data", mine / "graph", says=["models of their own", "--silo 0"])
     refuse("score", run, "--data", mine / "graph", "--silo", 2, says=["model-silo-2", "there are 2"])
-    refuse("score", mine / "centralised", "--data", mine / "graph", "--silo", 5, says=["model-silo-5", "local"])
+    refuse(
+        "score",
+        mine / "centralised",
+        "--data",
+        mine / "graph",
+        "--silo",
+        5,
+        says=["model-silo-5", "models of their own"],
+    )
 
 
 def test_data_that_the_model_does_not_know(mine: Path, tmp_path: Path) -> None:

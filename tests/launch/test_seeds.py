@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("no_report")
 @pytest.mark.parametrize("name", catalogue.names())
 def test_the_second_of_two_seeds_is_the_run_with_that_seed(name: str, tmp_path: Path) -> None:
     """Bit for bit: no average, table, interval or cache of the first seed is left for the second."""
-    model = () if name == "local-mlp" else ("--model", "gcn")
+    model = () if catalogue.get(name).model else ("--model", "gcn")
     often = {
         "ce-fedgnn": ("--set", "sync.local_steps=2"),
         "fedgnn-st": ("--set", "sync.local_steps=2"),
@@ -36,6 +36,7 @@ def test_the_second_of_two_seeds_is_the_run_with_that_seed(name: str, tmp_path: 
         "llcg-every-step": ("--set", "sync.every=2"),
         "swift-fedgnn": ("--set", "schedule.every=2"),
         "pretrained-fedavg": ("--set", "phase.pretrain.epochs=2"),
+        "feddep": ("--set", "phase.encode.epochs=2"),
     }.get(name, ())
     command = ("run", *SMALL, "--method", name, *model, *often)
     succeed(*command, "--seeds", 2, "--out", tmp_path / "both")

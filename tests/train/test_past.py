@@ -90,7 +90,7 @@ def test_exact_exchange_stays_exact() -> None:
 def test_what_cannot_be() -> None:
     with pytest.raises(IsthmusError, match="labels and splits on edges"):
         run_method("local", small_graph(24, 120), THREE, 3, **PAST)
-    with pytest.raises(IsthmusError, match="gcn reads degrees.*sage, gin"):
+    with pytest.raises(IsthmusError, match="gcn reads degrees.*sage, sage-gcn, gin"):
         run_method("local", in_order(), THREE, 3, "gcn", **PAST)
     with pytest.raises(IsthmusError, match="all, past"):
         run_method("local", in_order(), THREE, 3, messages="future")

@@ -15,13 +15,15 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import writing
+from isthmus.engine.learner import ModelSpec
 from isthmus.federation.handshake import agree_schema
 from isthmus.federation.scaling import scaled_again
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo
 from isthmus.launch.host import check_device, load_silos, open_run
-from isthmus.methods.compose import TABLES
+from isthmus.methods import catalogue
+from isthmus.methods.compose import TABLES, compose
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import merge_into, parse_set
@@ -59,9 +61,17 @@ def _configure(folder: RunFolder, data: str, sets: tuple[str, ...]) -> RunConfig
     trained_on = recipe.get("data", {})
     kept = {key: trained_on[key] for key in ("scale", "folder") if key in trained_on}
     recipe |= {"method": "centralised", "data": {"name": data, "silos": 1, "split": "random", **kept}}
-    config = resolve(merge_into(recipe, parse_set(sets)))
+    alone = replace(catalogue.get("centralised"), models=_models(folder.config))
+    config = resolve(merge_into(recipe, parse_set(sets)), alone)
     check_device(config.system.device)
     return config
+
+
+def _models(config: Mapping[str, Any]) -> Mapping[str, ModelSpec]:
+    """The models of the method that a run trained, with their options, where it has any; else the usual classifier."""
+    if "models" not in config:
+        return catalogue.get("centralised").models
+    return compose(catalogue.get(str(config["method"])), {"models": config["models"]}).models
 
 
 def _model_file(folder: RunFolder, silo: int | None) -> Path:
@@ -129,7 +139,7 @@ def _load(training: Training, path: Path) -> None:
         stored = load_file(path)
     except (OSError, SafetensorError) as error:
         raise IsthmusError(f"'{path}' is damaged ({error}); resume or repeat the run.") from error
-    for key, live in training.learner.everything().items():
+    for key, live in training.learner.classifier.sets.everything().items():
         if key not in stored or stored[key].shape != live.shape:
             raise IsthmusError(f"'{path}' does not fit the configuration beside it ({key}); repeat the run.")
         live.copy_(stored[key])

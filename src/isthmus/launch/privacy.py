@@ -150,8 +150,8 @@ def _embedding_noise(wire: Wire) -> GaussianNoise | None:
 
 
 def _during_training(wire: Wire) -> set[Kind]:
-    """The kinds that left between set-up and the end: of statistics, these are moments of the rows of steps."""
+    """The kinds that left at steps and rounds: of statistics, these are moments of the rows of steps."""
     lines = wire.ledger.book("steps")
     kind, purpose = (lines[:, STEP_COLUMNS.index(name)] for name in ("kind", "purpose"))
-    besides = torch.tensor([PURPOSES.index(each) for each in (Purpose.SETUP, *FINAL)])
+    besides = torch.tensor([PURPOSES.index(each) for each in (Purpose.SETUP, Purpose.HANDOVER, *FINAL)])
     return {KINDS[i] for i in kind[~torch.isin(purpose, besides)].unique().tolist()}

@@ -140,17 +140,17 @@ WORDS: dict[Kind, Words] = {
         "reads them.",
         "This is the graph itself, as far as it was sampled.",
     ),
-    Kind.PROTOTYPES: Words(
-        "means of groups of nodes' rows",
-        "Means of the rows that a silo's own model computed for groups of its nodes, each over several nodes.",
-        "A mean tells what its nodes have in common; a mean of one node would be that node's row. Attributes of nodes "
-        "can be inferred from it, the better the smaller their group is.",
-    ),
     Kind.LEDGER: Words(
         "counts of messages, from the silos' ledgers",
         "Lines of a silo's ledger, sent at the end of a run on several hosts: who sent how many messages, rows and "
         "bytes of which kind to whom, at which step and under which protection, without their contents.",
         "They tell which silos have edges with each other, and about how many.",
+    ),
+    Kind.PROTOTYPES: Words(
+        "means of groups of nodes' rows",
+        "Means of the rows that a silo's own model computed for groups of its nodes, each over several nodes.",
+        "A mean tells what its nodes have in common; a mean of one node would be that node's row. Attributes of nodes "
+        "can be inferred from it, the better the smaller their group is.",
     ),
 }
 
