@@ -150,10 +150,11 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _crossed(training: Training, privacy: list[Guarantee], transport: dict[str, int]) -> dict[str, Any]:
-    """Bytes that crossed, by kind, and the privacy loss of each kind."""
+    """Bytes that crossed, by kind and by the model that messages were about, and the privacy loss of each kind."""
     sizes = training.wire.ledger.by_kind()
     return {
         "bytes": {"total": sum(sizes.values()), **sizes},
+        "bytes_by_model": training.wire.ledger.by_model(),
         "transport": transport,
         "epsilon": as_json(headline(privacy).epsilon),
         "privacy": [guarantee.as_dict() for guarantee in privacy],

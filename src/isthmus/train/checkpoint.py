@@ -23,7 +23,7 @@ from isthmus.graph.digest import Digests, changes
 from isthmus.protect.events import from_json, to_json
 from isthmus.train.appended import Appended
 from isthmus.train.training import Training
-from isthmus.wire.ledger import BOOKS
+from isthmus.wire.ledger import BOOKS, COLUMNS
 from isthmus.wire.wire import Wire
 
 _BYTES_PER_EPOCH = 32 * 2**20
@@ -80,6 +80,7 @@ class Checkpoints:
             "digest": self.digest,
             "data": self.data,
             "checksum": checksum,
+            "columns": list(COLUMNS),
             "phase": progress.phase,
             "begun": [stage.first_step, stage.first_epoch],
             "epoch": progress.epoch,
@@ -169,6 +170,11 @@ class Checkpoints:
             raise IsthmusError(
                 f"The checkpoint '{self._place(epoch)}' belongs to another configuration; resume with the options of "
                 f"'{self.root.parent / 'config.toml'}', or start again with --overwrite."
+            )
+        if meta.get("columns") != list(COLUMNS):
+            raise IsthmusError(
+                f"The checkpoint '{self._place(epoch)}' is of a version whose ledger had other columns; start again "
+                "with --overwrite."
             )
         changed = changes(meta["data"], self.data)
         if changed:

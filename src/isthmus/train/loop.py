@@ -12,6 +12,7 @@ from torch import Tensor
 from isthmus.core.kinds import TESTS, Purpose
 from isthmus.engine.forward import forward
 from isthmus.graph.graph import TEST, VALID
+from isthmus.methods.sync.base import LiveSync
 from isthmus.sample.batches import Seeds
 from isthmus.train.constant import note_on_constant
 from isthmus.train.evaluate import evaluate
@@ -98,11 +99,17 @@ def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
         loss = loss.new_zeros((), requires_grad=True)  # what is left to go back through is the penalty
     wire.close(loss if penalty is None else loss + penalty).backward()
     for name, sync in stage.syncs.items():
-        sync.gradients(active)
-        model = learner.models[name]
-        model.step([True] * model.sets.count if lockstep else active.tolist())
-        sync.step_end(progress.step - 1 - stage.first_step)
+        with wire.ledger.about(name):
+            move(stage, name, sync, active)
+            sync.step_end(progress.step - 1 - stage.first_step)
     progress.note_losses(per_silo.detach(), counts)
+
+
+def move(stage: Stage, name: str, sync: LiveSync, active: Tensor) -> None:
+    """Let a model take an optimiser step, in the silos that had seeds, with what its sync makes of the gradients."""
+    sync.gradients(active)
+    model = stage.site.learner.models[name]
+    model.step([True] * model.sets.count if stage.phase.sync.lockstep else active.tolist())
 
 
 def seed_losses(stage: Stage, work: Work) -> Tensor:
@@ -124,8 +131,9 @@ def end_round(stage: Stage) -> None:
     """Rows cross before parameters are averaged: they were made by each silo's own parameters."""
     with stage.site.wire.ledger.during(Purpose.ROUND):
         stage.exchange.round_end()
-        for sync in stage.syncs.values():
-            sync.round_end()
+        for name, sync in stage.syncs.items():
+            with stage.site.wire.ledger.about(name):
+                sync.round_end()
 
 
 def validate(stage: Stage, progress: Progress) -> None:

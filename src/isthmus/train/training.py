@@ -47,6 +47,7 @@ class Training:
         self.wire.releases.open(sum(sizes))
         federation.drawn.open(sizes, train.floor)
         federation.learnt.open(sizes)
+        self.wire.ledger.models = ("", *method.models)
         self.progress = Progress()
         first = lay_out_phase(self.phases[0], federation, self.device, dtype)
         shared = all(phase.sync.lockstep and not phase.sync.separates for phase in self.phases)

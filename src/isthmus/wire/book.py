@@ -111,7 +111,7 @@ def loads_of(lines: Tensor) -> dict[tuple[int, ...], np.ndarray]:
 
 
 def sums_of(keys: Tensor, counts: Tensor) -> dict[tuple[int, ...], tuple[list[int], Counts]]:
-    """Sums over steps as a checkpoint keeps them, by purpose, kind and event: first epoch and step, and counts."""
+    """Sums over steps as a checkpoint keeps them, by purpose, kind, event and model: first step, and counts."""
     found = {}
     parts = counts.numpy().copy()
     stops = keys[:, -1].cumsum(0).tolist()
