@@ -144,7 +144,7 @@ def test_losses_of_the_generator_are_those_of_the_paper() -> None:
     seeds = next(iter(run.stage.epoch_seeds(run.progress)))
     work = run.stage.works(seeds, step)[0]
     active = torch.tensor([True, False, True])
-    got = objective.penalty(run.learner, [work.batch], active)
+    got = objective.node_losses([work.batch], active).total()
     stack, state, on = site.stack, objective.state, objective._pass
     visible = (~objective.hidden).nonzero().flatten()
     codes = on.encode(visible, step)
@@ -200,20 +200,37 @@ def test_every_group_has_the_mean_of_its_nodes_and_is_large_enough(smallest: int
 # ---- what crosses
 
 
-def test_nothing_crosses_in_training_but_parameters_and_metrics_and_prototypes_once_before() -> None:
-    run = opened()
-    train(run)
+@pytest.mark.parametrize("how", [FULL, SAMPLED], ids=["full", "sampled"])
+def test_nothing_crosses_in_training_but_parameters_of_both_models_and_metrics(how: dict[str, object]) -> None:
+    """Each model once a round, from every silo to the server and back; encoders never."""
+    run = opened(**how)
+    result = train(run)
     table = run.wire.ledger.table().to_pylist()
-    by_purpose = {(line["purpose"], line["kind"]) for line in table if line["purpose"] not in ("setup",)}
-    during = {kind for purpose, kind in by_purpose if purpose in ("step", "round", "validation", "losses", "order")}
-    assert during == {"parameters", "metrics"}
-    told = [line for line in table if line["kind"] == "prototypes"]
-    assert {line["purpose"] for line in told} == {"handover"}
-    each = Counter[str]()
-    for line in told:
-        each[line["receiver"]] += line["bytes"]
-    groups = Counter(run.stage.objective.state[WHOSE][:, 0].tolist())
-    assert dict(each) == {f"silo-{i}": n * 8 * 8 for i, n in groups.items()}  # float64, eight hidden units
+    during = [line for line in table if line["purpose"] not in ("setup", "handover", "end", "test, as trained")]
+    assert {line["purpose"] for line in during} == {"round", "validation", "losses"}
+    assert {line["kind"] for line in during} == {"parameters", "metrics"}
+    moved = [line for line in table if line["kind"] == "parameters"]
+    assert {(line["purpose"], line["model"]) for line in moved} == {("round", "classifier"), ("round", "generator")}
+    models, rounds = run.learner.models, 3  # an epoch each, and one was the encoders'
+    sizes = {name: sum(p[0].numel() for p in models[name].sets.parameters.values()) for name in models}
+    expected = {name: rounds * 3 * 2 * sizes[name] * 8 for name in ("classifier", "generator")}
+    assert run.wire.ledger.by_model() == {**expected, "encoder": 0}
+    assert result.bytes["parameters"] == sum(expected.values())
+
+
+def test_prototypes_leave_once_before_training_as_many_bytes_as_were_sent() -> None:
+    """d_z * 4 bytes for each prototype that a silo has, to every other silo; d_z is 8 here."""
+    parts = split_graph(GRAPH, torch.tensor([0] * 40 + [1] * 17 + [2] * 3), 3)
+    method = feddep(phase={"encode": {"exchange": {"clusters": 6, "smallest": 4}}})
+    run = open_of(method, parts, "sage-gcn", torch.float32, epochs=4)
+    train(run)
+    told = [line for line in run.wire.ledger.table().to_pylist() if line["kind"] == "prototypes"]
+    assert {(line["purpose"], line["messages"]) for line in told} == {("handover", 1)}
+    own, first = run.stage.objective.state[OF], run.stage.site.stack.ptr
+    sent = [len(own[a:b][own[a:b] >= 0].unique()) for a, b in zip(first, first[1:], strict=False)]
+    assert sent[0] > sent[1] > sent[2] == 0 and len(run.stage.objective.state[OWN]) == sum(sent)
+    expected = {(f"silo-{a}", f"silo-{b}"): sent[a] * 8 * 4 for a in range(2) for b in range(3) if a != b}
+    assert {(line["sender"], line["receiver"]): line["bytes"] for line in told} == expected
 
 
 def test_a_generator_may_stay_at_home() -> None:

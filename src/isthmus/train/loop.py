@@ -91,12 +91,15 @@ def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
         loss = (per_silo * seeds.weights.to(per_silo)).sum()
     else:
         loss = (per_silo / torch.where(active, counts, 1.0)).sum()
-    penalty = stage.objective.penalty(learner, [work.batch for work in works], active)
+    batches = [work.batch for work in works]
+    nodes, penalty = stage.objective.node_losses(batches, active), stage.objective.penalty(learner, batches, active)
     for model in learner.models.values():
         model.sets.zero_gradients()
     if wire.protect.bounds_seeds:
-        bounded_backward(stage.site, stage.learned, each, dealt, counts)
+        bounded_backward(stage.site, stage.learned, each, dealt, counts, nodes)
         loss = loss.new_zeros((), requires_grad=True)  # what is left to go back through is the penalty
+    elif nodes is not None:
+        loss = loss + nodes.total()
     wire.close(loss if penalty is None else loss + penalty).backward()
     for name, sync in stage.syncs.items():
         with wire.ledger.about(name):

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import draw, stream
-from isthmus.engine.learner import Learner, ModelSpec
+from isthmus.engine.learner import ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.cross_edges import grouped_by
 from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.prototypes import FAR, OF, OWN, WHOSE
 from isthmus.methods.missing_neighbours import GENERATOR, GeneratorPass, NeighbourGenerator
-from isthmus.methods.objective.base import LiveObjective, Objective
+from isthmus.methods.objective.base import LiveObjective, NodeLosses, Objective
 from isthmus.nn.block import Rows
 from isthmus.sample.batches import Batch
 
@@ -78,8 +78,8 @@ class LiveReconstruction(LiveObjective):
         nobody = torch.full((stack.rows,), -1, device=site.device)
         self.state = {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2)}
 
-    def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor:
-        """The losses of the generator, for silos that have seeds in this step."""
+    def node_losses(self, batches: Sequence[Batch], active: Tensor) -> NodeLosses:
+        """The losses of the generator on visible nodes of silos that have seeds in this step."""
         step, at = batches[0].step, self._visible(batches, active)
         every, generator = self._pass.encode(at, step), self._pass.generator
         count, missing = generator.count(every.code, every.rows), self.missing[at]
@@ -88,12 +88,11 @@ class LiveReconstruction(LiveObjective):
         made = generator.generate(codes.code + self._pass.noise(codes, step), codes.rows)
         wanted = torch.arange(generator.most, device=at.device) < missing[some, None]
         losses = self.spec.count * F.smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
-        total = count.new_zeros(())
-        for place, ((a, b), (c, d)) in enumerate(zip(_parts(every.rows), _parts(codes.rows), strict=True)):
-            if b > a:
-                away = self._distances(place, at[some[c:d]], made[c:d], wanted[c:d].to(made.dtype))
-                total = total + (losses[a:b].sum() + away) / (b - a)
-        return total
+        away = [
+            self._distances(place, at[some[a:b]], made[a:b], wanted[a:b].to(made.dtype))
+            for place, (a, b) in enumerate(_parts(codes.rows))
+        ]
+        return NodeLosses(at, every.rows.ptr, losses.index_add(0, some, torch.cat(away)))
 
     def _visible(self, batches: Sequence[Batch], active: Tensor) -> Tensor:
         """The visible rows that are imagined for: all of a silo in a full batch, else seeds; of active silos alone."""
@@ -106,23 +105,23 @@ class LiveReconstruction(LiveObjective):
         return at[active.to(at.device)[stack.silo_of(at)]] if len(active) else at[:0]
 
     def _distances(self, place: int, at: Tensor, made: Tensor, wanted: Tensor) -> Tensor:
-        """Squared distances of the rows ``made`` for one silo's nodes ``at`` to the nearest prototypes, summed.
+        """Squared distances of the rows ``made`` for one silo's nodes ``at`` to the nearest prototypes: [n].
 
         ``wanted`` [n, most] is 1 for rows that stand for a hidden neighbour, else 0.
         """
         own, whose = self.state[OWN], self.state[WHOSE]
-        total = made.new_zeros(())
+        total = made.new_zeros(len(at))
         if not len(at):
             return total
         near = self._allowed(at, len(own))
         used = near.any(0).nonzero().flatten()
         if len(used):
             away = _squared(made, own[used]).masked_fill(~near[:, None, used], torch.inf).amin(2)
-            total = total + self.spec.own * torch.where(away.isfinite(), away, 0.0).mul(wanted).sum()
+            total = total + self.spec.own * torch.where(away.isfinite(), away, 0.0).mul(wanted).sum(1)
         mine = (whose[:, 0] == place).nonzero().flatten()
         for some in grouped_by(whose[mine, 1].cpu()).values():  # the prototypes of one sender after the other
             away = _squared(made, self.state[FAR][mine[some.to(mine.device)]]).amin(2)
-            total = total + self.spec.others * away.mul(wanted).sum()
+            total = total + self.spec.others * away.mul(wanted).sum(1)
         return total
 
     def _allowed(self, at: Tensor, groups: int) -> Tensor:
