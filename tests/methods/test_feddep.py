@@ -169,6 +169,65 @@ def test_losses_of_the_generator_are_those_of_the_paper() -> None:
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=0)
 
 
+# ---- what a run tells of it
+
+
+def test_figures_are_those_of_loops() -> None:
+    """Of the only step of a round: neighbours that were hidden and predicted, and distances of rows made for them."""
+    run = in_last_phase()
+    objective, site, step = run.stage.objective, run.stage.site, run.progress.step
+    assert isinstance(objective, LiveReconstruction)
+    on, state, stack = objective._pass, objective.state, site.stack
+    run.learner.models["generator"].module.number.bias.data.fill_(1.5)
+    visible = (~objective.hidden).nonzero().flatten()
+    codes = on.encode(visible, step)
+    count = on.generator.count(codes.code, codes.rows).detach()
+    made = on.generator.generate(codes.code + on.noise(codes, step), codes.rows).detach()
+    next(iter(walk(run)))
+    found = objective.figures()
+    for silo in range(3):
+        nodes = [(i, int(v)) for i, v in enumerate(visible) if stack.ptr[silo] <= v < stack.ptr[silo + 1]]
+        lost = {v: [int(u) for u, w in stack.ends.T.tolist() if w == v and objective.hidden[u]] for _, v in nodes}
+        rows = [(made[i, p], v) for i, v in nodes for p in range(min(len(lost[v]), on.generator.most))]
+        own = [min(float((z - state[OWN][state[OF][u]]).square().sum()) for u in lost[v]) for z, v in rows]
+        others = [
+            float((z - state[FAR][(state[WHOSE] == torch.tensor([silo, j])).all(1)]).square().sum(1).min())
+            for z, _ in rows for j in {0, 1, 2} - {silo}
+        ]  # fmt: skip
+        expected = {
+            "hidden_neighbours": sum(map(len, lost.values())) / len(nodes),
+            "predicted_neighbours": float(count[[i for i, _ in nodes]].mean()),
+            "distance_own": sum(own) / len(own),
+            "distance_others": sum(others) / len(others),
+        }
+        assert {name: float(found[name][silo]) for name in expected} == pytest.approx(expected, rel=1e-10)
+
+
+def test_prototypes_and_merged_groups_are_told_by_silo() -> None:
+    parts = split_graph(GRAPH, torch.tensor([0] * 40 + [1] * 17 + [2] * 3), 3)
+    run = opened(feddep(phase={"encode": {"exchange": {"clusters": 6, "smallest": 4}}}), parts)
+    train(run)
+    found = run.stage.objective.figures()
+    sent, merged = found["prototypes"].tolist(), found["merged_groups"].tolist()
+    assert [a + b for a, b in zip(sent[:2], merged, strict=False)] == [6, 6] and sent[2] == merged[2] == 0
+    assert merged[1] > 0 and found["smallest_group"][:2].min() >= 4 and found["smallest_group"][2].isnan()
+    assert found["prototypes_received"].tolist() == [sum(sent) - each for each in sent]
+
+
+def test_rows_of_scored_nodes_are_counted_and_their_lack_is_said() -> None:
+    """The generator is made to predict three neighbours for every node, then none."""
+    run = in_last_phase()
+    generator, exchange = run.learner.models["generator"].module, run.stage.exchange
+    for bias, rows, share in ((3.0, 3.0, 1.0), (-3.0, 0.0, 0.0)):
+        generator.number.bias.data.fill_(bias)
+        generator.number.weight.data.fill_(0.0)
+        run.stage.scorer.logits(1)
+        figures = exchange.figures()
+        assert figures["rows_a_node"].tolist() == [rows] * 3 and figures["nodes_with_rows"].tolist() == [share] * 3
+        said = "Nothing was generated for nodes of silo-0, silo-1, silo-2" in " ".join(exchange.notes())
+        assert said == (not rows)
+
+
 # ---- groups
 
 

@@ -16,14 +16,13 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.core.files import private, write_atomic
 from isthmus.core.kinds import SERVER, TESTS, Kind, Purpose
-from isthmus.core.tensors import stacked
 from isthmus.core.version import VERSION
 from isthmus.engine.learner import CLASSIFIER
 from isthmus.graph.digest import Digests
-from isthmus.graph.graph import TRAIN
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.privacy import privacy_of, take_account
 from isthmus.launch.released import notes_on_draws, notes_on_noise, write_releases
+from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.methods.exchange.drift import drift_note
 from isthmus.protect.accounting.guarantee import Guarantee, as_json, headline
 from isthmus.runs.config import RunConfig
@@ -44,7 +43,7 @@ def leave_behind(
     """
     training = result.training
     wire = training.wire
-    sizes = silo_sizes(training)
+    sizes, figures = silo_sizes(training), silo_figures(training)
     _note_what_happened(training, sizes)
     _write_models(training, folder)
     with private():
@@ -66,6 +65,7 @@ def leave_behind(
         "hosts": wire.hosts,
         "server": _server(training),
         "silo_nodes": sizes,
+        "silo_figures": figures,
         "version": VERSION,
         "data_digests": data,
         "environment": _environment(config),
@@ -208,16 +208,6 @@ def _bytes_per_crossing(training: Training) -> float | None:
 
 def _scores(scores: Scores | None) -> dict[str, Any]:
     return {} if scores is None else {**scores.as_dict(), "silos": scores.per_silo()}
-
-
-def silo_sizes(training: Training) -> dict[str, dict[str, int]]:
-    """Nodes, halo, training seeds, and bytes in tables of every silo, as the silos themselves tell them."""
-    kept, wire = training.stage.exchange.table_bytes(), training.wire
-    mine = [torch.tensor([s.n, s.h, size]) for s, size in zip(training.federation.silos, kept, strict=True)]
-    shared = wire.share(Kind.METRICS, stacked(mine, torch.zeros(3, dtype=torch.int64))).tolist()
-    seeds = training.stage.layout.pools[TRAIN].counts.tolist()
-    names = ("nodes", "halo", "table_bytes")
-    return {wire.party(i): {**dict(zip(names, row, strict=True)), "train": seeds[i]} for i, row in enumerate(shared)}
 
 
 def _write_models(training: Training, folder: RunFolder) -> None:

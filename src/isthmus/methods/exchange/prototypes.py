@@ -23,7 +23,8 @@ from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Seeds
 from isthmus.sample.neighbours import Sampler
 
-OWN, OF, FAR, WHOSE = "own", "of", "far", "whose"  # what is handed over to the objective of the next phase
+# What is handed over to the objective of the next phase.
+OWN, OF, FAR, WHOSE, MERGED = "own", "of", "far", "whose", "merged"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class LivePrototypes(LiveExchange):
 
         ``own`` [groups, width] of my silos, one after the other; ``of`` [stack rows] the group of each node among them
         (-1: none); ``far`` [prototypes, width] that other silos sent, ``whose`` [prototypes, 2] which of my silos got
-        it, by its place here, and the number of the silo that sent it.
+        it, by its place here, and the number of the silo that sent it; ``merged`` [my silos] how many groups were too
+        small to stay.
         """
         groups = self._groups()
         got = self._told(groups)
@@ -73,6 +75,7 @@ class LivePrototypes(LiveExchange):
                 OF: torch.cat(of).to(self.site.device),
                 FAR: torch.cat([own[:0], *got.values()]),
                 WHOSE: torch.tensor(ends, dtype=torch.int64, device=self.site.device).reshape(-1, 2),
+                MERGED: torch.tensor([each.merged for each in groups], device=self.site.device),
             }
         }
 

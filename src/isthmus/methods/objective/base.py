@@ -99,6 +99,10 @@ class LiveObjective:
         """
         return None
 
+    def figures(self) -> dict[str, Tensor]:
+        """Numbers for the report, by name: one of each of my silos [my silos]; called when a run has ended."""
+        return {}
+
     def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor | None:
         """A term that belongs to no node, summed over the silos that are ``active`` [my silos] in a step; or None."""
         return None
