@@ -76,6 +76,24 @@ def scoring_megabytes(way: str) -> Reader:
     return read
 
 
+BOTH_WAYS = "trained,own,across"  # the score of studies whose rows are compared on one footing
+FOOTING = (
+    "Every row is scored in three ways, with parameters that each selects for itself by validation: as it was trained, "
+    "along own edges, and across the boundary with fresh rows. Rows differ by training alone within one of the last "
+    "two columns; the first one mixes training with what a method is scored with."
+)
+
+
+def footing_columns(label: str, metric: str) -> tuple[StudyColumn, ...]:
+    """The columns in which all rows are scored alike, along own edges and across, after what training and that sent."""
+    return (
+        StudyColumn("MB to train", training_megabytes),
+        StudyColumn("MB to score across", scoring_megabytes("across")),
+        score_column(f"{label}, own edges", metric, way="own"),
+        score_column(f"{label}, across", metric, way="across"),
+    )
+
+
 def mean_column(label: str, columns: Sequence[StudyColumn]) -> StudyColumn:
     """The column of the plain mean of other columns; None where one of them has no number."""
 
