@@ -70,7 +70,7 @@ class Progress:
 
 
 def _scored(scores: dict[str, Scores], sums: Tensor, counts: Tensor) -> dict[str, Any]:
-    """Fields of a validation's line: the epoch's losses, scores of the run's own judge, and of all judges if several."""
+    """Fields of a validation line: the losses of its epoch, scores of the first judge, and of all judges if several."""
     first = next(iter(scores.values()))
     mean = float(sums.sum() / counts.sum().clamp(min=1))
     each = sums.sum(1) / counts.sum(1).clamp(min=1)
