@@ -110,13 +110,13 @@ class LivePrototypes(LiveExchange):
     def embeddings(self) -> Tensor:
         """The rows that stand for each node of my silos, of unit length: [stack rows, width].
 
-        Encoders have scales of their own; without, the losses of the generator would be as large as these are.
+        Every silo's encoder has another scale, by which the losses of the generator would be larger or smaller.
         """
         return F.normalize(self.rows(), eps=1e-12)
 
     @torch.no_grad()
     def rows(self) -> Tensor:
-        """What the encoder makes of each node of my silos: [stack rows, width]."""
+        """The encoder's last rows of each node of my silos, or with depth 0 its features: [stack rows, width]."""
         site, stack = self.site, self.site.stack
         spec = site.learner.models[site.of].spec
         if isinstance(spec, Encoder) and not spec.depth:

@@ -1,4 +1,4 @@
-"""A sampled part of all silos' graphs, sent to the server and laid out there."""
+"""The server's sample in LLCG: a sampled part of all silos' graphs, sent to the server and made a graph there."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class SampleSender:
         return bool(told[0])
 
     def send(self, sample: Sample, seeds: Tensor) -> Stack | None:
-        """Send features of sampled nodes, sampled edges and labels of seeds; at the server, the graph they make.
+        """Send sampled nodes' features, sampled edges and labels of seeds; returns their graph at the server.
 
-        ``seeds`` are stack rows. Elsewhere None comes back. Nodes are told apart by their public keys.
+        Returns None on other hosts. ``seeds`` are stack rows. Nodes are identified by their public keys.
         """
         site, stack = self.site, self.site.stack
         rows = sample.rows[stack.owned[sample.rows]]
@@ -60,14 +60,14 @@ class SampleSender:
         return self._laid_out(nodes[order], take(x, order), degree[order], labels, (both, attr, ports))
 
     def _told(self, kind: Kind, rows: Tensor, at: Tensor) -> Tensor:
-        """Send rows, which belong to the stack rows ``at``, to the server; there: all silos' rows, in silo order."""
+        """Send rows, which belong to the stack rows ``at``; returns at the server all silos' rows, in silo order."""
         silo = self.site.stack.silo_of(at)
         mine = {number: rows[silo == place].cpu() for place, number in enumerate(self.site.wire.mine)}
         heard = self.site.wire.gather(kind, mine)
         return rows[:0] if heard is None else torch.cat(list(heard.values())).to(rows)
 
     def _features(self, rows: Tensor) -> Features:
-        """Send features; of sparse ones each row's number of entries, their columns and values, so no zeros travel."""
+        """Send features of stack rows; sparse ones as the number, columns and values of each row's entries."""
         x = take(self.site.stack.x, self.site.stack.own_line[rows])
         if not self.sparse:
             assert isinstance(x, Tensor)
