@@ -60,7 +60,7 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
 
 
 def _now_and_then(jobs: Iterator[Job]) -> Iterator[Job]:
-    """Go through all jobs as they end, and yield one a minute at most: for what takes long and can wait."""
+    """Run through all jobs as they end, and yield at most one a minute, after which results are written."""
     yielded = time.monotonic()
     for job in jobs:
         if time.monotonic() - yielded > _BETWEEN:
@@ -90,8 +90,8 @@ def _run(jobs: Sequence[Job], request: StudyRequest, lock: int, errors: dict[str
 def forecast_study(study: Study, request: StudyRequest) -> tuple[dict[str, float], dict[str, int]]:
     """Time a few epochs of every wanted row; returns by row the seconds of a run, and the number of runs.
 
-    Runs of all seeds count, those of tuning too. The forecast is kept in the folder, and the time that is left is told
-    by it later.
+    Runs of all seeds count, those of tuning too. The forecast is kept in the folder, for the time that later runs show
+    as left.
     """
     plan = plan_study(study, request)
     tuned = make_trials(plan.study, request, plan.out) if plan.study.tuning and request.tune else None
