@@ -58,7 +58,7 @@ def _apart(joined: Tensor, codes: Tensor, owner: Tensor, known: Tensor, silo: in
 
 
 def _balanced(joined: Tensor, apart: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
-    """The same number of both in every silo."""
+    """Pairs of neighbours and other pairs, cut to equal numbers of both in every silo."""
     kept: list[tuple[Tensor, Tensor]] = []
     for silo in owner.unique().tolist():
         a, b = (codes[owner[codes % len(owner)] == silo] for codes in (joined, apart))
