@@ -69,7 +69,7 @@ def compare_edges(wire: Wire, silos: Sequence[Silo]) -> Compared:
     for silo in silos:
         mark, unheard = _compare(silo, mine[silo.number], heard[silo.number])
         alone.append(mark)
-        notes += _told(wire, silo, mine[silo.number], mark, unheard)
+        notes += _notes_on_lone_edges(wire, silo, mine[silo.number], mark, unheard)
     return Compared(alone, notes)
 
 
@@ -97,7 +97,9 @@ def _with_peer(keys: Tensor, lists: dict[int, Tensor]) -> Tensor:
     )
 
 
-def _told(wire: Wire, silo: Silo, mine: dict[int, Tensor], alone: Tensor, unheard: dict[int, int]) -> list[str]:
+def _notes_on_lone_edges(
+    wire: Wire, silo: Silo, mine: dict[int, Tensor], alone: Tensor, unheard: dict[int, int]
+) -> list[str]:
     """Notes on edges that only one side lists; where both silos live on this host, the one that lists them reports."""
     notes = []
     for peer, edges in mine.items():

@@ -39,7 +39,7 @@ def agree_schema(wire: Wire, silos: Sequence[Silo]) -> tuple[list[Silo], Schema]
 
     def judge(said: dict[int, Tensor]) -> Tensor:
         for number, words in said.items():
-            told = _understood(words)
+            told = _decoded_schema(words)
             if told is None:
                 return _encode({"error": f"Silo {number} sent something else than its schema.", "labels": []})
             heard.append(told)
@@ -56,7 +56,7 @@ def agree_schema(wire: Wire, silos: Sequence[Silo]) -> tuple[list[Silo], Schema]
     return agreed, agreed[0].schema if agreed else _schema(heard[0], labels)
 
 
-def _understood(words: Tensor) -> dict[str, object] | None:
+def _decoded_schema(words: Tensor) -> dict[str, object] | None:
     """Decode the description of a schema that a silo sent; None where it is not one."""
     try:
         told = json.loads(_decode(words)) if words.dtype == torch.uint8 and words.dim() == 1 else None
@@ -152,7 +152,7 @@ def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
     if len(clash):
         hashed, a, b = clash[0].tolist()
         name = next(
-            (repr(s.ids[at].item()) for s in silos if (at := _where(draw(key, s.keys[: s.n]), hashed)) >= 0),
+            (repr(s.ids[at].item()) for s in silos if (at := _place_of(draw(key, s.keys[: s.n]), hashed)) >= 0),
             "a node",
         )
         raise IsthmusError(
@@ -170,7 +170,7 @@ def _repeats(said: dict[int, Tensor]) -> Tensor:
     return torch.stack([hashes[order][same], holder[order][same], holder[order][same + 1]], 1)
 
 
-def _where(values: Tensor, wanted: int) -> int:
+def _place_of(values: Tensor, wanted: int) -> int:
     hit = (values == wanted).nonzero()
     return int(hit[0]) if len(hit) else -1
 
@@ -193,7 +193,7 @@ def plan_halo(wire: Wire, silos: Sequence[Silo], claimed: bool = False) -> HaloP
     for silo in silos:
         for peer, (rows, wrong) in _look_up(silo, by_owner[silo.number], claimed).items():
             send[silo.number, peer], denied[silo.number, peer] = rows, wrong
-    problem = _denied(wire, by_number, fill, denied) if claimed else _uninvited(wire, denied)
+    problem = _error_if_denied(wire, by_number, fill, denied) if claimed else _error_if_uninvited(wire, denied)
     raise_together(wire, problem)
     return HaloPlan(send, fill)
 
@@ -219,7 +219,7 @@ def _look_up(silo: Silo, asked: Mapping[int, Tensor], claimed: bool) -> dict[int
     return dict(zip(asked, each, strict=True))
 
 
-def _uninvited(wire: Wire, denied: Mapping[tuple[int, int], Tensor]) -> str:
+def _error_if_uninvited(wire: Wire, denied: Mapping[tuple[int, int], Tensor]) -> str:
     """An error that names the first silo which asked for nodes at the end of no common edge; empty if none did."""
     for (mine, peer), wrong in denied.items():
         if len(wrong):
@@ -230,7 +230,7 @@ def _uninvited(wire: Wire, denied: Mapping[tuple[int, int], Tensor]) -> str:
     return ""
 
 
-def _denied(
+def _error_if_denied(
     wire: Wire,
     by_number: Mapping[int, Silo],
     fill: Mapping[tuple[int, int], Tensor],

@@ -228,7 +228,7 @@ def _entries(x: Features) -> Tensor:
 
 
 def _standard(table: Table, why: str = "", moments: tuple[Tensor, Tensor] | None = None) -> Scaling:
-    """The scaling of columns to mean 0 and deviation 1; a constant column becomes 1 or -1, since 0 would hide nodes."""
+    """The scaling of columns to mean 0 and deviation 1; constant columns become 1 or -1, so that sums count nodes."""
     mean, deviation = moments or table.moments()[:2]
     constant = deviation == 0
     size = mean.abs().where(mean != 0, 1.0)

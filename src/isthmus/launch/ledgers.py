@@ -30,7 +30,7 @@ class Collected:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _HostReport:
     """What one host has told beside the lines of its ledger: events, bytes of its transport, notes."""
 
     events: list[Events] = field(default_factory=list)
@@ -50,7 +50,7 @@ def collect_ledgers(wire: Wire, notes: Sequence[str]) -> Collected:
     said = _letters(wire, notes)
     with ledger.at_once():
         heard = {what: wire.gather(Kind.LEDGER, letters) for what, letters in said.items()}
-    told: dict[int, _Told] = {}  # by host
+    told: dict[int, _HostReport] = {}  # by host
     problem = ""
     try:
         for host in (host for host in wire.members.hosts if host != wire.host and wire.houses(SERVER)):
@@ -83,13 +83,13 @@ def _concerns(lines: Tensor, silo: int) -> Tensor:
     return (sender == silo) | ((sender == SERVER) & (receiver == silo))
 
 
-def _adopt(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]]) -> _Told:
+def _adopt(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]]) -> _HostReport:
     """Check what another host has told, and add its lines to this ledger."""
     ledger, silos = wire.ledger, wire.members.on(host)
     who = ", ".join(map(wire.party, silos))
     if not silos:
-        return _Told()
-    told = _understood(heard["words"][silos[0]], who)
+        return _HostReport()
+    told = _decoded(heard["words"][silos[0]], who)
     for silo in silos:
         lines = heard["ledger"][silo]
         _check_lines(wire, "ledger", lines, len(told.events), wire.party(silo))
@@ -109,14 +109,14 @@ def _adopt(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]]) -> 
     return told
 
 
-def _understood(words: Tensor, who: str) -> _Told:
+def _decoded(words: Tensor, who: str) -> _HostReport:
     """Events, bytes carried and notes of another host, from its letter."""
     try:
         events, transport, notes = json.loads(bytes(words.tolist()))
         kinds = [Kind(kind) for kind in transport]
         whole = all(isinstance(size, int) and size >= 0 for size in transport.values())
         short = len(notes) <= _LONGEST and all(isinstance(n, str) and len(n) <= _LONGEST for n in notes)
-        told = _Told([from_json(each) for each in events], {k.value: transport[k.value] for k in kinds}, notes)
+        told = _HostReport([from_json(each) for each in events], {k.value: transport[k.value] for k in kinds}, notes)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise IsthmusError(f"{who} sent a ledger whose words make no sense ({type(error).__name__}).") from error
     if not whole or not short:

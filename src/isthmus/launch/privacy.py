@@ -49,7 +49,7 @@ def take_account(training: Training, folder: Path | None = None) -> Accounts:
     Counts alone are told. Distances between rows come from private rows and get no noise, so that they stay with the
     host: in ``privacy-host-N.json`` of the ``folder`` where that host does not write the report.
     """
-    wire, lists, labels = training.wire, _lists(training), _labels(training)
+    wire, lists, labels = training.wire, _gather_list_figures(training), _share_label_figures(training)
     none = torch.zeros(len(CHARGED), len(fields(Charge)), dtype=torch.int64)
     if not wire.protect.noisy:
         return Accounts(none.expand(wire.silos, *none.shape), {}, lists, labels)
@@ -98,7 +98,7 @@ def privacy_of(training: Training, accounts: Accounts) -> list[Guarantee]:
     return found + (list_guarantees(accounts.lists) if accounts.lists else [])
 
 
-def _labels(training: Training) -> dict[str, SeedFigures]:
+def _share_label_figures(training: Training) -> dict[str, SeedFigures]:
     """By silo's name, in how many bounded steps its labels were (silos share the counts); {} without such steps."""
     wire, book = training.wire, training.federation.learnt
     if not wire.protect.bounds_seeds:
@@ -112,7 +112,7 @@ def _labels(training: Training) -> dict[str, SeedFigures]:
     return {wire.party(silo): SeedFigures(*numbers) for silo, numbers in enumerate(told.tolist())}
 
 
-def _lists(training: Training) -> dict[str, ListFigures]:
+def _gather_list_figures(training: Training) -> dict[str, ListFigures]:
     """By silo's name, figures of its drawn lists, at the server's host; {} elsewhere, or where draws do not count."""
     if training.train.draws != "refill":
         return {}

@@ -277,7 +277,7 @@ def sync_sgd_fwd_bwd_le() -> Method:
 
 @method
 def centralised() -> Method:
-    """One silo owns the whole graph and trains alone, on joint batches: what a federation can reach at best."""
+    """One silo owns the whole graph and trains alone, on joint batches; ``sync-sgd+fwd-bwd-le`` equals it."""
     summary = "one silo owns all nodes (simulation only)"
     return Method("centralised", summary, phases=one_phase(batches="joint"), merged=True)
 

@@ -101,7 +101,7 @@ def _kinds(stage: Stage, steps: int) -> tuple[Purpose, ...]:
     return tuple(stage.purpose(stage.first_step + step) for step in range(steps))
 
 
-def _least(stage: Stage, total: int) -> int:
+def _steps_for_all_kinds(stage: Stage, total: int) -> int:
     """How many steps it takes to see each kind of step of a phase once: all silos cross, some, none; a correction.
 
     Corrections at the end of rounds are seen in every trial, whose last step ends a round.
@@ -111,7 +111,7 @@ def _least(stage: Stage, total: int) -> int:
     return 1 + max([first, *(kinds.index(kind) for kind in set(kinds))], default=-1)
 
 
-def _everybody(stage: Stage, total: int) -> int:
+def _steps_until_silos_crossed(stage: Stage, total: int) -> int:
     """Steps, at most ``MOST``, until silos crossed twice on average; 0 where the schedule does not draw silos."""
     if not stage.phase.schedule.draws:
         return 0
@@ -138,7 +138,7 @@ def trial_steps_of(stage: Stage, total: int, wished: int | None) -> tuple[int, b
     size = stage.steps_per_epoch
     if wished is not None and wished < 1:
         raise IsthmusError(f"--trial-steps is {wished}; it must be at least 1.")
-    least = _least(stage, total)
+    least = _steps_for_all_kinds(stage, total)
     if wished is not None and least > wished:
         raise IsthmusError(
             f"--trial-steps is {wished}, but the first {wished} steps are not of all kinds that the schedule has; "
@@ -146,6 +146,6 @@ def trial_steps_of(stage: Stage, total: int, wished: int | None) -> tuple[int, b
         )
     sync = stage.phase.sync
     fits = next((s for s in range(max(2, size), MOST + 1) if _ends(sync, s, size, total)), MOST)
-    steps = min(wished or max(fits, least, _everybody(stage, total)), total)
+    steps = min(wished or max(fits, least, _steps_until_silos_crossed(stage, total)), total)
     whole = any(_ends(sync, step, size, total) for step in range(1, steps + 1))
     return steps, whole

@@ -76,7 +76,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     releases.scale([each.rows for each in tried], [each.often for each in tried])
     accounts = take_account(training)
     by_phase = _bytes(wire.ledger, tried)
-    sizes = _together(by_phase)
+    sizes = _over_phases(by_phase)
     length, trial = (sum((getattr(each, of) for each in tried), Length()) for of in ("length", "trial"))
     return Plan(
         length,
@@ -158,7 +158,7 @@ def _phase_at(tried: Sequence[Tried], step: int) -> int:
     return bisect_left([each.last_step for each in tried[:-1]], step)
 
 
-def _together(sizes: Sequence[Sizes]) -> Sizes:
+def _over_phases(sizes: Sequence[Sizes]) -> Sizes:
     """Bytes by purpose and kind, summed over phases."""
     keys = dict.fromkeys(key for each in sizes for key in each)
     return {key: sum(each.get(key, 0.0) for each in sizes) for key in keys}
@@ -211,12 +211,12 @@ def _epsilon(
     found |= dict.fromkeys(headline(known).bare, "inf")
     for kind in ROWS:
         if kind in found and any((purpose, kind) in sizes for purpose in STEPS):
-            why = _unknown(training.stage, length, trial)
+            why = _why_unknown(training.stage, length, trial)
             found |= {of: why for of in (kind.value, EVERYTHING) if why and found[of] != "inf"}
     return found
 
 
-def _unknown(stage: Stage, length: Length, trial: Length) -> str:
+def _why_unknown(stage: Stage, length: Length, trial: Length) -> str:
     """Why a trial does not show how often nodes leave at steps; empty where it does."""
     if trial.crosses < min(stage.steps_per_epoch, length.crosses):
         what = count_text(trial.crosses, "trial step") + ("" if stage.phase.schedule.always else " across the boundary")

@@ -43,7 +43,7 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
             settle(tuned.jobs, request.overwrite)
             take_over(tuned.jobs, plan.out, request.merge)
             find_data([*waiting(tuned, plan), *to_come(plan.wanted, plan.out, request.merge)])
-            for _ in _now_and_then(_run(waiting(tuned, plan), request, lock, errors, plan.out)):
+            for _ in _once_a_minute(_run(waiting(tuned, plan), request, lock, errors, plan.out)):
                 write_files(tuning.tuning_files(tuned), plan.out)
             write_files(tuning.tuning_files(tuned), plan.out)
             plan = plan_rows(tuned.settle_on(plan.study), request, plan.out)
@@ -52,14 +52,14 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
         take_over(plan.jobs, plan.out, request.merge)
         missing = [job for job in plan.wanted if job.state != FINISHED and _ready(job, tuned)]
         find_data(missing)
-        for _ in _now_and_then(_run(missing, request, lock, errors, plan.out)):
+        for _ in _once_a_minute(_run(missing, request, lock, errors, plan.out)):
             write_findings(collect(plan, errors, facts, tuned), plan.out)
         findings = collect(plan, errors, facts, tuned)
         write_findings(findings, plan.out)
     return findings, plan.out, list(errors)
 
 
-def _now_and_then(jobs: Iterator[Job]) -> Iterator[Job]:
+def _once_a_minute(jobs: Iterator[Job]) -> Iterator[Job]:
     """Run through all jobs as they end, and yield at most one a minute, after which results are written."""
     yielded = time.monotonic()
     for job in jobs:

@@ -132,7 +132,7 @@ def end_round(stage: Stage) -> None:
 
 
 def validate(stage: Stage, progress: Progress) -> None:
-    """Score the current parameters on validation nodes and offer them for selection, if a validation is due."""
+    """Score the current parameters on the validation split and offer them for selection, if a validation is due."""
     if progress.due:
         with stage.site.wire.ledger.during(Purpose.VALIDATION):
             for judge in stage.judges:

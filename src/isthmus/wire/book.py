@@ -110,7 +110,7 @@ def at_moment(when: Sequence[int], lines: np.ndarray) -> np.ndarray:
 
 def loads_of(lines: Tensor) -> dict[tuple[int, ...], np.ndarray]:
     """Loads [parties, 3] of each (epoch, step, purpose), from lines that have these three columns in front."""
-    return {tuple(when.tolist()): _where(lines, (0, 1, 2), when)[:, 3:] for when in lines[:, :3].unique(dim=0)}
+    return {tuple(when.tolist()): _lines_with(lines, (0, 1, 2), when)[:, 3:] for when in lines[:, :3].unique(dim=0)}
 
 
 def sums_of(keys: Tensor, counts: Tensor) -> dict[tuple[int, ...], tuple[list[int], Counts]]:
@@ -124,7 +124,7 @@ def sums_of(keys: Tensor, counts: Tensor) -> dict[tuple[int, ...], tuple[list[in
     return found
 
 
-def _where(lines: Tensor, columns: Sequence[int], values: Tensor) -> np.ndarray:
+def _lines_with(lines: Tensor, columns: Sequence[int], values: Tensor) -> np.ndarray:
     """The lines whose ``columns`` hold ``values``."""
     chosen: np.ndarray = lines[(lines[:, list(columns)] == values).all(1)].numpy()
     return chosen

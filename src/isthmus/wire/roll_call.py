@@ -55,7 +55,7 @@ def call_roll(
             store.set(f"{keys[host]}/heard", "")
             if host == 0:
                 _await(store, [f"{key}/heard" for key in keys], list(range(len(keys))), min(timeout, _FAREWELL))
-            return [_understood(words, of, set(said)) for of, words in enumerate(heard)]
+            return [_decoded(words, of, set(said)) for of, words in enumerate(heard)]
     except RuntimeError as error:
         if not missing or missing == list(range(len(keys))):
             raise IsthmusError(f"Host 0 is gone ({_first_line(error)}); start all hosts again.") from error
@@ -72,7 +72,7 @@ def _await(store: TCPStore, keys: Sequence[str], missing: list[int], timeout: fl
         time.sleep(_PAUSE if missing else 0)
 
 
-def _understood(words: bytes, host: int, wanted: set[str]) -> dict[str, Any]:
+def _decoded(words: bytes, host: int, wanted: set[str]) -> dict[str, Any]:
     """Decode what a host said and check that it has the ``wanted`` keys."""
     try:
         said = json.loads(words)

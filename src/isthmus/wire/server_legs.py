@@ -36,7 +36,7 @@ class Ends:
 def tell_server(wire: Door, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[Tensor, list[int]]:
     """Send numbers to the server, which does not know how many to expect.
 
-    Returns at the server all silos' numbers in order and how many each host sent; elsewhere nothing but zeros.
+    Returns at the server all silos' numbers in order, and how many each host sent; elsewhere no numbers.
     """
     parcel = Parcel(kind, numbers, Origin(silo, silo), Traffic.up(silo))
     return wire.leave_sized(parcel, _to_server(wire, len(numbers)))

@@ -132,7 +132,7 @@ class LiveMovingAverage(LiveExchange):
         if layer == 0 and this.training:  # the input embedding is no average: it is kept as it was last used
             self._keep(0, self.place[held], h.detach())
         if self.telling:
-            self.fresh[layer] = self._told(layer, h, held)
+            self.fresh[layer] = self._fresh_halo(layer, h, held)
         if not len(self.site.boundary.halo):
             return Beyond(h)
         table = self.state[f"halo-{layer}"] if this.training else self.fresh.get(layer, self.state[f"halo-{layer}"])
@@ -194,7 +194,7 @@ class LiveMovingAverage(LiveExchange):
             self.beyond(len(batch.blocks), h, batch, this)
         self.telling = False
 
-    def _told(self, layer: int, h: Tensor, held: Tensor) -> Tensor:
+    def _fresh_halo(self, layer: int, h: Tensor, held: Tensor) -> Tensor:
         """All halo rows of a layer, released by their owners; ``h`` are the rows ``held`` by this host."""
         asked = self.site.wire.ask(self.site.boundary, self.site.boundary.halo)
         return tell_holders(self.site, asked, h[torch.searchsorted(held, asked.served)], layer)

@@ -62,7 +62,7 @@ class LivePrototypes(LiveExchange):
         it, by its place here, and the number of the silo that sent it.
         """
         groups = self._groups()
-        got = self._told(groups)
+        got = self._received(groups)
         first = torch.tensor([0, *(len(each.means) for each in groups)]).cumsum(0)
         of = [torch.where(each.of < 0, each.of, each.of + first[i]) for i, each in enumerate(groups)]
         own = torch.cat([each.means for each in groups])
@@ -91,7 +91,7 @@ class LivePrototypes(LiveExchange):
             found.append(made)
         return found
 
-    def _told(self, groups: list[Groups]) -> dict[tuple[int, int], Tensor]:
+    def _received(self, groups: list[Groups]) -> dict[tuple[int, int], Tensor]:
         """Prototypes of other silos, by their sender and by the place of the silo of mine that got them."""
         wire = self.site.wire
         letters = {

@@ -66,7 +66,7 @@ def _everything(spent: Spent, bare: Sequence[str], apart: Sequence[str], edges: 
         ASSUMED,
         (*unbounded, *bare),
         tuple(apart),
-        _told(counts, list(alone.values())),
+        _by_silo(counts, list(alone.values())),
     )
 
 
@@ -83,10 +83,10 @@ def _one_kind(
     each = epsilons([loss for _, loss in paid.values()], delta)
     assumed = (*ASSUMED, ROWS_ALONE) if unit == ROW else ASSUMED
     most = max(counts.values(), default=0)
-    return Guarantee(kind.value, unit, DP, max(each, default=0.0), delta, most, assumed, silos=_told(counts, each))
+    return Guarantee(kind.value, unit, DP, max(each, default=0.0), delta, most, assumed, silos=_by_silo(counts, each))
 
 
-def _told(counts: Mapping[str, int], each: Sequence[float]) -> dict[str, dict[str, float]]:
+def _by_silo(counts: Mapping[str, int], each: Sequence[float]) -> dict[str, dict[str, float]]:
     """Releases and epsilon of each silo, by its name."""
     return {
         name: {"releases": releases, "epsilon": spent}

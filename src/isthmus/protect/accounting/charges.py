@@ -63,7 +63,7 @@ def _over_layers(releases: Releases, table: str, kind: Kind, rows: slice) -> Ten
 
 
 def noise_of(treatments: Sequence[Events]) -> Noised | None:
-    """The weakest noise among releases of a kind, from the events of each; None where one had no noise.
+    """A noise no stronger than that of any release (largest clip, smallest sigma); None where one had no noise.
 
     Of several noises in one chain the first counts; what is added later cannot weaken it. Where some releases had
     Gaussian and others Laplace noise the result is None as well: neither kind is a bound for both.

@@ -132,7 +132,7 @@ def pair_of(events: Events) -> tuple[float, float]:
 
 def list_guarantees(silos: Mapping[str, ListFigures]) -> list[Guarantee]:
     """The edge-LDP guarantee of a run; after it, where a method's paper claims amplification, the claimed one."""
-    told = {name: _told(figures) for name, figures in silos.items()}
+    told = {name: _worst_figures(figures) for name, figures in silos.items()}
     epsilon, delta = (max((each[key] for each in told.values()), default=0.0) for key in ("epsilon", "delta"))
     most = max((figures.draws for figures in silos.values()), default=0)
     held = Guarantee(LISTS, ENTRY, EDGE_LDP, epsilon, delta, most, LISTS_ASSUMED, silos=told)
@@ -145,7 +145,7 @@ def list_guarantees(silos: Mapping[str, ListFigures]) -> list[Guarantee]:
     return [held, replace(held, notion=AS_CLAIMED, epsilon=claimed[0], delta=claimed[1], assumptions=assumed)]
 
 
-def _told(figures: ListFigures) -> dict[str, Any]:
+def _worst_figures(figures: ListFigures) -> dict[str, Any]:
     """The figures of a silo by name, with its worst epsilon and delta; (infinity, 1) if a list was read as a whole."""
     whole: Sequence[Event] = (WholeLists(figures.whole),) if figures.whole else ()
     lost, seen = (pair_of((*events, *whole)) for events in (figures.most_lost, figures.most_seen))

@@ -73,7 +73,7 @@ def metric_figures(releases: Releases, rows: slice, noise: GaussianNoise) -> Met
         return None
     counts = counts[:, left]
     plain = [releases.get(PLAIN, Kind.EMBEDDINGS, layer)[rows].cpu()[left].double() for layer in layers]
-    asked = _asked(len(left))
+    asked = _nodes_to_measure(len(left))
     found, unit = (nearest(each, counts, noise.neighbours, asked) for each in (plain, _normalised(plain)))
     times = counts.sum(0)[asked].double()
     rho, rho_unit = ((each.squared / times).sqrt() for each in (found, unit))
@@ -114,7 +114,7 @@ def homogeneity_note(figures: Mapping[str, MetricFigures]) -> str:
     )
 
 
-def _asked(nodes: int) -> Tensor:
+def _nodes_to_measure(nodes: int) -> Tensor:
     """The nodes to measure: all, or where that takes more than ``MOST`` pairs an evenly spread sample: [measured]."""
     size = max(1, MOST // nodes)
     return torch.arange(nodes) if size >= nodes else torch.linspace(0, nodes - 1, size, dtype=torch.float64).long()
