@@ -28,7 +28,7 @@ from isthmus.wire.wire import Wire
 
 @dataclass
 class Watcher:
-    """Who is told how training goes: a progress bar, a run folder. This one ignores what it is told."""
+    """Base of what follows a training, such as a progress bar or a run folder: called at steps, epochs and the end."""
 
     def on_step(self, progress: Progress, loss: float) -> None:
         """Called after every step, with this host's loss."""
