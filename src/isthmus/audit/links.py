@@ -45,7 +45,7 @@ def _codes(pairs: Tensor, nodes: int) -> Tensor:
 
 
 def _apart(joined: Tensor, codes: Tensor, owner: Tensor, known: Tensor, silo: int, random: torch.Generator) -> Tensor:
-    """As many pairs of a silo that are no neighbours as ``joined`` has pairs of it, or as many as were found."""
+    """Pairs of a silo's nodes that are not neighbours: as many as ``joined`` has of this silo, or as were found."""
     wanted = int((owner[joined % len(owner)] == silo).sum())
     mine = ((owner == silo) & known).nonzero().flatten()
     if not wanted or len(mine) < 2:

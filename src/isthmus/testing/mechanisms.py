@@ -51,7 +51,7 @@ class ProtectContract(PartContract):
             assert torch.equal(LISTED, listed), "the origin was changed in place"
 
     def test_rows_stay_rows(self) -> None:
-        """As many leave as there were, and whoever opens them finds the width and number format of the run.
+        """Sealing keeps the number of rows, and opening restores the width and number format of the run.
 
         What is no row of a node is never opened: sums are made of it as it leaves.
         """

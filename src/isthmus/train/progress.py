@@ -22,7 +22,7 @@ class Progress:
     epoch: int = 0
     step: int = 0
     epochs: int = 0  # of the whole run, as far as can be told
-    last_step: int = 0  # of the phase at hand
+    last_step: int = 0  # of the current phase
     steps_per_epoch: int = 1
     purpose: Purpose = Purpose.STEP  # of the last step
     last_loss: float = math.nan

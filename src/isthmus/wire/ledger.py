@@ -44,7 +44,7 @@ class Ledger:
       send. Every host makes the same calls, so every host counts the same legs.
 
     Lines that will not change lie in ``pages`` as whole numbers [lines, columns], so that a checkpoint can append them.
-    What still grows (sums over steps, loads of the step at hand) is apart from them.
+    What still grows (sums over steps, loads of the current step) is kept apart from them.
     """
 
     def __init__(self, alone: bool = False) -> None:
@@ -58,7 +58,7 @@ class Ledger:
         self.transport: dict[str, int] = {}  # bytes that this host's transport really carried to other hosts
         self._written = 0  # detailed lines of this host
         self._sums: dict[tuple[int, ...], tuple[list[int], Counts]] = {}  # by purpose, kind, event; since when
-        self._loads: dict[tuple[int, ...], np.ndarray] = {}  # by moment of the step at hand
+        self._loads: dict[tuple[int, ...], np.ndarray] = {}  # by (epoch, step, purpose) of the current step
         self._open: dict[tuple[int, ...], list[tuple[Traffic, int]]] = {}
         self._legs: dict[tuple[int, ...], int] = {}
         self._pending = 0
