@@ -97,7 +97,7 @@ NOTES = (
 
 
 def merged(*layers: dict[str, Any]) -> dict[str, Any]:
-    """Recipes written over each other, into a new one."""
+    """A new recipe with the values of all ``layers``; later ones override earlier ones."""
     out: dict[str, Any] = {}
     for layer in layers:
         merge_into(out, deepcopy(layer))

@@ -85,7 +85,7 @@ def _ways(base: Mapping[str, Any]) -> list[str]:
 
 
 def _columns(metric: str, ways: Sequence[str]) -> tuple[StudyColumn, ...]:
-    """Bytes of training and of one scoring, then a test score for each way; the last one is what rows are judged by."""
+    """Columns of a grid: bytes of training and of one scoring, then a test score for each way; the last one decides."""
     sizes = [StudyColumn("MB to train", training_megabytes)]
     sizes += [StudyColumn(f"MB to score {SAW[way]}", scoring_megabytes(way)) for way in ways if way != "own"]
     return (*sizes, *(score_column(SAW[way], metric, way=way) for way in ways))
@@ -106,7 +106,7 @@ def _rows(axes: Mapping[str, Mapping[str, Any]], left_out: _LeftOut) -> tuple[St
 
 
 def _left_out(said: Sequence[Mapping[str, Any]], axes: Mapping[str, Mapping[str, Any]]) -> list[_Leave]:
-    """Which places are not run, and why."""
+    """The places of ``[[leave_out]]``, which are not run: values by axis, and the reason."""
     found: list[_Leave] = []
     for entry in said:
         where = {

@@ -1,4 +1,4 @@
-"""What a study is: the rows of a paper's table, their settings, and what is read of their runs. Data only."""
+"""The data classes of a study: rows of a paper's table, their settings, and columns read from finished runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StudyColumn:
 def score_column(label: str, metric: str, scale: float = 100.0, way: str = "") -> StudyColumn:
     """The column of a test score, in per cent: the mean over silos, and pooled over all silos' predictions.
 
-    ``way`` is the way of scoring (``own``, ``across``, ...); empty: the one that a run is known by.
+    ``way`` is the way of scoring (``own``, ``across``, ...); empty: the run's first.
     """
 
     def reader(split: str) -> Reader:
