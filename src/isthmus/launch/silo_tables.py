@@ -13,7 +13,7 @@ from isthmus.train.training import Training
 
 
 def silo_sizes(training: Training) -> dict[str, dict[str, int]]:
-    """Nodes, halo, training seeds, and bytes in tables of every silo, as the silos themselves tell them."""
+    """Of every silo by name: nodes, halo nodes, training seeds, and bytes of the tables of rows that it keeps."""
     kept, wire = training.stage.exchange.table_bytes(), training.wire
     mine = [torch.tensor([s.n, s.h, size]) for s, size in zip(training.federation.silos, kept, strict=True)]
     shared = wire.share(Kind.METRICS, stacked(mine, torch.zeros(3, dtype=torch.int64))).tolist()

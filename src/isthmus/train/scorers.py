@@ -27,7 +27,7 @@ from isthmus.wire.local import LocalWire
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores the classifier on one layout: by ``makers`` of each split, seeds dealt by ``order``."""
+    """Scores the classifier on one layout; ``makers`` make the batches of each split, by the rule ``order``."""
 
     site: Site
     makers: Mapping[str, BatchMaker]
@@ -97,7 +97,7 @@ def _own(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
 
 
 def _across(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
-    """Owners compute the rows of far ends with the parameters that are scored; samples are drawn together."""
+    """A scorer for which owners compute rows of far ends with the scored parameters, on samples drawn together."""
     joint = isinstance(exchange.spec, LayerWise) and not isinstance(exchange.spec, LocalLayerWise)
     if joint:
         return Scorer(site, passes.across, site.layout.order)
@@ -122,7 +122,7 @@ class GlobalScorer(Scorer):
 
     @staticmethod
     def of(site: Site) -> GlobalScorer:
-        """Merge the silos of this process, behind a wire of their own on which nothing is counted."""
+        """The scorer of a site: its silos merged into one graph, on a wire of its own that nothing counts."""
         if site.wire.hosts > 1:
             raise IsthmusError("score=global merges all silos, which are on several hosts here; use score=across.")
         silos = site.federation.simulated
@@ -154,7 +154,7 @@ class GlobalScorer(Scorer):
         return Pool(pool.index[order], pool.keys[order], ptr, self.counts[split])
 
     def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits, labels and index of each silo's seeds by its own parameters; one pass where all these are equal."""
+        """Logits, labels and index of every silo's seeds by that silo's parameters; in one pass if all are equal."""
         live, copy = self.live.classifier.sets.everything(), self.site.learner.classifier.sets.everything()
         found: list[tuple[Tensor, Tensor, Tensor]] = []
         equal = all(bool((each == each[:1]).all()) for each in live.values())

@@ -1,4 +1,4 @@
-"""Gradients of single nodes: bounded one by one, summed, perturbed, and handed to the optimisers."""
+"""Gradients of single nodes for DP-SGD: bounded one by one, summed, perturbed, and handed to the optimisers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def bounded_backward(
     counts: Tensor,
     nodes: NodeLosses | None = None,
 ) -> None:
-    """Give the models that learn the mean of their seeds' gradients, bounded and perturbed by the chain.
+    """Set the gradients of the models that learn to the mean over seeds, bounded and perturbed by ``protect``.
 
-    ``losses`` of each pass are those of its seeds, which ``dealt`` says whose they are; ``counts`` [my silos] are the
-    seeds of all passes. What ``nodes`` add to the loss beside is bounded with it, node by node.
+    ``losses`` holds for each pass the losses of its seeds, ``dealt`` these seeds; ``counts`` [my silos] are the seeds
+    of all passes. What ``nodes`` add to the loss beside is bounded with it, node by node.
     """
     wire = site.wire
     parameters = [p for model in learned for p in model.sets.parameters.values()]
@@ -64,7 +64,7 @@ def added_by_node(
 
 
 def node_gradients(losses: Tensor, ptr: Sequence[int], parameters: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Gradients [sets, numbers] of one node of each silo after the other, and the silos [n] that had one left.
+    """Yield gradients [sets, numbers] of the first node of each silo, then of the second, ..., and the silos with one.
 
     ``ptr`` says where the losses of each silo begin. A silo's loss depends on its own parameter set alone, so that one
     backward pass serves a node of every silo.
@@ -82,7 +82,7 @@ def node_gradients(losses: Tensor, ptr: Sequence[int], parameters: Sequence[Tens
 
 
 def check_bounded(site: Site, objective: LiveObjective) -> None:
-    """Refuse what would let a label reach more than the gradient of its own seed."""
+    """Refuse tasks, losses and models under which a label changes more than the gradient of its own seed."""
     if site.schema.target == "edge":
         raise IsthmusError("protect=dp-sgd bounds what the label of a node moves, but labels lie on edges here.")
     if objective.positive_weight is not None or objective.spec.minority_weight != 1:

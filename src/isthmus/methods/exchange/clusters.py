@@ -40,7 +40,7 @@ def _nearest(rows: Tensor, clusters: int, seed: int) -> Tensor:
 
 
 def _without_small(rows: Tensor, of: Tensor, smallest: int) -> Groups:
-    """The groups after the smallest one was merged into its nearest, until none is too small."""
+    """Groups of at least ``smallest`` rows: while one is smaller, the smallest is merged into its nearest."""
     began = len(of.unique())
     while True:
         names, of, sizes = of.unique(return_inverse=True, return_counts=True)
