@@ -35,7 +35,7 @@ def logits(result: Result) -> torch.Tensor:
 def test_scores_do_not_change_what_is_trained(name: str) -> None:
     """Every method can be scored in every way; its losses stay what they are."""
     as_trained = losses(scored(name, "trained"))
-    for how in ("own", "across", "global"):
+    for how in ("own", "across", "global", "everywhere"):
         assert losses(scored(name, how)) == as_trained, how
 
 
@@ -92,6 +92,29 @@ def test_models_of_their_own_are_scored_on_the_merged_graph_one_by_one() -> None
     ptr = result.training.stage.scorer.pool(TEST).ptr
     assert torch.equal(again[ptr[1] : ptr[2]], each[ptr[1] : ptr[2]])
     assert not torch.equal(again[: ptr[1]], each[: ptr[1]])
+
+
+def test_everywhere_scores_the_model_of_every_silo_on_the_nodes_of_all() -> None:
+    """A silo's score is its own model's on all test nodes; given to all, that model has this score on the graph."""
+    result = scored("local", "everywhere")
+    whole = int((GRAPH.split == TEST).sum())
+    assert result.test.counts.tolist() == [whole] * 3
+    assert float(result.test.overall[0]) == pytest.approx(float(result.test.silos[:, 0].mean()))
+    each, _, index = result.training.stage.scorer.logits(TEST)
+    assert len(set(index[:whole].tolist())) == whole and torch.equal(index[:whole], index[whole : 2 * whole])
+    live = result.training.learner.classifier.sets.everything()
+    for name in live:
+        live[name].copy_(live[name][1:2].clone())  # everybody gets silo 1's model
+    again, _, _ = result.training.stage.scorer.logits(TEST)
+    assert torch.equal(again, each[whole : 2 * whole].repeat(3, 1))
+    assert not torch.equal(each[:whole], each[whole : 2 * whole])
+
+
+def test_one_model_for_all_has_one_score_on_the_merged_graph() -> None:
+    """Where silos share a model, each of them has the score that all nodes together have."""
+    everywhere, whole = scored("fedavg", "everywhere"), scored("fedavg", "global")
+    assert torch.equal(everywhere.test.silos, everywhere.test.silos[:1].expand(3, -1))
+    assert float(everywhere.test.overall[0]) == pytest.approx(float(whole.test.overall[0]), rel=1e-12)
 
 
 def across_on(wire: Wire) -> list[dict[str, Any]]:

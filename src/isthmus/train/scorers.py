@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -74,6 +75,8 @@ def open_scorer(how: str, site: Site, exchange: LiveExchange, passes: Passes) ->
         return _across(site, exchange, passes)
     if how == "global":
         return GlobalScorer.of(site)
+    if how == "everywhere":
+        return EverywhereScorer.of(site)
     return Scorer(site, passes.across, site.layout.order)
 
 
@@ -120,11 +123,11 @@ class GlobalScorer(Scorer):
     owner: Tensor
     counts: Mapping[int, Tensor]
 
-    @staticmethod
-    def of(site: Site) -> GlobalScorer:
+    @classmethod
+    def of(cls, site: Site) -> Self:
         """Merge the silos of this process, behind a wire of their own on which nothing is counted."""
         if site.wire.hosts > 1:
-            raise IsthmusError("score=global merges all silos, which are on several hosts here; use score=across.")
+            raise IsthmusError("A score on the merged graph needs all silos on one host; use score=across.")
         silos = site.federation.simulated
         whole = merge(silos)
         federation = open_federation(LocalWire(1), [whole], site.seed)
@@ -144,7 +147,7 @@ class GlobalScorer(Scorer):
         stack = layout.stack
         owner = node_owner if on_nodes else node_owner[stack.seed_end(torch.arange(len(stack.edge_keys)))]
         counts = {s: torch.bincount(owner[p.index], minlength=len(silos)).cpu() for s, p in layout.pools.items()}
-        return GlobalScorer(merged, makers, layout.order, site.learner, owner, counts)
+        return cls(merged, makers, layout.order, site.learner, owner, counts)
 
     def pool(self, split: int) -> Pool:
         """The seeds of a split, grouped by the silo that owns them."""
@@ -154,16 +157,41 @@ class GlobalScorer(Scorer):
         return Pool(pool.index[order], pool.keys[order], ptr, self.counts[split])
 
     def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits, labels and index of each silo's seeds by its own parameters; one pass where all these are equal."""
+        """Logits, labels and index of each silo's seeds by its own parameters, grouped by silo."""
+        found = []
+        for silo, (logits, y, index) in enumerate(self._by_silo(split)):
+            mine = (self.owner[index] == silo).nonzero().flatten()
+            found.append((logits[mine], y[mine], index[mine]))
+        whole = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        return whole[0], whole[1], whole[2]
+
+    def _by_silo(self, split: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Logits, labels and index of all seeds by the parameters of each silo; one pass where all these are equal."""
         live, copy = self.live.classifier.sets.everything(), self.site.learner.classifier.sets.everything()
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
         equal = all(bool((each == each[:1]).all()) for each in live.values())
         for silo in range(len(self.counts[split])):
             if silo == 0 or not equal:
                 for name, tensor in copy.items():
                     tensor.copy_(live[name][min(silo, len(live[name]) - 1)][None])
-                logits, y, index = super().logits(split)
-            mine = (self.owner[index] == silo).nonzero().flatten()
-            found.append((logits[mine], y[mine], index[mine]))
-        whole = [torch.cat(parts) for parts in zip(*found, strict=True)]
+                found = super().logits(split)
+            yield found
+
+
+@dataclass(frozen=True)
+class EverywhereScorer(GlobalScorer):
+    """Scores every silo's parameters on the merged graph, on the seeds of all silos; in simulations only.
+
+    A silo's score is that of its parameters, so that the mean over silos is the mean over models.
+    """
+
+    def pool(self, split: int) -> Pool:
+        """All seeds of a split, once for each silo."""
+        pool, silos = self.layout.pools[split], len(self.counts[split])
+        ptr = tuple(number * len(pool.index) for number in range(silos + 1))
+        counts = torch.full((silos,), len(pool.index))
+        return Pool(pool.index.repeat(silos), pool.keys.repeat(silos), ptr, counts)
+
+    def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits, labels and index of all seeds by the parameters of each silo, one silo after the other."""
+        whole = [torch.cat(parts) for parts in zip(*self._by_silo(split), strict=True)]
         return whole[0], whole[1], whole[2]
