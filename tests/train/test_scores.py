@@ -144,3 +144,28 @@ def test_sampled_scores_across_are_those_of_the_merged_graph() -> None:
     across, whole = (run_parts("fedavg", parts, options={"score": how}, **options) for how in ("across", "global"))
     torch.testing.assert_close(logits(across), logits(whole), rtol=1e-10, atol=1e-12)
     assert numbers(losses(across)).isfinite().all()
+
+
+@pytest.mark.parametrize("how", ["own", "across", "global", "everywhere", "trained"])
+def test_scores_with_all_neighbours_are_those_of_full_batches(how: str) -> None:
+    """Parameters that were trained on samples, scored as a run without samples scores them."""
+    sampled = scored("fedavg", how, batch=4, fanout=(1,), scoring="all")
+    full, drawn = scored("fedavg", how), scored("fedavg", how, batch=4, fanout=(1,))
+    for result in (full, drawn):
+        for name, tensor in result.training.learner.classifier.sets.everything().items():
+            tensor.copy_(sampled.training.learner.classifier.sets.everything()[name])
+    torch.testing.assert_close(logits(sampled), logits(full), rtol=1e-10, atol=1e-12)
+    assert float((logits(sampled) - logits(drawn)).abs().max()) > 1e-3  # drawn neighbours are an approximation
+
+
+def test_training_does_not_know_how_many_neighbours_scores_read() -> None:
+    for name in ("fedavg", "sync-sgd+fwd-bwd-le", "feddep"):
+        options = {"batch": 4, "fanout": (2,)}
+        drawn, every = (scored(name, "own", scoring=scoring, **options) for scoring in ("drawn", "all"))
+        assert losses(drawn) == losses(every)
+
+
+def test_rows_that_cross_for_drawn_neighbours_cannot_serve_all_of_them() -> None:
+    with pytest.raises(IsthmusError, match="use score=own or score=across"):
+        scored("sync-sgd+fwd-bwd-le", "trained", batch=4, fanout=(2,), scoring="all")
+    assert torch.isfinite(logits(scored("sync-sgd+fwd-bwd-le", "across", batch=4, fanout=(2,), scoring="all"))).all()

@@ -69,21 +69,37 @@ class Scorer:
 
 def open_scorer(how: str, site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
     """The scorer of a phase, by one of the names in ``methods.method.SCORES``."""
+    across = passes.across
+    if site.train.scoring == "all" and site.train.batch:
+        site, across = _with_all_neighbours(how, site, exchange)
     if how == "own":
-        return _own(site, exchange, passes)
+        return _own(site, exchange, across)
     if how == "across":
-        return _across(site, exchange, passes)
+        return _across(site, exchange, across)
     if how == "global":
         return GlobalScorer.of(site)
     if how == "everywhere":
         return EverywhereScorer.of(site)
-    return Scorer(site, passes.across, site.layout.order)
+    return Scorer(site, across, site.layout.order)
 
 
-def _own(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
+def _with_all_neighbours(how: str, site: Site, exchange: LiveExchange) -> tuple[Site, Mapping[str, BatchMaker]]:
+    """The site with passes over whole graphs, and what makes their batches by split, where no rows cross in them."""
+    site = replace(site, train=replace(site.train, batch=0))
+    if exchange.spec.view != "halo":
+        return site, makers_by_split(site, exchange, site.stack)
+    if how == "trained":
+        raise IsthmusError(
+            f"train.scoring=all reads all neighbours at once, but exchange={exchange.spec.name} brings rows for the "
+            "neighbours that are drawn; use score=own or score=across, or train.scoring=drawn."
+        )
+    return site, {}
+
+
+def _own(site: Site, exchange: LiveExchange, across: Mapping[str, BatchMaker]) -> Scorer:
     """Each silo scores with its own edges; labelled edges that leave it cannot be scored, and are counted in a note."""
     if isinstance(exchange.spec, Nothing):
-        return Scorer(site, passes.across, site.layout.order)
+        return Scorer(site, across, site.layout.order)
     if site.schema.target == "edge" or site.layout.view != "halo":
         before = site.layout
         layout = lay_out(site.federation, "drop", before.order, False, site.device, site.dtype)
@@ -99,11 +115,11 @@ def _own(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
     return Scorer(site, makers_by_split(site, live, site.stack.inner()), site.layout.order)
 
 
-def _across(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
+def _across(site: Site, exchange: LiveExchange, across: Mapping[str, BatchMaker]) -> Scorer:
     """Owners compute the rows of far ends with the parameters that are scored; samples are drawn together."""
     joint = isinstance(exchange.spec, LayerWise) and not isinstance(exchange.spec, LocalLayerWise)
-    if joint:
-        return Scorer(site, passes.across, site.layout.order)
+    if joint and across:
+        return Scorer(site, across, site.layout.order)
     order = rule_of("joint")
     layout = lay_out(site.federation, "halo", order, False, site.device, site.dtype)
     site = replace(site, layout=layout, whole=site.train.batch == 0)
