@@ -51,6 +51,7 @@ BASE: dict[str, Any] = {
         "batch": 32,
         "fanout": [5],
         "draws": "refill",
+        "scoring": "all",
         "optimiser": "sgd",
         "lr": 0.1,
         "evaluate_every": 5,
@@ -65,7 +66,8 @@ NOTES = (
     "epochs, 60/20/20, Louvain. FedDEP's encoders have 50 epochs of their own before. A seed decides the split, the "
     "masks, initial values and draws.",
     "Global graph: every silo's model on the test nodes of all silos, along all edges, as in the paper: a mean over "
-    "models, which for a common model is its accuracy. Own graphs: each silo's test nodes on its own edges.",
+    "models, which for a common model is its accuracy. Own graphs: each silo's test nodes on its own edges. "
+    "Both read all neighbours, not 5 that are drawn; the paper does not say how many it scores with.",
     "Every row chooses from three learning rates, and two values of weight decay (FedDEP: two numbers of clusters), by "
     "validation on the global graph. The paper takes 0.1 for all, and five numbers of clusters for FedDEP.",
     "FedGNN is FedPerGNN, without the expansion of its graph. FED-PUB is not in the paper's table.",
