@@ -2,7 +2,7 @@
 
 A method answers five questions: what crosses the boundary (exchange; by a schedule, at which steps), how parameters
 agree (sync), what a silo minimises (objective), what is done to a payload before it leaves (protect), and how
-parameters are scored (score). Local-only is all nothings.
+parameters are scored (score). In ``local`` the answer to each is the part that does nothing.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def method(make: Callable[[], Method]) -> Callable[[], Method]:
 
 @method
 def local() -> Method:
-    """Every axis is nothing: each silo trains alone on what it owns."""
+    """Each silo trains alone on what it owns: nothing crosses, nothing is averaged, nothing is protected."""
     return Method("local", "each silo trains alone")
 
 
 @method
 def local_mlp() -> Method:
-    """Each silo alone, and without edges: what features are worth by themselves."""
+    """Each silo trains an MLP alone, without edges: a baseline for what features tell without the graph."""
     return replace(local(), name="local-mlp", summary="each silo trains alone, without edges", model="mlp")
 
 
@@ -80,7 +80,7 @@ def fedprox() -> Method:
 
 @method
 def fedper() -> Method:
-    """FedAvg of the base layers; the head stays at home (the paper's personalisation layers)."""
+    """FedAvg of all layers but the head, of which each silo keeps its own (the paper's personalisation layers)."""
     home = FedAvg(private=("head",))
     return vary(fedavg(), "fedper", "FedAvg with a private head for each silo", "Arivazhagan et al. 2019", sync=home)
 
@@ -148,7 +148,7 @@ def fedgnn_g() -> Method:
 
 @method
 def fedsage() -> Method:
-    """Local neighbours alone; the server steps along the mean of all silos' gradients, at every iteration."""
+    """FedSage: silos sample local neighbours only; at every step all move along the mean of silos' gradients."""
     summary = "the mean gradient of all silos at every step, local neighbours alone"
     alone = vary(fedgnn_g(), "fedsage", summary, "Zhang et al. 2021", schedule=Schedule(silos=0))
     return replace(alone, scores=("own",))
@@ -156,14 +156,14 @@ def fedsage() -> Method:
 
 @method
 def swift_fedgnn() -> Method:
-    """FedGNN-G at every I-th iteration and by K silos alone (the paper's Algorithm 2); FedSage otherwise."""
+    """At every I-th step K silos use FedGNN-G's aggregates; all other steps are FedSage's (the paper's Algorithm 2)."""
     summary = "aggregates of neighbours elsewhere, through the server, every 10th step, by half of the silos"
     return vary(fedgnn_g(), "swift-fedgnn", summary, schedule=Schedule(every=10, share=0.5))
 
 
 @method
 def fedgnn_pns() -> Method:
-    """FedGNN-G at ever shorter intervals of each silo's own; in between a silo reuses the last aggregates it got."""
+    """FedGNN-G at intervals that each silo has for itself and that shrink; in between it reuses its last aggregates."""
     summary = "aggregates of neighbours elsewhere at ever shorter intervals, reused in between"
     kept = ServerAggregate(reuse=True)
     return vary(fedgnn_g(), "fedgnn-pns", summary, "Du and Wu 2022", exchange=kept, schedule=Shrinking())
@@ -182,9 +182,9 @@ def llcg() -> Method:
 
 @method
 def llcg_every_step() -> Method:
-    """FedSage, and every 10th iteration a step of the server on some nodes with all their neighbours.
+    """FedSage, and at every 10th step a step of the server on some nodes with all their neighbours.
 
-    So Swift-FedGNN's paper compares LLCG. Parameters are scored with aggregates through the server.
+    This is LLCG as Swift-FedGNN's paper compares it. Parameters are scored with aggregates through the server.
     """
     summary = "the mean gradient of all silos at every step, corrected by the server, to which features go"
     corrected = LLCGEveryStep(weights="silos")
@@ -193,7 +193,7 @@ def llcg_every_step() -> Method:
 
 @method
 def feddep() -> Method:
-    """Encoders of each silo's own, one exchange of prototypes, then FedAvg of a generator and a classifier.
+    """Each silo trains an encoder, prototypes cross once, then FedAvg trains a neighbour generator and a classifier.
 
     Section 3.2 of the paper: prototypes and pseudo-FL; 3.1: generator and embedding-fused layers; equation 3.1: losses.
     """
@@ -216,11 +216,11 @@ def feddep_no_generator() -> Method:
 
 @method
 def fed_pub() -> Method:
-    """Masked models that the server mixes by what they say of a random graph, for edges that nobody knows.
+    """Masked models, mixed by the server by how alike their outputs on a random graph are; cross edges are unknown.
 
     The sync is the paper's personalised weight aggregation by functional similarity with tau, the model its adaptive
-    weight masking, the objective its local loss with lambda_1 on masks and lambda_2 on the way from what the server
-    gave.
+    weight masking, the objective its local loss with lambda_1 on masks and lambda_2 on the distance from the weights
+    that the server gave.
     """
     summary = "masked models of each silo's own, mixed by the server by what they say of a random graph"
     parts = one_phase(sync=SimilarModels(), objective=SparseMasks())
@@ -230,7 +230,7 @@ def fed_pub() -> Method:
 
 @method
 def fedpergnn() -> Method:
-    """Noisy gradients of every step (equation 1 of Wu et al.) with pseudo items, for edges that nobody knows.
+    """The mean of noisy gradients at every step (equation 1 of Wu et al.), with pseudo items; cross edges are unknown.
 
     FedDEP's authors call it FedGNN. Its graph expansion, in which a third party matches encrypted ids, is not here.
     """
@@ -277,7 +277,7 @@ def sync_sgd_fwd_bwd_le() -> Method:
 
 @method
 def centralised() -> Method:
-    """One silo owns everything and trains alone, on the same joint batches: the upper end of the space."""
+    """One silo owns the whole graph and trains alone, on joint batches; ``sync-sgd+fwd-bwd-le`` equals it."""
     summary = "one silo owns all nodes (simulation only)"
     return Method("centralised", summary, phases=one_phase(batches="joint"), merged=True)
 
@@ -288,7 +288,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Method:
-    """The named method."""
+    """The method of this name from the catalogue."""
     if name not in _CATALOGUE:
         raise unknown("method", name, _CATALOGUE)
     return _CATALOGUE[name]()

@@ -1,4 +1,4 @@
-"""Neighbours that nobody knows: the models that imagine them, and passes of the generator over a silo's own graph."""
+"""FedDEP's models for neighbours that nobody knows: encoder, generator and classifier; and passes of the generator."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Encoder(ModelSpec):
 
 @dataclass(frozen=True)
 class FusedClassifier(ModelSpec):
-    """FedDEP's classifier, whose layers also read what was generated for a node."""
+    """FedDEP's classifier, whose layers also read the mean of rows generated for a node."""
 
     def build(
         self, schema: Schema, config: ModelConfig, train: TrainConfig, specs: Mapping[str, ModelSpec]
@@ -59,7 +59,7 @@ class FusedClassifier(ModelSpec):
 
 @dataclass(frozen=True)
 class NeighbourGenerator(ModelSpec):
-    """What makes rows for missing neighbours: at most ``most`` for a node, through a layer of ``wide`` units."""
+    """FedDEP's generator of rows for missing neighbours: at most ``most`` a node, through a layer of ``wide`` units."""
 
     most: int = 5
     wide: int = 256
@@ -80,14 +80,14 @@ class NeighbourGenerator(ModelSpec):
 
 
 def _width(schema: Schema, config: ModelConfig, specs: Mapping[str, ModelSpec]) -> int:
-    """How many numbers a generated row has: as many as stand for a node of another silo."""
+    """The width of a generated row, which is that of the encoder's rows."""
     encoder = specs.get(ENCODER)
     return encoder.width(schema, config) if isinstance(encoder, Encoder) else config.hidden
 
 
 @dataclass(frozen=True)
 class Codes:
-    """What the generator knows of some nodes, and how these lie among silos."""
+    """The generator's codes of some nodes, and to which silos these belong."""
 
     code: Tensor  # [n, hidden]
     rows: Rows
@@ -100,7 +100,7 @@ class Codes:
 
 
 class GeneratorPass:
-    """The generator at work on the own edges of this host's silos, or on some of them; ``purpose`` names its draws."""
+    """Passes of the generator along edges of ``stack``, inside silos; ``purpose`` names the random draws."""
 
     def __init__(self, site: Site, stack: Stack, purpose: str) -> None:
         self.site, self.stack, self.purpose = site, stack, purpose

@@ -1,4 +1,4 @@
-"""All studies by name: of papers, from modules that list theirs in ``STUDIES``, and grids, from files in ``grids``."""
+"""All studies by name: those of papers, from the ``STUDIES`` of their modules, and grids, from files in ``grids``."""
 
 from __future__ import annotations
 

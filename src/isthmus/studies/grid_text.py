@@ -78,7 +78,7 @@ def left_out(findings: Findings, lines: Sequence[RowResult]) -> str:
 
 
 def caption(findings: Findings) -> str:
-    """What the numbers of a grid are."""
+    """The caption of a grid's tables: what their numbers are."""
     study = findings.study
     seeds = count_text(findings.facts["seeds"], "seed")
     apart = f" Differences to {study.against} are paired by seed, ± half a 95 % interval." if study.against else ""

@@ -28,7 +28,7 @@ from isthmus.wire.local import LocalWire
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores the classifier on one layout: by ``makers`` of each split, seeds dealt by ``order``."""
+    """Scores the classifier on one layout; ``makers`` make the batches of each split, by the rule ``order``."""
 
     site: Site
     makers: Mapping[str, BatchMaker]
@@ -116,7 +116,7 @@ def _own(site: Site, exchange: LiveExchange, across: Mapping[str, BatchMaker]) -
 
 
 def _across(site: Site, exchange: LiveExchange, across: Mapping[str, BatchMaker]) -> Scorer:
-    """Owners compute the rows of far ends with the parameters that are scored; samples are drawn together."""
+    """A scorer for which owners compute rows of far ends with the scored parameters, on samples drawn together."""
     joint = isinstance(exchange.spec, LayerWise) and not isinstance(exchange.spec, LocalLayerWise)
     if joint and across:
         return Scorer(site, across, site.layout.order)
@@ -141,7 +141,7 @@ class GlobalScorer(Scorer):
 
     @classmethod
     def of(cls, site: Site) -> Self:
-        """Merge the silos of this process, behind a wire of their own on which nothing is counted."""
+        """The scorer of a site: its silos merged into one graph, on a wire of its own that nothing counts."""
         if site.wire.hosts > 1:
             raise IsthmusError("A score on the merged graph needs all silos on one host; use score=across.")
         silos = site.federation.simulated

@@ -1,4 +1,4 @@
-"""Gradients of single seeds: bounded one by one, summed, perturbed, and handed to the optimisers."""
+"""Gradients of single seeds for DP-SGD: bounded one by one, summed, perturbed, and handed to the optimisers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from isthmus.sample.batches import Seeds
 def bounded_backward(
     site: Site, learned: Sequence[Learned], losses: Sequence[Tensor], dealt: Sequence[Seeds], counts: Tensor
 ) -> None:
-    """Give the models that learn the mean of their seeds' gradients, bounded and perturbed by the chain.
+    """Set the gradients of the models that learn to the mean over seeds, bounded and perturbed by ``protect``.
 
-    ``losses`` of each pass are those of its seeds, which ``dealt`` says whose they are; ``counts`` [my silos] are the
-    seeds of all passes.
+    ``losses`` holds for each pass the losses of its seeds, ``dealt`` these seeds; ``counts`` [my silos] are the seeds
+    of all passes.
     """
     wire = site.wire
     parameters = [p for model in learned for p in model.sets.parameters.values()]
@@ -42,7 +42,7 @@ def bounded_backward(
 
 
 def seed_gradients(losses: Tensor, seeds: Seeds, parameters: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Gradients [sets, numbers] of one seed of each silo after the other, and the silos [n] that had one left.
+    """Yield gradients [sets, numbers] of the first seed of each silo, then of the second, ..., and the silos with one.
 
     A silo's loss depends on its own parameter set alone, so that one backward pass serves a seed of every silo.
     """
@@ -59,7 +59,7 @@ def seed_gradients(losses: Tensor, seeds: Seeds, parameters: Sequence[Tensor]) -
 
 
 def check_bounded(site: Site, objective: LiveObjective) -> None:
-    """Refuse what would let a label reach more than the gradient of its own seed."""
+    """Refuse tasks, losses and models under which a label changes more than the gradient of its own seed."""
     if site.schema.target == "edge":
         raise IsthmusError("protect=dp-sgd bounds what the label of a node moves, but labels lie on edges here.")
     if objective.positive_weight is not None or objective.spec.minority_weight != 1:

@@ -39,7 +39,7 @@ def _nearest(rows: Tensor, clusters: int, seed: int) -> Tensor:
 
 
 def _without_small(rows: Tensor, of: Tensor, smallest: int) -> Groups:
-    """The groups after the smallest one was merged into its nearest, until none is too small."""
+    """Groups of at least ``smallest`` rows: while one is smaller, the smallest is merged into its nearest."""
     while True:
         names, of, sizes = of.unique(return_inverse=True, return_counts=True)
         totals = rows.new_zeros(len(names), rows.shape[1]).index_add_(0, of.to(rows.device), rows)

@@ -62,7 +62,7 @@ class LivePrototypes(LiveExchange):
         it, by its place here, and the number of the silo that sent it.
         """
         groups = self._groups()
-        got = self._told(groups)
+        got = self._received(groups)
         first = torch.tensor([0, *(len(each.means) for each in groups)]).cumsum(0)
         of = [torch.where(each.of < 0, each.of, each.of + first[i]) for i, each in enumerate(groups)]
         own = torch.cat([each.means for each in groups])
@@ -91,7 +91,7 @@ class LivePrototypes(LiveExchange):
             found.append(made)
         return found
 
-    def _told(self, groups: list[Groups]) -> dict[tuple[int, int], Tensor]:
+    def _received(self, groups: list[Groups]) -> dict[tuple[int, int], Tensor]:
         """Prototypes of other silos, by their sender and by the place of the silo of mine that got them."""
         wire = self.site.wire
         letters = {
@@ -110,13 +110,13 @@ class LivePrototypes(LiveExchange):
     def embeddings(self) -> Tensor:
         """The rows that stand for each node of my silos, of unit length: [stack rows, width].
 
-        Encoders have scales of their own; without, the losses of the generator would be as large as these are.
+        Every silo's encoder has another scale, by which the losses of the generator would be larger or smaller.
         """
         return F.normalize(self.rows(), eps=1e-12)
 
     @torch.no_grad()
     def rows(self) -> Tensor:
-        """What the encoder makes of each node of my silos: [stack rows, width]."""
+        """The encoder's last rows of each node of my silos, or with depth 0 its features: [stack rows, width]."""
         site, stack = self.site, self.site.stack
         spec = site.learner.models[site.of].spec
         if isinstance(spec, Encoder) and not spec.depth:

@@ -1,4 +1,4 @@
-"""What a silo minimises: the task loss, and the parent of every objective."""
+"""What a silo minimises: the task loss, which is also the base class of every objective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedDEP's losses of the generator: some nodes are hidden, and their neighbours must imagine them."""
+"""FedDEP's objective: the task loss, and losses of the generator, which must predict neighbours that were hidden."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class LiveReconstruction(LiveObjective):
         return total
 
     def _visible(self, batches: Sequence[Batch], active: Tensor) -> Tensor:
-        """The visible rows that are imagined for: all of a silo in a full batch, else seeds; of active silos alone."""
+        """Visible rows for which neighbours are generated: all (full batch) or the seeds, of active silos: [n]."""
         stack = self._pass.stack
         if self._site.train.batch:
             at = torch.cat([batch.seeds.index for batch in batches]).sort().values
