@@ -51,6 +51,7 @@ def test_rows_follow_the_papers_protocol(name: str) -> None:
         assert (config.model.layers, config.model.hidden) == (2, width)
         assert (train.batch, train.fanout, train.optimiser, train.lr) == (32, (5,), "sgd", 0.1)
         assert config.method.scores == ("everywhere", "trained")
+        assert train.scoring == ("drawn" if name == "feddep-privacy" else "all")
         before = sum(phase.epochs for phase in config.method.phases[:-1])
         assert train.epochs - before == (100 if name == "feddep-time" else 50)
         assert config.method.merged or (config.data.cross or config.method.cross) == "unknown"
@@ -92,8 +93,11 @@ def test_quick_forms_are_small_and_need_no_files(name: str) -> None:
     quick = plan(name, quick=True)
     assert quick.seeds == 1 and quick.study.notes[0].startswith("Quick") and quick.study.tuning is None
     for job in quick.jobs:
-        assert job.config.data.name == "blocks" and job.config.data.options["nodes"] == 240
-        assert job.config.train.epochs == 6 and not job.row.paper
+        assert job.config.data.name == "blocks" and job.config.data.options["nodes"] == 600
+        assert job.config.train.epochs == 20 and not job.row.paper
+        assert job.config.method.phases[0].epochs in (0, 10)
+    floors = {job.row.label: job.config.train.floor for job in quick.jobs if job.config.train.floor}
+    assert floors == ({"M = 3 / lists of 15 or more alone": 15} if name == "feddep-privacy" else {})
 
 
 def test_tables_have_the_papers_value_beside_ours() -> None:
@@ -117,7 +121,7 @@ def test_some_rows_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert study.quick is not None
     two = tuple(row for row in study.quick.rows if row.at["method"] in ("Local", "FedDEP"))
     monkeypatch.setitem(catalogue.STUDIES, study.name, replace(study, quick=replace(study.quick, rows=two)))
-    said = succeed("reproduce", study.name, "--quick", "--out", tmp_path, "--set", "data.nodes=90").out
+    said = succeed("reproduce", study.name, "--quick", "--out", tmp_path, "--set", "data.nodes=90", "--epochs", 12).out
     assert "M = 3" in said and json.loads((tmp_path / "results.json").read_text())["complete"] is True
     lines = list(csv.DictReader((tmp_path / "results.csv").read_text().splitlines()))
     assert {line["method"] for line in lines} == {"Local", "FedDEP"} and all(line["ours"] for line in lines)
