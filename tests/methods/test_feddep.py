@@ -282,7 +282,7 @@ def test_options_survive_a_configuration_file() -> None:
 
 def test_labels_on_edges_are_refused() -> None:
     graph: Graph = small_graph(30, 140, edge_task=True)
-    with pytest.raises(IsthmusError, match="labels on nodes"):
+    with pytest.raises(IsthmusError, match="Labels lie on edges, and .* labels on nodes; use another method"):
         open_of(feddep(), split_graph(graph, owners(3), 3), "sage-gcn")
     with pytest.raises(IsthmusError, match="exchange=generated needs the model 'classifier'"):
         open_method("fedavg", GRAPH, THREE, 3, options={"exchange": {"name": "generated"}})
