@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.engine.forward import forward
-from isthmus.engine.layout import Layout, lay_out
+from isthmus.engine.layout import Layout, labels_taught, lay_out
 from isthmus.engine.learner import CLASSIFIER, Learner
 from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.site import Site
@@ -68,29 +68,34 @@ class Scorer:
 
 def open_scorer(how: str, site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
     """The scorer of a phase, by one of the names in ``methods.method.SCORES``."""
-    if how == "own":
-        return _own(site, exchange, passes)
-    if how == "across":
-        return _across(site, exchange, passes)
     if how == "global":
         return GlobalScorer.of(site)
-    return Scorer(site, passes.across, site.layout.order)
+    openers = {"own": _own, "across": _across}
+    scorer = openers[how](site, exchange, passes) if how in openers else Scorer(site, passes.across, site.layout.order)
+    _note_unscored(scorer)
+    return scorer
+
+
+def _note_unscored(scorer: Scorer) -> None:
+    """Count in notes the labelled edges of this host's silos that cannot be scored without their far ends."""
+    federation = scorer.site.federation
+    if federation.schema.target != "edge":
+        return
+    for split in (VALID, TEST):
+        here, there = len(scorer.pool(split).index), labels_taught(federation.silos, split)
+        if here < there:
+            federation.note(
+                f"Along own edges {here:,} of {there:,} labelled {SPLIT_NAMES[split]} edges were scored: the others "
+                "leave their silo."
+            )
 
 
 def _own(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
-    """Each silo scores with its own edges; labelled edges that leave it cannot be scored, and are counted in a note."""
+    """Each silo scores with its own edges; labelled edges that leave it cannot be scored."""
     if isinstance(exchange.spec, Nothing):
         return Scorer(site, passes.across, site.layout.order)
     if site.schema.target == "edge" or site.layout.view != "halo":
-        before = site.layout
-        layout = lay_out(site.federation, "drop", before.order, False, site.device, site.dtype)
-        for split in (VALID, TEST):
-            here, there = (int(each.pools[split].counts.sum()) for each in (layout, before))
-            if here < there:
-                site.federation.note(
-                    f"Along own edges {here:,} of {there:,} labelled {SPLIT_NAMES[split]} edges were scored: the "
-                    "others leave their silo."
-                )
+        layout = lay_out(site.federation, "drop", site.layout.order, False, site.device, site.dtype)
         site = replace(site, layout=layout)
     live = Exchange().open(site)
     return Scorer(site, makers_by_split(site, live, site.stack.inner()), site.layout.order)
