@@ -200,6 +200,17 @@ def test_the_table_shows_scores_bytes_and_where_the_report_is(tmp_path: Path) ->
     assert "crossed in 4 steps" in said and f"{tmp_path / 'run'}/report.html" in said
 
 
+def test_the_table_says_what_scores_saw_and_has_every_way(tmp_path: Path) -> None:
+    out = succeed(*SMALL, "--method", "fedavg", "--set", "score=own,across", "--out", tmp_path / "a").out
+    across = metrics(tmp_path / "a")["scored"]["across"]
+    assert "scored own edges" in " ".join(out.split())
+    for name, split in (("accuracy, across", "test"), ("accuracy, across, pooled", "test_pooled")):
+        [line] = [line for line in out.splitlines() if f"│ {name} " in line]
+        assert f"{across[split]['accuracy']:.4f}" in line
+    merged = succeed(*SMALL, "--method", "centralised", "--out", tmp_path / "b").out
+    assert "on the merged graph" in " ".join(merged.split())
+
+
 def test_the_default_folder_is_named_by_data_and_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     succeed(*SMALL, "--method", "local", "--epochs", 1)

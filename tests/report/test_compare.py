@@ -3,10 +3,12 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from isthmus.commands.run import _notes_over
 from isthmus.core.errors import IsthmusError
 from isthmus.report import compare
 from isthmus.report.compare import comparison_table, write_comparison
@@ -16,6 +18,7 @@ from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import curves, final_score, read_flows
 from isthmus.runs.text import bytes_text
+from tests.helpers.command import succeed
 from tests.helpers.reports import THREE, make_run, make_seeds, read
 
 
@@ -102,3 +105,51 @@ def test_the_figure_shows_scores_that_saw_alike(tmp_path: Path) -> None:
     saw, points = compare._points(rows)
     assert saw == "across" and [point[0] for point in points.values()] == [0.9, 0.9, 0.95]
     assert compare._points(rows[2:])[0] == "" == compare._points(comparison([make_run(tmp_path / "c", THREE)]))[0]
+
+
+def ways_of(scores: dict[str, float], count: int = 9) -> dict[str, Any]:
+    """What ``metrics.json`` has of ways of scoring, by what each saw: one silo, and its test accuracy."""
+    return {
+        saw: {
+            **{"sees": saw, "seeds_scored": [count], "bytes": 7, "best_epoch": [1]},
+            "test": {"accuracy": score, "silos": {"silo-0": {"accuracy": score}}},
+        }
+        for saw, score in scores.items()
+    }
+
+
+def test_scores_of_silos_are_of_one_kind_or_say_of_which(tmp_path: Path) -> None:
+    """Silo by silo, too, own edges never stand beside scores across without a word."""
+    one = make_run(tmp_path / "a", {"silo-0": 0.5}, scored=ways_of({"own": 0.5, "across": 0.9}))
+    other = make_run(tmp_path / "b", {"silo-0": 0.8}, "fedprox", scored=ways_of({"across": 0.8}))
+    assert read(write_comparison([one, other], tmp_path / "alike")).table("Silo") == [["silo-0", "90.0 %", "80.0 %"]]
+    own = make_run(tmp_path / "c", {"silo-0": 0.4}, "local", scored=ways_of({"own": 0.4}))
+    page = read(write_comparison([other, own], tmp_path / "unlike"))
+    assert page.table("Silo", "fedprox (across)", "local (own edges)") == [["silo-0", "80.0 %", "40.0 %"]]
+
+
+def test_comparison_says_how_many_were_scored_and_learnt_from(tmp_path: Path) -> None:
+    some = {"silo-0": {"nodes": 9, "train": 340, "halo": 1}}
+    every = {"silo-0": {"nodes": 9, "train": 1400, "halo": 1}}
+    own = make_run(tmp_path / "a", {"silo-0": 0.4}, silo_nodes=some, scored=ways_of({"own": 0.4}, 130))
+    all_ = make_run(tmp_path / "b", {"silo-0": 0.4}, "x", silo_nodes=every, scored=ways_of({"across": 0.4}, 500))
+    said = " ".join(cautions(comparison([own, all_])))
+    assert "scored: 500 by x (across); 130 by fedavg (own edges)." in said
+    assert "learns from it): 1,400 by x; 340 by fedavg." in said
+
+
+def test_a_narrow_terminal_has_a_column_for_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = ways_of({"own": 0.5, "trained": 0.6, "across": 0.7})
+    folders = [make_run(tmp_path / name, {"silo-0": 0.5}, name, metric="accuracy", scored=ways) for name in "ab"]
+    paths = [folder.path for folder in folders]
+    for width, line in ((60, ["As trained", "60.0 %", "60.0 %"]), (300, ["a", "50.0 %", "60.0 %", "70.0 %"])):
+        monkeypatch.setattr("isthmus.cli.finished.console", console := Console(width=width, file=io.StringIO()))
+        succeed("compare", *paths, "--out", tmp_path / "out")
+        lines = [[cell.strip() for cell in text.split("│")[1:-1]] for text in console.file.getvalue().splitlines()]
+        assert line in [cells[: len(line)] for cells in lines]
+
+
+def test_notes_of_all_seeds_are_kept() -> None:
+    """A seed whose model is useless is told, whichever seed it is."""
+    told = _notes_over([["always", "first"], ["always", "NO BETTER"], ["always", "NO BETTER"]], [4, 5, 6])
+    assert told == ["always", "With seed 4: first", "With seeds 5, 6: NO BETTER"]
