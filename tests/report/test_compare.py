@@ -12,6 +12,7 @@ from isthmus.report import compare
 from isthmus.report.compare import comparison_table, write_comparison
 from isthmus.report.compared_run import cautions, comparison
 from isthmus.report.disclosure import disclosure
+from isthmus.report.fitting import FittingTable
 from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import curves, final_score, read_flows
@@ -64,6 +65,20 @@ def test_comparison_table_keeps_names_as_they_are(tmp_path: Path) -> None:
     console.print(comparison_table(comparison(folders)))
     text = console.export_text()
     assert "[bold]mine" in text and "78.1 ± 1.0 %" in text and "1 min" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_comparison_breaks_no_number_however_narrow_the_terminal_is(width: int, tmp_path: Path) -> None:
+    """Columns that do not fit beside each other stand in a table of their own, with the names of runs again."""
+    lines = [[f"run-{i}", *(f"{i}{j}.5 ± 1.0 %" for j in range(6)), "12.3 kB"] for i in range(3)]
+    heads = ["Run", *(f"Scored as trained, {j}" for j in range(6)), "Training"]
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(FittingTable("Three runs", heads, lines, ("Run",), "A caution."))
+    text = console.export_text()
+    assert all(cell in text for line in lines for cell in line)
+    assert "trained" in text and "Three runs" in text and "A caution." in text
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("run-2") == {60: 3, 80: 2, 200: 1}[width]
 
 
 def test_errors_tell_the_next_step(tmp_path: Path) -> None:
