@@ -21,7 +21,7 @@ from isthmus.engine.learner import CLASSIFIER
 from isthmus.graph.digest import Digests
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.privacy import privacy_of, take_account
-from isthmus.launch.released import notes_on_draws, notes_on_noise, write_releases
+from isthmus.launch.released import notes_on_draws, notes_on_idle_mechanisms, notes_on_noise, write_releases
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.methods.exchange.drift import drift_note
 from isthmus.protect.accounting.guarantee import Guarantee, as_json, headline
@@ -93,7 +93,7 @@ def _note_what_happened(training: Training, sizes: dict[str, dict[str, int]]) ->
     if why:
         note(f"Without compiled kernels this run was slower, and no less right: {why}.")
     drifts = [drift for line in training.progress.history for drift in line.get("silo_drift", ())]
-    told = [*notes_on_noise(training.wire), *notes_on_draws(training)]
+    told = [*notes_on_noise(training.wire), *notes_on_idle_mechanisms(training.wire), *notes_on_draws(training)]
     for sentence in [*told, *training.stage.exchange.notes(), *drift_note(drifts)]:
         note(sentence)
 

@@ -116,11 +116,14 @@ class GeneratorPass:
         assert isinstance(module, Generator)
         return module
 
-    def encode(self, at: Tensor, step: int) -> Codes:
-        """The codes of the stack rows ``at`` (ascending), over all of their neighbours or over a sample of them."""
+    def encode(self, at: Tensor, step: int, whole: bool = False) -> Codes:
+        """The codes of the stack rows ``at`` (ascending): in full batches, or ``whole``, over all of their neighbours.
+
+        Otherwise over a sample of these.
+        """
         ptr = self.stack.segments(at)
         seeds = Seeds(at, torch.zeros_like(at), ptr, len(at), torch.zeros(len(ptr) - 1))
-        if self.site.train.batch:
+        if self.site.train.batch and not whole:
             batch = self._batcher.sampled(seeds, self._sampler.sample(at, step, self.purpose), step)
         else:
             batch = self._batcher.whole(seeds, step)

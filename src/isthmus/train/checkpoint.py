@@ -92,6 +92,7 @@ class Checkpoints:
             "events": [to_json(events) for events in wire.ledger.events],
             "released": {kind: [to_json(e) for e in each] for kind, each in wire.releases.events.items()},
             "transport": wire.ledger.transport,
+            "notes": training.federation.notes,
             "pages": {name: page.mark() for name, page in self.pages.items()},
             "log": self.log.mark() if self.logs else [0, 0],
         }
@@ -135,6 +136,8 @@ class Checkpoints:
         _restore(training, tensors)
         wire.releases.events = {Kind(kind): [from_json(e) for e in each] for kind, each in meta["released"].items()}
         self._cut_back(training, meta, tensors, pages)
+        for sentence in meta.get("notes", ()):  # what a phase that is over has found to say is found no more
+            training.federation.note(sentence)
         if meta["version"] != VERSION:
             training.federation.note(f"This run began with isthmus {meta['version']} and went on with {VERSION}.")
         for later in [e for e in self.committed() if e > epoch]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import TESTS, Purpose
+from isthmus.core.words import some_of
 from isthmus.engine.forward import forward
 from isthmus.graph.graph import TEST, VALID
 from isthmus.methods.sync.base import LiveSync
@@ -212,7 +213,7 @@ def judged(training: Training, judge: Judge, last: dict[str, Tensor]) -> Verdict
 
 def undecided(best: Best, wire: Wire) -> str:
     """A note that says for which silos nothing could be selected, as no validation score was ever defined."""
-    who = f"of {', '.join(wire.party(silo) for silo in best.undecided)} " if best.alone else ""
+    who = f"of {some_of([wire.party(silo) for silo in best.undecided])} " if best.alone else ""
     return (
         f"No validation score {who}was ever defined (a ranking needs both classes), so that nothing could be selected: "
         "the parameters of the last epoch were scored."

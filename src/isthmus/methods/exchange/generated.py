@@ -96,7 +96,8 @@ class LiveGenerated(LiveExchange):
 
     def mean_rows(self, on: GeneratorPass, at: Tensor, this: Pass) -> Tensor:
         """m_v: the mean of the rows that were generated for each of the stack rows ``at``; 0 without any."""
-        every, generator = on.encode(at, this.step), on.generator
+        whole = not this.training and self.site.train.scoring == "all"
+        every, generator = on.encode(at, this.step, whole), on.generator
         count = generator.count(every.code, every.rows).detach().round().clamp(max=generator.most)
         kept = torch.arange(generator.most, device=at.device) < count[:, None]
         if this.training:
