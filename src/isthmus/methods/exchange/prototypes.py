@@ -16,6 +16,7 @@ from isthmus.core.words import some_of
 from isthmus.engine.forward import layers
 from isthmus.engine.site import Site
 from isthmus.graph.features import SparseRows
+from isthmus.graph.graph import TRAIN
 from isthmus.graph.silo import nobody
 from isthmus.methods.exchange.base import Exchange, LiveExchange
 from isthmus.methods.exchange.clusters import Groups, group
@@ -95,7 +96,25 @@ class LivePrototypes(LiveExchange):
                 f"There are silos with fewer than {self.spec.clusters} prototypes, since none may stand for fewer than "
                 f"{self.spec.smallest} nodes: {some_of(few)}."
             )
+        self._note_untrained(found)
         return found
+
+    def _note_untrained(self, groups: list[Groups]) -> None:
+        """Say which silos' prototypes come from an encoder that had no label to learn from."""
+        site = self.site
+        if self._reads_features:
+            return
+        labels = site.layout.pools[TRAIN].counts
+        idle = [
+            silo.name
+            for silo, made in zip(site.federation.silos, groups, strict=False)
+            if len(made.means) and not labels[silo.number]
+        ]
+        if idle:
+            site.federation.note(
+                f"Prototypes of {some_of(idle)} are those of an encoder that was never trained, for want of training "
+                "labels."
+            )
 
     def _received(self, groups: list[Groups]) -> dict[tuple[int, int], Tensor]:
         """Prototypes of other silos, by their sender and by the place of the silo of mine that got them."""
@@ -120,12 +139,17 @@ class LivePrototypes(LiveExchange):
         """
         return F.normalize(self.rows(), eps=1e-12)
 
+    @property
+    def _reads_features(self) -> bool:
+        """Whether features stand for nodes, since the encoder has depth 0."""
+        spec = self.site.learner.models[self.site.of].spec
+        return isinstance(spec, Encoder) and not spec.depth
+
     @torch.no_grad()
     def rows(self) -> Tensor:
         """The encoder's last rows of each node of my silos, or with depth 0 its features: [stack rows, width]."""
         site, stack = self.site, self.site.stack
-        spec = site.learner.models[site.of].spec
-        if isinstance(spec, Encoder) and not spec.depth:
+        if self._reads_features:
             return stack.x.dense() if isinstance(stack.x, SparseRows) else stack.x
         every = torch.arange(stack.rows, device=site.device)
         seeds = Seeds(every, torch.zeros_like(every), stack.ptr, len(every), torch.zeros(len(stack.ptr) - 1))
