@@ -11,6 +11,7 @@ from isthmus.methods import catalogue as methods
 from isthmus.studies import catalogue, grid_page
 from isthmus.studies.catalogue import STUDIES, get_study
 from isthmus.studies.feddep import METHODS, NOT_YET, OWN, WHOLE
+from isthmus.studies.forecast import short_job, times_longer
 from isthmus.studies.grid_text import cells, heads
 from isthmus.studies.plan import StudyPlan, StudyRequest, plan_study
 from isthmus.studies.results import ComparedValue, Findings, RowResult
@@ -98,6 +99,15 @@ def test_quick_forms_are_small_and_need_no_files(name: str) -> None:
         assert job.config.method.phases[0].epochs in (0, 10)
     floors = {job.row.label: job.config.train.floor for job in quick.jobs if job.config.train.floor}
     assert floors == ({"M = 3 / lists of 15 or more alone": 15} if name == "feddep-privacy" else {})
+
+
+def test_a_forecast_runs_some_epochs_of_every_phase_and_counts_each_by_its_own_seconds() -> None:
+    job = next(job for job in plan("feddep-cora").jobs if job.row.at["method"] == "FedDEP")
+    short = short_job(job, Path("nowhere"))
+    assert [phase.epochs for phase in short.config.method.phases] == [5, 0] and short.config.train.epochs == 10
+    assert times_longer(job, short, [1.0] * 5 + [3.0] * 5) == pytest.approx((50 * 1 + 50 * 3) / 20)
+    alone = next(job for job in plan("feddep-cora").jobs if job.row.at["method"] == "FedAvg")
+    assert times_longer(alone, short_job(alone, Path("nowhere")), [1.0, 3.0, 2.0, 2.0, 2.0]) == pytest.approx(10)
 
 
 def test_tables_have_the_papers_value_beside_ours() -> None:
