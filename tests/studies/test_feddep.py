@@ -12,7 +12,7 @@ from isthmus.studies import catalogue, grid_page
 from isthmus.studies.catalogue import STUDIES, get_study
 from isthmus.studies.feddep import METHODS, NOT_YET, OWN, WHOLE
 from isthmus.studies.forecast import short_job, times_longer
-from isthmus.studies.grid_text import cells, heads
+from isthmus.studies.grid_text import cells, heads, left_out
 from isthmus.studies.plan import StudyPlan, StudyRequest, plan_study
 from isthmus.studies.results import ComparedValue, Findings, RowResult
 from isthmus.studies.study import StudyRow, Value
@@ -118,10 +118,11 @@ def test_tables_have_the_papers_value_beside_ours() -> None:
     gone = {WHOLE: ComparedValue(Value(86.93), None, None)}
     left = RowResult(row_of("feddep-cora", "M = 3 / FedGraph"), empty | gone, (), None)
     findings = Findings(study, (line, left), {"seeds": 3})
+    assert left_out(findings, (line, left)) == f"FedGraph: {NOT_YET}."
     told = [dict(zip(heads(findings), cells(findings, each), strict=True)) for each in (line, left)]
     assert told[0][WHOLE] == "87.50 ± 0.50" and told[0][OWN] == "–"
-    assert (told[0][f"{WHOLE}, paper"], told[0][f"{WHOLE} − paper"]) == ("88.94", "−1.44")
-    assert (told[1][WHOLE], told[1][f"{WHOLE}, paper"], told[1][f"{WHOLE} − paper"]) == ("–", "86.93", "–")
+    assert (told[0]["paper"], told[0]["− paper"]) == ("88.94", "−1.44")
+    assert (told[1][WHOLE], told[1]["paper"], told[1]["− paper"]) == ("–", "86.93", "–")
 
 
 def test_some_rows_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:

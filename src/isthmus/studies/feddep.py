@@ -42,7 +42,7 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "FedDEP w/o Proto": None,
     "FedDEP w/o NFDP": None,
 }
-NOT_YET = "the catalogue does not have this method"
+NOT_YET = "not in the catalogue of methods"
 BASE: dict[str, Any] = {
     "score": "everywhere,trained",
     "data": {"split": "louvain", "masks": "random"},
