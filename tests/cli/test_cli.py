@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_report")  # but for runs of fixtures
 TABLES = ("ledger.parquet", "legs.parquet")
 FILES = ("config.toml", "metrics.jsonl", "metrics.json", *TABLES, "model.safetensors", "report.html")
 AXES = {"exchange", "schedule", "sync", "objective", "protect", "score", "paper"}
-COLUMNS = ["epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes"]
+COLUMNS = ["epoch", "step", "purpose", "sender", "receiver", "kind", "event", "model", "messages", "rows", "bytes"]
 OPTIONS = (
     "data", "method", "model", "silos", "split", "epochs", "steps", "seed", "seeds", "dtype", "device", "hosts", "out",
     "set", "resume", "overwrite", "json",
@@ -198,6 +198,17 @@ def test_the_table_shows_scores_bytes_and_where_the_report_is(tmp_path: Path) ->
     assert "fedavg on blocks, 3 silos" in said
     assert f"{found['valid']['accuracy']:.4f}" in said and f"{found['test']['macro_f1']:.4f}" in said
     assert "crossed in 4 steps" in said and f"{tmp_path / 'run'}/report.html" in said
+
+
+def test_the_table_says_what_scores_saw_and_has_every_way(tmp_path: Path) -> None:
+    out = succeed(*SMALL, "--method", "fedavg", "--set", "score=own,across", "--out", tmp_path / "a").out
+    across = metrics(tmp_path / "a")["scored"]["across"]
+    assert "scored own edges" in " ".join(out.split())
+    for name, split in (("accuracy, across", "test"), ("accuracy, across, pooled", "test_pooled")):
+        [line] = [line for line in out.splitlines() if f"│ {name} " in line]
+        assert f"{across[split]['accuracy']:.4f}" in line
+    merged = succeed(*SMALL, "--method", "centralised", "--out", tmp_path / "b").out
+    assert "on the merged graph" in " ".join(merged.split())
 
 
 def test_the_default_folder_is_named_by_data_and_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from isthmus.graph.differing_edges import differing_edges
 from isthmus.graph.graph import TEST, TRAIN, VALID
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo, split_graph
+from isthmus.train.constant import _constants
 from isthmus.wire.wire import Wire
 from tests.helpers.hosts import on_hosts, on_wire
 from tests.helpers.small import assert_same, losses, numbers, run_parts, small_graph
@@ -118,6 +119,18 @@ def test_labels_do_not_travel() -> None:
     for parts in (silos, spoilt):
         run = run_parts(EXACT, parts, "pna", epochs=1)
         assert "labels" not in run.bytes and run.bytes["ports"] > 0
+
+
+@pytest.mark.parametrize("side", ["target", "source", "mixed"])
+def test_constants_of_a_merged_run_are_those_of_the_silos_that_teach(side: str) -> None:
+    """What a constant answer reaches is the same, silo by silo, whether silos were merged or not."""
+    silos = forgetting(side)
+    runs = [run_parts("centralised", [merge(silos)], "pna", epochs=1), run_parts(EXACT, silos, "pna", epochs=1)]
+    found = [
+        _constants(run.training.stage.scorer, run.training.wire, run.test, run.training.stage.objective.minority)
+        for run in runs
+    ]
+    torch.testing.assert_close(*found, rtol=1e-12, atol=0)
 
 
 def on_host(wire: Wire) -> list[float]:

@@ -3,15 +3,18 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from isthmus.commands.run import _notes_over
 from isthmus.core.errors import IsthmusError
 from isthmus.report import compare
 from isthmus.report.compare import comparison_table, write_comparison
 from isthmus.report.compared_run import cautions, comparison
 from isthmus.report.disclosure import disclosure
+from isthmus.report.fitting import FittingTable
 from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import curves, final_score, read_flows
@@ -66,10 +69,24 @@ def test_comparison_table_keeps_names_as_they_are(tmp_path: Path) -> None:
     assert "[bold]mine" in text and "78.1 ± 1.0 %" in text and "1 min" in text
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_comparison_breaks_no_number_however_narrow_the_terminal_is(width: int, tmp_path: Path) -> None:
+    """Columns that do not fit beside each other stand in a table of their own, with the names of runs again."""
+    lines = [[f"run-{i}", *(f"{i}{j}.5 ± 1.0 %" for j in range(6)), "12.3 kB"] for i in range(3)]
+    heads = ["Run", *(f"Scored as trained, {j}" for j in range(6)), "Training"]
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(FittingTable("Three runs", heads, lines, ("Run",), "A caution."))
+    text = console.export_text()
+    assert all(cell in text for line in lines for cell in line)
+    assert "trained" in text and "Three runs" in text and "A caution." in text
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("run-2") == {60: 3, 80: 2, 200: 1}[width]
+
+
 def test_errors_tell_the_next_step(tmp_path: Path) -> None:
     with pytest.raises(IsthmusError, match="nothing to compare; give the folders"):
         comparison([])
-    gossip = (0, 0, "setup", "silo-0", "server", "gossip", "unprotected", 1, 1, 1)
+    gossip = (0, 0, "setup", "silo-0", "server", "gossip", "unprotected", "", 1, 1, 1)
     unknown = make_run(tmp_path / "a", THREE, lines=[gossip])
     with pytest.raises(IsthmusError, match="unknown kind gossip; update"):
         disclosure(unknown)
@@ -102,3 +119,40 @@ def test_the_figure_shows_scores_that_saw_alike(tmp_path: Path) -> None:
     saw, points = compare._points(rows)
     assert saw == "across" and [point[0] for point in points.values()] == [0.9, 0.9, 0.95]
     assert compare._points(rows[2:])[0] == "" == compare._points(comparison([make_run(tmp_path / "c", THREE)]))[0]
+
+
+def ways_of(scores: dict[str, float], count: int = 9) -> dict[str, Any]:
+    """What ``metrics.json`` has of ways of scoring, by what each saw: one silo, and its test accuracy."""
+    return {
+        saw: {
+            **{"sees": saw, "seeds_scored": [count], "bytes": 7, "best_epoch": [1]},
+            "test": {"accuracy": score, "silos": {"silo-0": {"accuracy": score}}},
+        }
+        for saw, score in scores.items()
+    }
+
+
+def test_scores_of_silos_are_of_one_kind_or_say_of_which(tmp_path: Path) -> None:
+    """Silo by silo, too, own edges never stand beside scores across without a word."""
+    one = make_run(tmp_path / "a", {"silo-0": 0.5}, scored=ways_of({"own": 0.5, "across": 0.9}))
+    other = make_run(tmp_path / "b", {"silo-0": 0.8}, "fedprox", scored=ways_of({"across": 0.8}))
+    assert read(write_comparison([one, other], tmp_path / "alike")).table("Silo") == [["silo-0", "90.0 %", "80.0 %"]]
+    own = make_run(tmp_path / "c", {"silo-0": 0.4}, "local", scored=ways_of({"own": 0.4}))
+    page = read(write_comparison([other, own], tmp_path / "unlike"))
+    assert page.table("Silo", "fedprox (across)", "local (own edges)") == [["silo-0", "80.0 %", "40.0 %"]]
+
+
+def test_comparison_says_how_many_were_scored_and_learnt_from(tmp_path: Path) -> None:
+    some = {"silo-0": {"nodes": 9, "train": 340, "halo": 1}}
+    every = {"silo-0": {"nodes": 9, "train": 1400, "halo": 1}}
+    own = make_run(tmp_path / "a", {"silo-0": 0.4}, silo_nodes=some, scored=ways_of({"own": 0.4}, 130))
+    all_ = make_run(tmp_path / "b", {"silo-0": 0.4}, "x", silo_nodes=every, scored=ways_of({"across": 0.4}, 500))
+    said = " ".join(cautions(comparison([own, all_])))
+    assert "scored: 500 by x (across); 130 by fedavg (own edges)." in said
+    assert "learns from it): 1,400 by x; 340 by fedavg." in said
+
+
+def test_notes_of_all_seeds_are_kept() -> None:
+    """A seed whose model is useless is told, whichever seed it is."""
+    told = _notes_over([["always", "first"], ["always", "NO BETTER"], ["always", "NO BETTER"]], [4, 5, 6])
+    assert told == ["always", "With seed 4: first", "With seeds 5, 6: NO BETTER"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isthmus.core.errors import IsthmusError
-from isthmus.graph.graph import TEST
+from isthmus.graph.graph import TEST, TRAIN, VALID
 from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.train.loop import Result
@@ -77,6 +77,19 @@ def test_labelled_edges_that_leave_a_silo_are_counted_where_own_edges_are_scored
     every = int((graph.edge_split == TEST).sum())
     [note] = [note for note in result.training.federation.notes if "test edges" in note]
     assert f"{every - int(crossing.sum())} of {every} labelled test edges" in note
+
+
+@pytest.mark.parametrize(("name", "how"), [("fedavg", "trained"), ("local", "own"), ("fedavg", "across")])
+def test_methods_that_drop_cross_edges_count_the_labels_they_drop(name: str, how: str) -> None:
+    graph = small_graph(30, 140, edge_task=True)
+    notes = run_method(name, graph, THREE, 3, "pna", {"score": how}, epochs=1).training.federation.notes
+    inner = THREE[graph.edge_index[0]] == THREE[graph.edge_index[1]]
+    for split, word in ((TRAIN, "train"), (VALID, "valid"), (TEST, "test")):
+        every, kept = int((graph.edge_split == split).sum()), int((inner & (graph.edge_split == split)).sum())
+        told = [note for note in notes if f"{kept} of {every} labelled {word} edges" in note]
+        assert len(told) == (how != "across" or split == TRAIN)
+    exact = run_method("sync-sgd+fwd-bwd-le", graph, THREE, 3, "pna", epochs=1).training.federation.notes
+    assert not any("labelled" in note for note in exact)
 
 
 def test_models_of_their_own_are_scored_on_the_merged_graph_one_by_one() -> None:

@@ -18,7 +18,7 @@ from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import members
 
 NEAR = 0.01  # share of all nodes that count as a node's near neighbours
-FEATURES, LABELS, LINKS = "features of nodes", "labels", "links inside a silo"
+FEATURES, MEANS, LABELS, LINKS = "features of nodes", "mean features of groups", "labels", "links inside a silo"
 ERROR, ACCURACY, AREA = "squared error", "accuracy", "AUC"
 NOT_TRIED, NOT_ATTACKED, DISCLOSED = "not tried", "not attacked", "left as it is: nothing to infer"
 SHORT = {
@@ -26,6 +26,7 @@ SHORT = {
     Kind.ADJOINTS.value: "derivatives of the loss by rows",
     Kind.PARTIALS.value: "sums of rows",
     Kind.AGGREGATES.value: "sums of features",
+    Kind.PROTOTYPES.value: "prototypes",
 }
 UNMEASURED = "not measured: all nodes have the same features"
 HEAD = ("Attack", "What it got", "What a guess gets", "On what")
@@ -107,7 +108,7 @@ class Audit:
     @property
     def error(self) -> float | None:
         """The smallest ratio error / guess's error of inferred features, without noise added later; None if unknown."""
-        known = [f.ratio for f in self.findings if not f.what_if and f.ratio is not None]
+        known = [f.ratio for f in self.findings if f.attack == FEATURES and not f.what_if and f.ratio is not None]
         return min(known, default=None)
 
     def as_dict(self) -> dict[str, Any]:

@@ -46,12 +46,21 @@ class Totals:
         return self.rows / self.counts.clamp(min=1)[:, None]
 
 
+@dataclass(frozen=True)
+class Grouped:
+    """What silos made prototypes of: the row of each node, and its group among those of its silo (-1: none)."""
+
+    rows: Tensor  # [stack rows, w]
+    of: Tensor  # [stack rows]
+
+
 class Journal(Releases):
     """The releases of a run, and beside them what an adversary keeps of them.
 
     ``histories``: by layer, all releases of the rows of the ``watched`` stack rows, with the parameters of the time.
     ``embeddings`` and ``adjoints``: by layer, means over all releases of every row. ``aggregates``: sums of features
     with the stack rows they belong to, by hop. Partial aggregates before the first layer go to ``on_sums``.
+    ``prototypes``: by silo, as they left; ``grouped`` is what they are means of, to score attacks by.
     ``equations``: of rows before the first layer, which are linear in features, so many numbers are kept of a node.
     """
 
@@ -63,6 +72,8 @@ class Journal(Releases):
         self.adjoints: dict[int, Totals] = {}
         self.aggregates: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # silo, stack row, row
         self.on_sums: SumsLeft | None = None
+        self.prototypes: dict[int, Tensor] = {}
+        self.grouped: Grouped | None = None
         self.reduction: Reduction | None = None  # what the next partials before the first layer are sums of
         self._training: Training | None = None
         self._sent: dict[int, Tensor] = {}  # by silo, parameters that have left since all silos' were last known
@@ -91,6 +102,9 @@ class Journal(Releases):
             return
         if parcel.kind == Kind.PARAMETERS and self._training is not None:
             self._hear(parcel, sealed.rows.detach().cpu())
+        elif parcel.kind == Kind.PROTOTYPES and len(parcel.rows):
+            told = chain.open(parcel.kind, sealed.rows, parcel.rows).detach().cpu()
+            self.prototypes[int(parcel.origin.silo[0])] = told.double()
         elif parcel.of_nodes and len(parcel.rows):
             self._keep(parcel, chain.open(parcel.kind, sealed.rows, parcel.rows).detach().cpu())
 

@@ -1,4 +1,4 @@
-"""Recording aggregates through the server for an audit: which rows are in each, and how messages depend on features."""
+"""Recording for an audit what aggregates through the server and prototypes are made of, and how messages are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from isthmus.audit.attributes import Prior
-from isthmus.audit.journal import Journal
+from isthmus.audit.journal import Grouped, Journal
 from isthmus.audit.known import of_others
 from isthmus.audit.sums import SumSolver
 from isthmus.engine.site import Site
 from isthmus.graph.stack import Stack
-from isthmus.methods.exchange.base import LiveExchange
+from isthmus.methods.exchange.base import Exchange, LiveExchange
+from isthmus.methods.exchange.clusters import Groups
+from isthmus.methods.exchange.prototypes import LivePrototypes, Prototypes
 from isthmus.methods.exchange.swift import LiveServerAggregate, ServerAggregate
 from isthmus.methods.exchange.swift_partials import Reduction, crossing_parts
 from isthmus.methods.method import Method
@@ -45,15 +47,38 @@ class LiveOverheard(LiveServerAggregate):
         return reduction
 
 
+@dataclass(frozen=True)
+class OverheardPrototypes(Prototypes):
+    """Prototypes, in whose journal it is written down which rows and nodes they are means of."""
+
+    def open(self, site: Site) -> LiveExchange:
+        """The live exchange, which tells the wire's journal."""
+        return LiveOverheardPrototypes(self, site)
+
+
+class LiveOverheardPrototypes(LivePrototypes):
+    """Prototypes that tell the journal, before they leave, what they are means of: to score attacks."""
+
+    def _groups(self) -> list[Groups]:
+        """The groups of each of my silos."""
+        groups, journal = super()._groups(), self.site.wire.releases
+        if isinstance(journal, Journal):
+            journal.grouped = Grouped(self.embeddings().cpu(), torch.cat([each.of for each in groups]))
+        return groups
+
+
+LISTENED: dict[type[Exchange], type[Exchange]] = {ServerAggregate: Overheard, Prototypes: OverheardPrototypes}
+
+
 def overheard(method: Method) -> Method:
-    """The method with `Overheard` in the place of its exchange of aggregates through the server, where it has one."""
-    phases = [
-        replace(phase, exchange=Overheard(**{f.name: getattr(phase.exchange, f.name) for f in fields(phase.exchange)}))
-        if type(phase.exchange) is ServerAggregate
-        else phase
-        for phase in method.phases
-    ]
-    return replace(method, phases=tuple(phases))
+    """The method with somebody who listens to its aggregates through the server, and to what prototypes are made of."""
+    return replace(method, phases=tuple(replace(each, exchange=_listened(each.exchange)) for each in method.phases))
+
+
+def _listened(exchange: Exchange) -> Exchange:
+    """The exchange with somebody who listens, where there is somebody for its kind."""
+    kind = LISTENED.get(type(exchange))
+    return kind(**{f.name: getattr(exchange, f.name) for f in fields(exchange)}) if kind else exchange
 
 
 def linear_messages(net: GNN) -> Tensor | None:

@@ -109,10 +109,14 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 def _print_result(metrics: dict[str, Any]) -> None:
     from isthmus.protect.accounting.guarantee import Guarantee, headline
+    from isthmus.report.compared_run import SAW
     from isthmus.runs.text import bytes_text, labels_line, lists_line, privacy_line, wait_text
 
     spread = metrics.get("test_std", {})
-    table = Table(title=f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos", title_justify="left")
+    known_by, *others = metrics["scored"].values()
+    scored = "on the merged graph" if metrics["merged"] else f"scored {SAW[known_by['sees']]}"
+    title = f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos, {scored}"
+    table = Table(title=title, title_justify="left")
     table.add_column("metric")
     table.add_column("valid", justify="right")
     table.add_column("test", justify="right")
@@ -122,6 +126,10 @@ def _print_result(metrics: dict[str, Any]) -> None:
             table.add_row(name, _number(metrics["valid"].get(name)), _number(value) + deviation)
     for name, value in metrics.get("test_pooled", {}).items():
         table.add_row(f"{name}, pooled", _number(metrics.get("valid_pooled", {}).get(name)), _number(value))
+    for way in others:  # each has selected its own epoch
+        for splits, kind in ((("valid", "test"), ""), (("valid_pooled", "test_pooled"), ", pooled")):
+            values = [_number((way.get(split) or {}).get(metrics["metric"])) for split in splits]
+            table.add_row(f"{metrics['metric']}, {SAW[way['sees']]}{kind}", *values)
     console.print(table)
     for note in metrics.get("notes", []):
         console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)

@@ -141,13 +141,26 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
 
 
 def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
-    """Metrics over seeds: means and deviations of scores, the worst epsilon; all else is that of the first seed."""
+    """Metrics over seeds: means and deviations of scores, the worst epsilon, all notes; else the first seed's."""
     combined = {**each[0], "seeds": seeds, "seconds": fmean(run["seconds"] for run in each)}
     worst = max(each, key=lambda run: float(run["epsilon"]))
     combined |= {"epsilon": worst["epsilon"], "privacy": [_worst_of(told, each) for told in worst["privacy"]]}
     combined["link"] = _fold([run["link"] for run in each], fmean)
     ways = {how: first | _scores_over([run["scored"][how] for run in each]) for how, first in each[0]["scored"].items()}
-    return combined | _scores_over(each) | {"scored": ways}
+    notes = _notes_over([run["notes"] for run in each], seeds)
+    return combined | _scores_over(each) | {"scored": ways, "notes": notes}
+
+
+def _notes_over(each: list[list[str]], seeds: list[int]) -> list[str]:
+    """Notes of all seeds: once where all have the same, else with the seeds that have it in front."""
+    found: dict[str, list[int]] = {}
+    for seed, notes in zip(seeds, each, strict=True):
+        for sentence in notes:
+            found.setdefault(sentence, []).append(seed)
+    named = {sentence: f"seed{'s' * (len(on) > 1)} {', '.join(map(str, on))}" for sentence, on in found.items()}
+    return [
+        sentence if len(on) == len(seeds) else f"With {named[sentence]}: {sentence}" for sentence, on in found.items()
+    ]
 
 
 def _worst_of(told: dict[str, Any], each: list[dict[str, Any]]) -> dict[str, Any]:

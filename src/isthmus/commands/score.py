@@ -24,6 +24,7 @@ from isthmus.graph.silo import Silo
 from isthmus.launch.host import check_device, load_silos, open_run
 from isthmus.methods import catalogue
 from isthmus.methods.compose import TABLES, compose
+from isthmus.nn.masks import is_mask
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import merge_into, parse_set
@@ -143,6 +144,9 @@ def _load(training: Training, path: Path) -> None:
     except (OSError, SafetensorError) as error:
         raise IsthmusError(f"'{path}' is damaged ({error}); resume or repeat the run.") from error
     for key, live in training.learner.classifier.sets.everything().items():
+        if is_mask(key):  # files hold weights that masks are multiplied into
+            live.fill_(1)
+            continue
         if key not in stored or stored[key].shape != live.shape:
             raise IsthmusError(f"'{path}' does not fit the configuration beside it ({key}); repeat the run.")
         live.copy_(stored[key])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,10 +11,11 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
+from isthmus.core.words import some_of
 from isthmus.federation.boundary import build_boundary
 from isthmus.federation.federation import Federation
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, labelled
-from isthmus.graph.silo import BY_BOTH
+from isthmus.graph.silo import BY_BOTH, BY_SOURCE, Silo
 from isthmus.graph.stack import Stack, build_stack
 from isthmus.sample.order import Joint, Local, Pool
 from isthmus.wire.route import Boundary
@@ -99,8 +100,32 @@ def _shares(stack: Stack, edges: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(both, 0.5, 1.0).to(dtype)
 
 
+def labels_taught(silos: Sequence[Silo], split: int) -> int:
+    """How many labelled edges of a split these silos teach, those that lead to another silo included."""
+    found = 0
+    for silo in silos:
+        assert silo.edge_y is not None and silo.edge_split is not None
+        end = silo.edge_index[1]
+        if silo.edge_teacher is not None:
+            end = torch.where(silo.edge_teacher == BY_SOURCE, silo.edge_index[0], end)
+        found += int((labelled(silo.edge_y) & (silo.edge_split == split) & (end < silo.n)).sum())
+    return found
+
+
+def _note_unlearnt(layout: Layout) -> None:
+    """Count in a note the labelled edges of this host's silos that a layout without far ends cannot learn from."""
+    federation, here = layout.federation, len(layout.pools[TRAIN].index)
+    if federation.schema.target != "edge" or here >= (there := labels_taught(federation.silos, TRAIN)):
+        return
+    federation.note(
+        f"{here:,} of {there:,} labelled train edges were learnt from: the others lead to another silo, of whose nodes "
+        "this method reads nothing."
+    )
+
+
 def check_seeds(layout: Layout) -> None:
-    """Refuse a federation with nothing to learn from; note silos that cannot learn, or cannot be scored."""
+    """Refuse a federation with nothing to learn from; note silos, and edges, that cannot be learnt from or scored."""
+    _note_unlearnt(layout)
     federation, wire = layout.federation, layout.federation.wire
     if not bool(layout.learn.any()):
         raise IsthmusError("No silo has a labelled training node; set 'split' to 'train' for some labelled nodes.")
@@ -108,7 +133,7 @@ def check_seeds(layout: Layout) -> None:
         empty = [i for i, count in enumerate(layout.pools[split].counts.tolist()) if not count]
         if empty:
             nobody = len(empty) == wire.silos
-            who = "No silo" if nobody else ", ".join(wire.party(i) for i in empty)
+            who = "No silo" if nobody else some_of([wire.party(i) for i in empty])
             verb = "has" if len(empty) == 1 or nobody else "have"
             what = f"{'any' if nobody else 'no'} labelled {SPLIT_NAMES[split]} {federation.schema.target}s"
             federation.note(f"{who} {verb} {what}.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from isthmus.core.words import some_of
 from isthmus.federation.cross_edges import CLAIMED, MUTUAL, agree_edges
 from isthmus.federation.edge_labels import agree_labels
 from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_owner, plan_halo
@@ -86,7 +87,7 @@ def _without_cross_edges(silos: Sequence[Silo]) -> tuple[list[Silo], list[str]]:
     count = sum(int(silo.crosses.sum()) for silo in silos)
     note = (
         f"Nobody knows of edges between silos (data.cross=unknown): {count:,} ends of such edges in the data of "
-        f"{', '.join(silo.name for silo in silos[:3])}{' and others' if len(silos) > 3 else ''} were cut off first."
+        f"{some_of([silo.name for silo in silos])} were cut off first."
     )
     return [keep_edges(silo, ~silo.crosses) for silo in silos], [note] if count else []
 

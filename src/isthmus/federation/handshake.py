@@ -14,7 +14,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER_NAME, Kind
 from isthmus.core.random import draw, stream
 from isthmus.federation.cross_edges import check_keys, check_owners, cross_by_peer, grouped_by
-from isthmus.graph.graph import Schema, natural
+from isthmus.graph.graph import Schema, natural, spelt_alike
 from isthmus.graph.silo import Silo
 from isthmus.wire.wire import Wire
 
@@ -116,7 +116,24 @@ def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
             "error": "No silo has a label, so there is nothing to learn; add a label column.",
             "labels": [],
         }
-    return {"error": "", "labels": labels, "names": names}
+    return {"error": _spelt_apart(schemas), "labels": labels, "names": names}
+
+
+def _spelt_apart(schemas: list[dict[str, object]]) -> str:
+    """The error for a class that two silos spell in two ways; empty if there is none, or a silo has both as classes."""
+    spelling: dict[str, tuple[str, object]] = {}
+    for schema in schemas:
+        given = list(schema["labels"])  # type: ignore[call-overload]
+        if spelt_alike(given):
+            return ""
+        for name in given:
+            first, silo = spelling.setdefault(name.strip().casefold(), (name, schema["name"]))
+            if first != name:
+                return (
+                    f"Silos spell a label in two ways: {silo} has {first!r}, {schema['name']} has {name!r}. Write it "
+                    "in one way, or declare both as labels in silo.toml if they are two classes."
+                )
+    return ""
 
 
 def _differ(key: str, a: dict[str, object], b: dict[str, object]) -> str:

@@ -16,14 +16,13 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.core.files import private, write_atomic
 from isthmus.core.kinds import SERVER, TESTS, Kind, Purpose
-from isthmus.core.tensors import stacked
 from isthmus.core.version import VERSION
 from isthmus.engine.learner import CLASSIFIER
 from isthmus.graph.digest import Digests
-from isthmus.graph.graph import TRAIN
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.privacy import privacy_of, take_account
-from isthmus.launch.released import notes_on_draws, notes_on_noise, write_releases
+from isthmus.launch.released import notes_on_draws, notes_on_idle_mechanisms, notes_on_noise, write_releases
+from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.methods.exchange.drift import drift_note
 from isthmus.protect.accounting.guarantee import Guarantee, as_json, headline
 from isthmus.runs.config import RunConfig
@@ -44,7 +43,7 @@ def leave_behind(
     """
     training = result.training
     wire = training.wire
-    sizes = silo_sizes(training)
+    sizes, figures = silo_sizes(training), silo_figures(training)
     _note_what_happened(training, sizes)
     _write_models(training, folder)
     with private():
@@ -66,6 +65,7 @@ def leave_behind(
         "hosts": wire.hosts,
         "server": _server(training),
         "silo_nodes": sizes,
+        "silo_figures": figures,
         "version": VERSION,
         "data_digests": data,
         "environment": _environment(config),
@@ -93,7 +93,7 @@ def _note_what_happened(training: Training, sizes: dict[str, dict[str, int]]) ->
     if why:
         note(f"Without compiled kernels this run was slower, and no less right: {why}.")
     drifts = [drift for line in training.progress.history for drift in line.get("silo_drift", ())]
-    told = [*notes_on_noise(training.wire), *notes_on_draws(training)]
+    told = [*notes_on_noise(training.wire), *notes_on_idle_mechanisms(training.wire), *notes_on_draws(training)]
     for sentence in [*told, *training.stage.exchange.notes(), *drift_note(drifts)]:
         note(sentence)
 
@@ -150,10 +150,11 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _crossed(training: Training, privacy: list[Guarantee], transport: dict[str, int]) -> dict[str, Any]:
-    """Bytes that crossed, by kind, and the privacy loss of each kind."""
+    """Bytes that crossed, by kind and by the model that messages were about, and the privacy loss of each kind."""
     sizes = training.wire.ledger.by_kind()
     return {
         "bytes": {"total": sum(sizes.values()), **sizes},
+        "bytes_by_model": training.wire.ledger.by_model(),
         "transport": transport,
         "epsilon": as_json(headline(privacy).epsilon),
         "privacy": [guarantee.as_dict() for guarantee in privacy],
@@ -207,16 +208,6 @@ def _bytes_per_crossing(training: Training) -> float | None:
 
 def _scores(scores: Scores | None) -> dict[str, Any]:
     return {} if scores is None else {**scores.as_dict(), "silos": scores.per_silo()}
-
-
-def silo_sizes(training: Training) -> dict[str, dict[str, int]]:
-    """Of every silo by name: nodes, halo nodes, training seeds, and bytes of the tables of rows that it keeps."""
-    kept, wire = training.stage.exchange.table_bytes(), training.wire
-    mine = [torch.tensor([s.n, s.h, size]) for s, size in zip(training.federation.silos, kept, strict=True)]
-    shared = wire.share(Kind.METRICS, stacked(mine, torch.zeros(3, dtype=torch.int64))).tolist()
-    seeds = training.stage.layout.pools[TRAIN].counts.tolist()
-    names = ("nodes", "halo", "table_bytes")
-    return {wire.party(i): {**dict(zip(names, row, strict=True)), "train": seeds[i]} for i, row in enumerate(shared)}
 
 
 def _write_models(training: Training, folder: RunFolder) -> None:

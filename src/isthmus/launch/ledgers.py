@@ -134,6 +134,7 @@ def _check_lines(wire: Wire, book: str, lines: Tensor, events: int, who: str) ->
         "purpose": (0, len(PURPOSES)),
         "kind": (0, len(KINDS)),
         "event": (0, max(events, 1)),
+        "model": (0, len(wire.ledger.models)),
         **dict.fromkeys(("sender", "receiver", "party"), parties),
     }
     for place, column in enumerate(columns):

@@ -8,6 +8,7 @@ from safetensors.torch import save
 
 from isthmus.core.files import write_atomic
 from isthmus.core.kinds import ROWS, Kind
+from isthmus.protect.base import Chain
 from isthmus.protect.releases import COUNTS, LEFT
 from isthmus.protect.secrets import Noise, secrets_from_seed, secrets_from_system
 from isthmus.train.training import Training
@@ -44,6 +45,22 @@ def notes_on_noise(wire: Wire) -> list[str]:
     if not wire.noise.draws:
         return ["Noise was asked for, but nothing that it applies to has left a silo."]
     return [BY_SEED] if by_seed(wire) else []
+
+
+def notes_on_idle_mechanisms(wire: Wire) -> list[str]:
+    """A sentence on mechanisms that were asked for and have changed nothing that left; noise has one of its own."""
+    left = [Kind(kind) for kind in wire.ledger.by_kind()]
+    idle = [
+        mechanism.name
+        for mechanism in wire.protect.mechanisms
+        if not mechanism.noisy and not mechanism.bounds_seeds and not any(map(Chain((mechanism,)).events, left))
+    ]
+    if not idle:
+        return []
+    return [
+        f"protect has {', '.join(idle)}, which changed nothing that left a silo: its options leave it off, or it acts "
+        "on other kinds of messages."
+    ]
 
 
 def notes_on_draws(training: Training) -> list[str]:

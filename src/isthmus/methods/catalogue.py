@@ -34,6 +34,7 @@ from isthmus.methods.sync.fedpergnn import PseudoItems
 from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
+from isthmus.protect.dp_sgd import DPSGD
 from isthmus.protect.laplace import Laplace
 
 _LAYERWISE = "Ceydeli 2026"
@@ -212,6 +213,16 @@ def feddep_no_generator() -> Method:
     summary = "FedAvg of FedDEP's classifier, without generated neighbours"
     parts = one_phase(sync=FedAvg())
     return Method("feddep-no-generator", summary, _FEDDEP, parts, models, model="sage-gcn", cross=UNKNOWN)
+
+
+@method
+def feddep_dpsgd() -> Method:
+    """FedDEP whose silos bound the gradient of every seed and add noise at every step, in both of its phases.
+
+    The paper's ablation without noise-free DP, sigma = 2. It names no clipping norm: here 1.
+    """
+    summary = "FedDEP with clipped gradients of seeds and noise at every step (DP-SGD)"
+    return replace(feddep(), name="feddep-dpsgd", summary=summary, protect=(DPSGD(seed_clip=1.0, seed_sigma=2.0),))
 
 
 @method

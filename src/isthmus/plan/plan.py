@@ -9,9 +9,9 @@ from typing import Any
 
 from isthmus.core.kinds import ROWS, STEPS, Kind, Purpose
 from isthmus.engine.settings import TrainConfig
-from isthmus.launch.artifacts import silo_sizes
 from isthmus.launch.host import load_silos, open_run, prepare, set_up_process
 from isthmus.launch.privacy import Accounts, privacy_of, take_account
+from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.plan.length import Length, length_of, trial_steps_of
 from isthmus.plan.trial import ByPurpose, Stopwatch
 from isthmus.protect.accounting.guarantee import EDGE, EVERYTHING, NODE, as_json, headline
@@ -72,6 +72,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     tried = _try_phases(training, config.train, trial_steps, releases)
     finish(training)
     silo_sizes(training)  # called for the messages that the end of a run sends
+    silo_figures(training)
     training.stage.exchange.notes()
     releases.scale([each.rows for each in tried], [each.often for each in tried])
     accounts = take_account(training)

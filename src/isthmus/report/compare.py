@@ -9,13 +9,11 @@ from functools import partial
 from html import escape
 from pathlib import Path
 
-from rich.table import Table
-from rich.text import Text
-
 from isthmus.audit.findings import ATTACK_NOTE, attack_text
 from isthmus.core.files import write_atomic, writing
 from isthmus.report import compare_plots
 from isthmus.report.compared_run import SAW, ComparedRun, cautions, comparison
+from isthmus.report.fitting import FittingTable
 from isthmus.report.network import price
 from isthmus.report.page import box, figure, page, table
 from isthmus.runs.folder import RunFolder
@@ -24,6 +22,7 @@ from isthmus.runs.summary import curves, final_score, silo_names
 from isthmus.runs.text import bytes_text, duration, epsilon_text, metric_label, score_text, spread_text
 
 ShownColumn = tuple[str, Callable[["ComparedRun"], str]]  # title, and the text of a run's cell
+_WORDS = ("Run", "Data", "Metric")  # titles of columns that hold words
 
 
 def _columns(rows: Sequence[ComparedRun]) -> list[ShownColumn]:
@@ -109,15 +108,11 @@ def _title(rows: Sequence[ComparedRun]) -> str:
     return f"{count} on {', '.join(dict.fromkeys(row.data for row in rows))}{between}{scored}"
 
 
-def comparison_table(rows: Sequence[ComparedRun]) -> Table:
-    """The comparison as a table for the terminal."""
-    out = Table(title=Text(_title(rows)), title_justify="left", caption=Text(" ".join(cautions(rows))))
-    columns, words = _columns(rows), ("Run", "Data", "Metric")
-    for title, _ in columns:
-        out.add_column(title, justify="left" if title in words else "right", overflow="fold", no_wrap=title == "Run")
-    for row in rows:
-        out.add_row(*(Text(text(row)) for _, text in columns))
-    return out
+def comparison_table(rows: Sequence[ComparedRun]) -> FittingTable:
+    """The comparison for the terminal, in as many tables as its width needs."""
+    columns = _columns(rows)
+    lines = [[text(row) for _, text in columns] for row in rows]
+    return FittingTable(_title(rows), [title for title, _ in columns], lines, _WORDS, " ".join(cautions(rows)))
 
 
 def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
@@ -149,7 +144,7 @@ def _overview(rows: Sequence[ComparedRun]) -> str:
         note += " Merged: all data in one place, as an upper bound; nothing left that place."
     if any(row.attack is not None for row in rows):
         note += f" {ATTACK_NOTE}"
-    left = sum(title in ("Run", "Data", "Metric") for title, _ in columns)
+    left = sum(title in _WORDS for title, _ in columns)
     lines = [[text(row) for _, text in columns] for row in rows]
     return box(cautions(rows)) + table([title for title, _ in columns], lines, note, left)
 
@@ -202,20 +197,39 @@ def _prices(folders: Sequence[RunFolder], rows: Sequence[ComparedRun]) -> str:
 
 
 def _silos(folders: Sequence[RunFolder], rows: Sequence[ComparedRun]) -> str:
-    """The section with the test scores of each silo in each run; empty where no run has scores by silo."""
-    tests = {
-        row.name: {silo: final_score(folder, "test", row.metric, silo) for silo in silo_names(folder)}
-        for row, folder in zip(rows, folders, strict=True)
-        if not row.merged
-    }
+    """The section with the test scores of each silo in each run; empty where no run has scores by silo.
+
+    Scores are of the way of scoring that all runs have in common; without one, names of runs say what theirs saw.
+    """
+    saw, _ = _points(rows)
+    here = [(row, folder) for row, folder in zip(rows, folders, strict=True) if not row.merged]
+    tests = {_head(row.name, folder, saw): _silo_tests(folder, row.metric, saw) for row, folder in here}
     silos = list(dict.fromkeys(silo for scores in tests.values() for silo in scores))
     if not silos:
         return ""
-    shown = [row for row in rows if row.name in tests]
     lines = [["Silo", *tests]]
-    lines += [[silo, *(score_text(row.metric, tests[row.name].get(silo)) for row in shown)] for silo in silos]
-    if len(shown) > max(len(silos), 6):  # the longer side runs down the page
+    metrics = [row.metric for row, _ in here]
+    for silo in silos:
+        each = (scores.get(silo) for scores in tests.values())
+        lines.append([silo, *(score_text(metric, score) for metric, score in zip(metrics, each, strict=True))])
+    if len(here) > max(len(silos), 6):  # the longer side runs down the page
         lines = [list(line) for line in zip(*lines, strict=True)]
-    note = "Test scores." + (" A merged run has one silo and is left out." if len(shown) < len(rows) else "")
+    note = f"Test scores{f' ({SAW[saw]})' if saw else ''}."
+    note += " A merged run has one silo and is left out." if len(here) < len(rows) else ""
     drawn = figure(compare_plots.silo_dots(tests, rows[0].metric), "Test scores silo by silo.")
     return f"<h2>Silo by silo</h2>{table(lines[0], lines[1:], note)}{drawn}"
+
+
+def _head(name: str, folder: RunFolder, saw: str) -> str:
+    """The name of a run; where no way of scoring is common to all (``saw`` is empty), with what its scores saw."""
+    ways = list((folder.metrics.get("scored") or {}).values())
+    return name if saw or not ways else f"{name} ({SAW[ways[0]['sees']]})"
+
+
+def _silo_tests(folder: RunFolder, metric: str, saw: str) -> dict[str, float | None]:
+    """The test score of each silo, of the way that ``saw`` this; else of the way that the run is known by."""
+    ways = (folder.metrics.get("scored") or {}).values()
+    alike = next((way for way in ways if way["sees"] == saw), None)
+    if alike is None:
+        return {silo: final_score(folder, "test", metric, silo) for silo in silo_names(folder)}
+    return {silo: scores.get(metric) for silo, scores in (alike["test"].get("silos") or {}).items()}

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from isthmus.audit.findings import attack_error
 from isthmus.core.errors import IsthmusError
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.summary import data_name, epsilon_of, final_score, is_merged, members, primary, read_flows, steps_of
+from isthmus.runs.summary import (
+    data_name,
+    epsilon_of,
+    fact,
+    final_score,
+    is_merged,
+    members,
+    primary,
+    read_flows,
+    steps_of,
+)
 
 # What a score saw, in the order of columns. Two scores compare where they saw alike.
 SAW = {
@@ -18,6 +28,7 @@ SAW = {
     "global": "merged graph",
     "everywhere": "all nodes, merged graph",
 }
+_LEARNT = "learnt from (an edge counts in every silo that learns from it)"
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,7 @@ class ComparedRun:
     merged: bool
     metric: str
     average: str
+    learnt: int | None  # nodes or edges that it trained on; None where it is not recorded
     test: float | None
     deviation: float | None
     tests: dict[str, Scored]
@@ -88,6 +100,7 @@ def _row(name: str, folder: RunFolder) -> ComparedRun:
         test=final_score(folder, "test", metric),
         deviation=final_score(folder, "test_std", metric),
         average=str(folder.metrics.get("average", "seeds")),
+        learnt=_learnt(folder),
         tests=_tests(folder, metric),
         seeds=len(folder.metrics.get("seeds") or [0]),
         bytes=None if merged else round(total / len(members(folder))),
@@ -98,6 +111,12 @@ def _row(name: str, folder: RunFolder) -> ComparedRun:
         attack=attack_error(folder),
         path=str(folder.path),
     )
+
+
+def _learnt(folder: RunFolder) -> int | None:
+    """How many nodes or edges silos trained on, all together."""
+    each = [silo.get("train") for silo in fact(folder, "silo_nodes", {}).values()]
+    return sum(each) if each and None not in each else None
 
 
 def _scoring_bytes(folder: RunFolder) -> int:
@@ -135,9 +154,15 @@ def _unlike_scores(rows: Sequence[ComparedRun]) -> list[str]:
             f"No column has all runs, because they were scored in different ways ({ways}). To compare how they train, "
             "score them alike: --set score=own,across."
         )
-    for saw, words in SAW.items():
-        counts = {row.name: row.tests[saw].count for row in rows if saw in row.tests}
-        if len(set(counts.values())) > 1:
-            each = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-            said.append(f"Scored ({words}) were different numbers of nodes or edges: {each}.")
+    scored = {f"{row.name} ({SAW[saw]})": each.count for row in rows for saw, each in row.tests.items()}
+    for what, counts in (("scored", scored), (_LEARNT, {row.name: row.learnt for row in rows})):
+        if len(set(counts.values()) - {None}) > 1:
+            said.append(f"Different numbers of nodes or edges were {what}: {_by_count(counts)}.")
     return said
+
+
+def _by_count(counts: Mapping[str, int | None]) -> str:
+    """Names grouped by their numbers, the largest first; those without a number are left out."""
+    every = sorted({count for count in counts.values() if count is not None}, reverse=True)
+    names = {count: ", ".join(name for name, each in counts.items() if each == count) for count in every}
+    return "; ".join(f"{count:,} by {names[count]}" for count in every)

@@ -84,14 +84,20 @@ class ObjectiveContract(PartContract):
     def test_a_penalty_moves_active_silos_alone(self) -> None:
         """The gradient of a penalty is zero for the parameters of a silo that has no seeds in a step."""
         for training in self.runs():
-            term = self._penalty(training, torch.tensor([True, False, True]))
-            if term is None or not term.requires_grad:
-                continue
-            term.backward()
-            for model in training.learner.models.values():
-                for name, p in model.sets.parameters.items():
-                    still = p.grad is None or not bool(p.grad[1].any())
-                    assert still, f"the penalty moves {name} of a silo without seeds"
+            _check_still(training, self._penalty(training, torch.tensor([True, False, True])), "penalty")
+
+    def test_losses_of_nodes_are_finite_and_move_active_silos_alone(self) -> None:
+        """One for each node, in the order of stack rows; no node of a silo without seeds in a step has one."""
+        for training in self.runs():
+            for active in (torch.tensor([True, False, True]), torch.zeros(3, dtype=torch.bool)):
+                found = training.stage.objective.node_losses([_batch(training, not bool(active.any()))], active)
+                if found is None:
+                    continue
+                assert found.losses.shape == found.at.shape, f"{len(found.losses)} losses of {len(found.at)} nodes"
+                assert bool(torch.isfinite(found.losses).all()), "a loss of a node is not finite"
+                assert bool((found.at.diff() > 0).all()) and found.ptr == training.stage.site.stack.segments(found.at)
+                assert not bool(found.counts()[~active].any()), "nodes of a silo without seeds have losses"
+                _check_still(training, found.total(), "losses of nodes")
 
     def _penalty(self, training: Training, active: Tensor) -> Tensor | None:
         """The penalty of a step, with parameters away from those at the start of the round."""
@@ -101,6 +107,17 @@ class ObjectiveContract(PartContract):
         for p in learner.classifier.sets.parameters.values():
             p.data += torch.randn(p.shape, generator=generator, dtype=p.dtype)
         return objective.penalty(learner, [_batch(training, nobody=not bool(active.any()))], active)
+
+
+def _check_still(training: Training, term: Tensor | None, what: str) -> None:
+    """Raise where a term moves the parameters of the second silo."""
+    if term is None or not term.requires_grad:
+        return
+    term.backward()
+    for model in training.learner.models.values():
+        for name, p in model.sets.parameters.items():
+            still = p.grad is None or not bool(p.grad[1].any())
+            assert still, f"{what}: {name} of a silo without seeds moves"
 
 
 def _batch(training: Training, nobody: bool = False) -> Batch:

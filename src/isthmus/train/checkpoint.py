@@ -23,7 +23,7 @@ from isthmus.graph.digest import Digests, changes
 from isthmus.protect.events import from_json, to_json
 from isthmus.train.appended import Appended
 from isthmus.train.training import Training
-from isthmus.wire.ledger import BOOKS
+from isthmus.wire.ledger import BOOKS, COLUMNS
 from isthmus.wire.wire import Wire
 
 _BYTES_PER_EPOCH = 32 * 2**20
@@ -80,6 +80,7 @@ class Checkpoints:
             "digest": self.digest,
             "data": self.data,
             "checksum": checksum,
+            "columns": list(COLUMNS),
             "phase": progress.phase,
             "begun": [stage.first_step, stage.first_epoch],
             "epoch": progress.epoch,
@@ -91,6 +92,7 @@ class Checkpoints:
             "events": [to_json(events) for events in wire.ledger.events],
             "released": {kind: [to_json(e) for e in each] for kind, each in wire.releases.events.items()},
             "transport": wire.ledger.transport,
+            "notes": training.federation.notes,
             "pages": {name: page.mark() for name, page in self.pages.items()},
             "log": self.log.mark() if self.logs else [0, 0],
         }
@@ -134,6 +136,8 @@ class Checkpoints:
         _restore(training, tensors)
         wire.releases.events = {Kind(kind): [from_json(e) for e in each] for kind, each in meta["released"].items()}
         self._cut_back(training, meta, tensors, pages)
+        for sentence in meta.get("notes", ()):  # what a phase that is over has found to say is found no more
+            training.federation.note(sentence)
         if meta["version"] != VERSION:
             training.federation.note(f"This run began with isthmus {meta['version']} and went on with {VERSION}.")
         for later in [e for e in self.committed() if e > epoch]:
@@ -169,6 +173,11 @@ class Checkpoints:
             raise IsthmusError(
                 f"The checkpoint '{self._place(epoch)}' belongs to another configuration; resume with the options of "
                 f"'{self.root.parent / 'config.toml'}', or start again with --overwrite."
+            )
+        if meta.get("columns") != list(COLUMNS):
+            raise IsthmusError(
+                f"The checkpoint '{self._place(epoch)}' is of a version whose ledger had other columns; start again "
+                "with --overwrite."
             )
         changed = changes(meta["data"], self.data)
         if changed:

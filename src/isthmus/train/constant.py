@@ -101,7 +101,7 @@ def _by_part(scorer: Scorer, labels: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     """Test labels of a merged silo, grouped by the silos that it was merged from."""
     index, stack = scorer.pool(TEST).index, scorer.layout.stack
     sizes = [size for _, size in scorer.site.federation.silos[0].merged_from]
-    rows = index if scorer.site.schema.target == "node" else stack.ends[1][index]
+    rows = index if scorer.site.schema.target == "node" else stack.seed_end(index)
     part = torch.searchsorted(torch.tensor(sizes).cumsum(0), rows.cpu(), right=True)
     counts = torch.bincount(part, minlength=len(sizes))
     return labels[torch.argsort(part, stable=True)], (0, *counts.cumsum(0).tolist())

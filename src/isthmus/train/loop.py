@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import TESTS, Purpose
+from isthmus.core.words import some_of
 from isthmus.engine.forward import forward
 from isthmus.graph.graph import TEST, VALID
+from isthmus.methods.sync.base import LiveSync
 from isthmus.sample.batches import Seeds
 from isthmus.train.constant import note_on_constant
 from isthmus.train.evaluate import evaluate
@@ -90,19 +92,28 @@ def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
         loss = (per_silo * seeds.weights.to(per_silo)).sum()
     else:
         loss = (per_silo / torch.where(active, counts, 1.0)).sum()
-    penalty = stage.objective.penalty(learner, [work.batch for work in works], active)
+    batches = [work.batch for work in works]
+    nodes, penalty = stage.objective.node_losses(batches, active), stage.objective.penalty(learner, batches, active)
     for model in learner.models.values():
         model.sets.zero_gradients()
     if wire.protect.bounds_seeds:
-        bounded_backward(stage.site, stage.learned, each, dealt, counts)
+        bounded_backward(stage.site, stage.learned, each, dealt, counts, nodes)
         loss = loss.new_zeros((), requires_grad=True)  # only the penalty is left to differentiate
+    elif nodes is not None:
+        loss = loss + nodes.total()
     wire.close(loss if penalty is None else loss + penalty).backward()
     for name, sync in stage.syncs.items():
-        sync.gradients(active)
-        model = learner.models[name]
-        model.step([True] * model.sets.count if lockstep else active.tolist())
-        sync.step_end(progress.step - 1 - stage.first_step)
+        with wire.ledger.about(name):
+            move(stage, name, sync, active)
+            sync.step_end(progress.step - 1 - stage.first_step)
     progress.note_losses(per_silo.detach(), counts)
+
+
+def move(stage: Stage, name: str, sync: LiveSync, active: Tensor) -> None:
+    """Let a model take an optimiser step, in the silos that had seeds, with what its sync makes of the gradients."""
+    sync.gradients(active)
+    model = stage.site.learner.models[name]
+    model.step([True] * model.sets.count if stage.phase.sync.lockstep else active.tolist())
 
 
 def seed_losses(stage: Stage, work: Work) -> Tensor:
@@ -127,8 +138,9 @@ def end_round(stage: Stage) -> None:
     """
     with stage.site.wire.ledger.during(Purpose.ROUND):
         stage.exchange.round_end()
-        for sync in stage.syncs.values():
-            sync.round_end()
+        for name, sync in stage.syncs.items():
+            with stage.site.wire.ledger.about(name):
+                sync.round_end()
 
 
 def validate(stage: Stage, progress: Progress) -> None:
@@ -201,7 +213,7 @@ def judged(training: Training, judge: Judge, last: dict[str, Tensor]) -> Verdict
 
 def undecided(best: Best, wire: Wire) -> str:
     """A note that says for which silos nothing could be selected, as no validation score was ever defined."""
-    who = f"of {', '.join(wire.party(silo) for silo in best.undecided)} " if best.alone else ""
+    who = f"of {some_of([wire.party(silo) for silo in best.undecided])} " if best.alone else ""
     return (
         f"No validation score {who}was ever defined (a ranking needs both classes), so that nothing could be selected: "
         "the parameters of the last epoch were scored."

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.engine.forward import forward
-from isthmus.engine.layout import Layout, lay_out
+from isthmus.engine.layout import Layout, labels_taught, lay_out
 from isthmus.engine.learner import CLASSIFIER, Learner
 from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.site import Site
@@ -72,15 +72,28 @@ def open_scorer(how: str, site: Site, exchange: LiveExchange, passes: Passes) ->
     across = passes.across
     if site.train.scoring == "all" and site.train.batch:
         site, across = _with_all_neighbours(how, site, exchange)
-    if how == "own":
-        return _own(site, exchange, across)
-    if how == "across":
-        return _across(site, exchange, across)
     if how == "global":
         return GlobalScorer.of(site)
     if how == "everywhere":
         return EverywhereScorer.of(site)
-    return Scorer(site, across, site.layout.order)
+    openers = {"own": _own, "across": _across}
+    scorer = openers[how](site, exchange, across) if how in openers else Scorer(site, across, site.layout.order)
+    _note_unscored(scorer)
+    return scorer
+
+
+def _note_unscored(scorer: Scorer) -> None:
+    """Count in notes the labelled edges of this host's silos that cannot be scored without their far ends."""
+    federation = scorer.site.federation
+    if federation.schema.target != "edge":
+        return
+    for split in (VALID, TEST):
+        here, there = len(scorer.pool(split).index), labels_taught(federation.silos, split)
+        if here < there:
+            federation.note(
+                f"Along own edges {here:,} of {there:,} labelled {SPLIT_NAMES[split]} edges were scored: the others "
+                "leave their silo."
+            )
 
 
 def _with_all_neighbours(how: str, site: Site, exchange: LiveExchange) -> tuple[Site, Mapping[str, BatchMaker]]:
@@ -97,19 +110,11 @@ def _with_all_neighbours(how: str, site: Site, exchange: LiveExchange) -> tuple[
 
 
 def _own(site: Site, exchange: LiveExchange, across: Mapping[str, BatchMaker]) -> Scorer:
-    """Each silo scores with its own edges; labelled edges that leave it cannot be scored, and are counted in a note."""
+    """Each silo scores with its own edges; labelled edges that leave it cannot be scored."""
     if isinstance(exchange.spec, Nothing):
         return Scorer(site, across, site.layout.order)
     if site.schema.target == "edge" or site.layout.view != "halo":
-        before = site.layout
-        layout = lay_out(site.federation, "drop", before.order, False, site.device, site.dtype)
-        for split in (VALID, TEST):
-            here, there = (int(each.pools[split].counts.sum()) for each in (layout, before))
-            if here < there:
-                site.federation.note(
-                    f"Along own edges {here:,} of {there:,} labelled {SPLIT_NAMES[split]} edges were scored: the "
-                    "others leave their silo."
-                )
+        layout = lay_out(site.federation, "drop", site.layout.order, False, site.device, site.dtype)
         site = replace(site, layout=layout)
     live = Exchange().open(site)
     return Scorer(site, makers_by_split(site, live, site.stack.inner()), site.layout.order)

@@ -14,7 +14,7 @@ from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import Federation
 from isthmus.graph.graph import Schema
 from isthmus.methods.method import Method
-from isthmus.nn.model import ModelConfig
+from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.train.metrics import led_by
 from isthmus.train.progress import Progress
 from isthmus.train.stage import Stage, lay_out_phase, open_stage
@@ -47,6 +47,7 @@ class Training:
         self.wire.releases.open(sum(sizes))
         federation.drawn.open(sizes, train.floor)
         federation.learnt.open(sizes)
+        self.wire.ledger.models = ("", *method.models)
         self.progress = Progress()
         first = lay_out_phase(self.phases[0], federation, self.device, dtype)
         shared = all(phase.sync.lockstep and not phase.sync.separates for phase in self.phases)
@@ -55,6 +56,8 @@ class Training:
             shared and not self.wire.protect.separates(Kind.GRADIENTS), self.phases[-1].sync.shares,
             self.device, dtype,
         )  # fmt: skip
+        if unread := _unread_edge_features(federation.schema, model):
+            federation.note(unread)
         self.stage = self._stage(first)
 
     def _stage(self, layout: Layout | None = None) -> Stage:
@@ -92,6 +95,17 @@ class Training:
     def phase_name(self) -> str:
         """The name of the current phase; empty in a method of one phase."""
         return self.stage.phase.name if len(self.phases) > 1 else ""
+
+
+def _unread_edge_features(schema: Schema, model: ModelConfig) -> str:
+    """A sentence where edges have features and no layer of the model reads them; empty otherwise."""
+    if not schema.edge_features or LAYERS[model.name].uses_edges:
+        return ""
+    names = ", ".join(schema.edge_feature_names[:8]) or f"{schema.edge_features} columns"
+    more = ", ..." if len(schema.edge_feature_names) > 8 else ""
+    who = "nothing reads" if schema.target == "node" else "only the head reads"
+    readers = ", ".join(name for name, layer in LAYERS.items() if layer.uses_edges)
+    return f"Edge features ({names}{more}): {who} them, since layers of {model.name} do not; those of {readers} do."
 
 
 def _check_lists(train: TrainConfig, schema: Schema) -> None:

@@ -55,12 +55,13 @@ def count(sent: Sent) -> Counts:
     alike: dict[int, tuple[Traffic, list[int]]] = {}  # by identity, with the bytes of a row each time
     for traffic, row_size in sent:
         alike.setdefault(id(traffic), (traffic, []))[1].append(row_size)
-    pairs, counts = [], []
-    for traffic, sizes in alike.values():
-        rows = traffic.rows.astype(np.int64)
-        pairs.append(pair_numbers(traffic.sender, traffic.receiver))
-        counts.append(np.stack([np.full_like(rows, len(sizes)), rows * len(sizes), rows * sum(sizes)], 1))
-    return _summed(np.concatenate(pairs), np.concatenate(counts))
+    each = [traffic for traffic, _ in alike.values()]
+    sender, receiver, rows = (
+        np.concatenate([getattr(one, name) for one in each]).astype(np.int64) for name in ("sender", "receiver", "rows")
+    )
+    lengths = [len(one.rows) for one in each]
+    times, size = (np.repeat([how(sizes) for _, sizes in alike.values()], lengths) for how in (len, sum))
+    return _summed(pair_numbers(sender, receiver), np.stack([times, rows * times, rows * size], 1))
 
 
 def pair_numbers(sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
@@ -114,7 +115,7 @@ def loads_of(lines: Tensor) -> dict[tuple[int, ...], np.ndarray]:
 
 
 def sums_of(keys: Tensor, counts: Tensor) -> dict[tuple[int, ...], tuple[list[int], Counts]]:
-    """Read the sums over steps of a checkpoint: {(purpose, kind, event): ([first epoch, first step], counts)}."""
+    """Read the sums over steps of a checkpoint: {(purpose, kind, event, model): ([first epoch and step], counts)}."""
     found = {}
     parts = counts.numpy().copy()
     stops = keys[:, -1].cumsum(0).tolist()

@@ -18,7 +18,7 @@ from isthmus.wire.book import Counts, as_lines, as_table, at_moment, busiest, co
 if TYPE_CHECKING:  # loaded where tables are made, so that training needs no more than torch
     import pyarrow as pa
 
-COLUMNS = ("epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes")
+COLUMNS = ("epoch", "step", "purpose", "sender", "receiver", "kind", "event", "model", "messages", "rows", "bytes")
 STEP_COLUMNS = ("epoch", "step", "purpose", "kind", "messages", "rows", "bytes")
 LOAD_COLUMNS = ("epoch", "step", "purpose", "party", "sent", "received")
 LEG_COLUMNS = ("epoch", "step", "purpose", "legs")
@@ -33,9 +33,10 @@ class Ledger:
 
     It keeps four books. Each has one line for every combination of:
 
-    - ``ledger``: (epoch, step, purpose, sender, receiver, kind, protection event). After ``DETAILED`` lines, messages
-      of later steps are added up by (purpose, sender, receiver, kind, event), under the epoch and step of the first, so
-      that the book grows with the pairs that talk and no longer with steps times pairs.
+    - ``ledger``: (epoch, step, purpose, sender, receiver, kind, protection event, model). After ``DETAILED`` lines,
+      messages of later steps are added up by all of these but epoch and step, under the epoch and step of the first,
+      so that the book grows with the pairs that talk and no longer with steps times pairs. ``model`` is the one that a
+      message is about, as parameters and gradients are; empty where it is about none.
     - ``steps``: (epoch, step, purpose, kind), summed over senders and receivers.
     - ``loads``: (epoch, step, purpose, party), the bytes that a party sent and received. A process that counts for all
       parties (``alone``) keeps the busiest two of each step that is over.
@@ -53,11 +54,13 @@ class Ledger:
         self.alone = alone
         self.events: list[Events] = []
         self.names: dict[int, str] = {SERVER: SERVER_NAME}  # silos go by number until they introduce themselves
+        self.models: tuple[str, ...] = ("",)  # those that messages may be about, on every host in the same order
+        self.model = ""  # the one that messages are about now
         self.pages: dict[str, list[Tensor]] = {book: [] for book in BOOKS}
         self._fresh: dict[str, list[Tensor]] = {book: [] for book in BOOKS}  # pages that nobody has taken yet
         self.transport: dict[str, int] = {}  # bytes that this host's transport really carried to other hosts
         self._written = 0  # detailed lines of this host
-        self._sums: dict[tuple[int, ...], tuple[list[int], Counts]] = {}  # by purpose, kind, event; since when
+        self._sums: dict[tuple[int, ...], tuple[list[int], Counts]] = {}  # by purpose, kind, event, model; since when
         self._loads: dict[tuple[int, ...], np.ndarray] = {}  # by (epoch, step, purpose) of the current step
         self._open: dict[tuple[int, ...], list[tuple[Traffic, int]]] = {}
         self._legs: dict[tuple[int, ...], int] = {}
@@ -80,6 +83,15 @@ class Ledger:
             self.purpose = before
 
     @contextmanager
+    def about(self, model: str) -> Iterator[None]:
+        """Count what follows as messages about a model."""
+        before, self.model = self.model, model
+        try:
+            yield
+        finally:
+            self.model = before
+
+    @contextmanager
     def unrecorded(self) -> Iterator[None]:
         """Leave the messages of a ``with`` block out of the books: those that only a resumed run has to send."""
         before = {key: list(sent) for key, sent in self._open.items()}, dict(self.transport), dict(self._legs)
@@ -100,7 +112,7 @@ class Ledger:
 
     def record(self, kind: Kind, events: Events, traffic: Traffic, row_size: int) -> None:
         """Count messages of one kind, protected by ``events``, with ``row_size`` bytes a row."""
-        key = (*self._now(), KINDS.index(kind), self._place_of(events))
+        key = (*self._now(), KINDS.index(kind), self._place_of(events), self.models.index(self.model))
         self._open.setdefault(key, []).append((traffic, row_size))
         self._pending += len(traffic.rows)
         if self._pending > _PENDING:
@@ -127,7 +139,7 @@ class Ledger:
         counts = {key: count(sent) for key, sent in sorted(self._open.items())}
         here = {
             "ledger": as_lines(self._by_pair(counts), len(COLUMNS)),
-            "steps": as_lines([[[*key[:-1], *each.counts.sum(0)]] for key, each in counts.items()], len(STEP_COLUMNS)),
+            "steps": as_lines([[[*key[:-2], *each.counts.sum(0)]] for key, each in counts.items()], len(STEP_COLUMNS)),
             "loads": as_lines(self._by_party(counts), len(LOAD_COLUMNS)),
             "legs": as_lines([sorted([*key, legs] for key, legs in self._legs.items())], len(LEG_COLUMNS)),
         }
@@ -162,7 +174,7 @@ class Ledger:
         self._close()
         keys = [[*key, *since, len(c.pairs)] for key, (since, c) in self._sums.items()]
         counts = [np.column_stack([c.pairs, c.counts]) for _, c in self._sums.values()]
-        return {"keys": as_lines([keys], 6), "sums": as_lines(counts, 4), "loads": self._loads_at_hand()}
+        return {"keys": as_lines([keys], 7), "sums": as_lines(counts, 4), "loads": self._loads_at_hand()}
 
     def _loads_at_hand(self) -> Tensor:
         """Loads of the current step, as lines of the book ``loads``."""
@@ -236,6 +248,13 @@ class Ledger:
         seen = sorted(set(kind.tolist()), key=lambda kind: -int(total[kind]))
         return {KINDS[kind].value: int(total[kind]) for kind in seen}
 
+    def by_model(self) -> dict[str, int]:
+        """Bytes of messages about each model that crossed."""
+        lines = self.lines()
+        model, size = (lines[:, COLUMNS.index(name)] for name in ("model", "bytes"))
+        total = torch.zeros(len(self.models), dtype=torch.int64).index_add_(0, model, size)
+        return {name: int(total[i]) for i, name in enumerate(self.models) if name}
+
     def treatments(self, kind: Kind) -> dict[int, dict[Events, int]]:
         """How each silo's own messages of a kind were protected: {silo: {events: number of messages}}.
 
@@ -256,6 +275,7 @@ class Ledger:
             "sender": self.party,
             "receiver": self.party,
             "event": lambda i: describe(self.events[i]),
+            "model": lambda i: self.models[i],
         }
         return as_table(self.lines(), COLUMNS, _WORDS | names)
 

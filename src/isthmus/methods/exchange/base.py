@@ -130,6 +130,10 @@ class LiveExchange:
         """Notes for the report on what crossed; called by all hosts when a run has ended."""
         return []
 
+    def figures(self) -> dict[str, Tensor]:
+        """Numbers for the report, by name: one of each of my silos [my silos]; called when a run has ended."""
+        return {}
+
     @property
     def drift(self) -> Drift | None:
         """How far the rows that this exchange keeps for a round have moved in it; None where none are kept."""

@@ -53,11 +53,30 @@ class LiveGenerated(LiveExchange):
         self._passes: dict[int, GeneratorPass] = {}  # by the stack that they run on
         self._stack = site.stack
         self._mended: Tensor | None = None  # mean generated rows of the current pass
+        self._scored = torch.zeros(len(site.stack.ptr) - 1, 3, device=site.device)  # nodes, those with rows, and rows
         site.federation.drawn.claimed_rate = spec.rate
 
     def score_begin(self, batcher: Batcher) -> None:
         """Generate along the edges that the scored split sees."""
         self._stack = batcher.stack
+        self._scored.zero_()
+
+    def figures(self) -> dict[str, Tensor]:
+        """How many rows were generated for the nodes that were read when parameters were scored last."""
+        nodes, some, rows = self._scored.unbind(1)
+        return {"rows_a_node": rows / nodes, "nodes_with_rows": some / nodes}
+
+    def notes(self) -> list[str]:
+        """Which silos' nodes got no row at all when parameters were scored last."""
+        wire, nodes, rows = self.site.wire, self._scored[:, 0], self._scored[:, 2]
+        bare = ((nodes > 0) & (rows == 0)).tolist()
+        silos = [wire.party(silo) for silo, without in zip(wire.mine, bare, strict=False) if without]
+        if not silos:
+            return []
+        return [
+            f"Nothing was generated for nodes of {', '.join(silos)} when parameters were scored: the generator "
+            "predicts fewer than half a missing neighbour for each of them."
+        ]
 
     def enter(self, batch: Batch, this: Pass) -> tuple[int, Features]:
         """The embedded features of all rows of the pass, with what was generated for them."""
@@ -84,6 +103,9 @@ class LiveGenerated(LiveExchange):
         if this.training:
             key = stream(self.site.seed, "generated/kept", this.step)
             kept = kept & keep_mask(key, every.rows.keys, generator.most, 1 - self.spec.rate)
+        else:
+            seen = torch.stack([torch.ones_like(count), kept.any(1), kept.sum(1)], 1)
+            self._scored.index_add_(0, on.stack.silo_of(at), seen.to(self._scored.dtype))
         some = kept.any(1).nonzero().flatten()
         codes = every.at(some)
         code = codes.code + on.noise(codes, this.step) if this.training else codes.code

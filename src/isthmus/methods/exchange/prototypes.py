@@ -12,6 +12,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError, PeerError
 from isthmus.core.kinds import Kind
 from isthmus.core.random import stream
+from isthmus.core.words import some_of
 from isthmus.engine.forward import layers
 from isthmus.engine.site import Site
 from isthmus.graph.features import SparseRows
@@ -23,7 +24,8 @@ from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Seeds
 from isthmus.sample.neighbours import Sampler
 
-OWN, OF, FAR, WHOSE = "own", "of", "far", "whose"  # what is handed over to the objective of the next phase
+# What is handed over to the objective of the next phase.
+OWN, OF, FAR, WHOSE, MERGED = "own", "of", "far", "whose", "merged"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class LivePrototypes(LiveExchange):
 
         ``own`` [groups, width] of my silos, one after the other; ``of`` [stack rows] the group of each node among them
         (-1: none); ``far`` [prototypes, width] that other silos sent, ``whose`` [prototypes, 2] which of my silos got
-        it, by its place here, and the number of the silo that sent it.
+        it, by its place here, and the number of the silo that sent it; ``merged`` [my silos] how many groups were too
+        small to stay.
         """
         groups = self._groups()
         got = self._received(groups)
@@ -73,22 +76,25 @@ class LivePrototypes(LiveExchange):
                 OF: torch.cat(of).to(self.site.device),
                 FAR: torch.cat([own[:0], *got.values()]),
                 WHOSE: torch.tensor(ends, dtype=torch.int64, device=self.site.device).reshape(-1, 2),
+                MERGED: torch.tensor([each.merged for each in groups], device=self.site.device),
             }
         }
 
     def _groups(self) -> list[Groups]:
         """The groups of each of my silos; notes say where they are fewer than was asked for."""
-        site, stack, found = self.site, self.site.stack, []
+        site, stack, found, few = self.site, self.site.stack, list[Groups](), list[str]()
         rows = self.embeddings().split([b - a for a, b in zip(stack.ptr, stack.ptr[1:], strict=False)])
         for silo, mine in zip(site.federation.silos or [nobody(site.schema)], rows, strict=True):
             key = stream(site.seed, "prototypes", silo.number)
             made = group(mine, self.spec.clusters, self.spec.smallest, key)
             if silo.n and len(made.means) < self.spec.clusters:
-                site.federation.note(
-                    f"{silo.name} has {len(made.means)} prototypes instead of {self.spec.clusters}: it has {silo.n:,} "
-                    f"nodes, and no prototype may stand for fewer than {self.spec.smallest}."
-                )
+                few.append(f"{silo.name} has {len(made.means)} of {silo.n:,} nodes")
             found.append(made)
+        if few:
+            site.federation.note(
+                f"There are silos with fewer than {self.spec.clusters} prototypes, since none may stand for fewer than "
+                f"{self.spec.smallest} nodes: {some_of(few)}."
+            )
         return found
 
     def _received(self, groups: list[Groups]) -> dict[tuple[int, int], Tensor]:

@@ -16,10 +16,10 @@ from isthmus.engine.learner import Learner, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.cross_edges import grouped_by
 from isthmus.graph.stack import Stack
-from isthmus.methods.exchange.prototypes import FAR, OF, OWN, WHOSE
+from isthmus.methods.exchange.prototypes import FAR, MERGED, OF, OWN, WHOSE
 from isthmus.methods.missing_neighbours import GENERATOR, GeneratorPass, NeighbourGenerator
-from isthmus.methods.objective.base import LiveObjective, Objective
-from isthmus.nn.block import Rows
+from isthmus.methods.objective.base import LiveObjective, NodeLosses, Objective
+from isthmus.methods.objective.row_figures import RowFigures, apart
 from isthmus.sample.batches import Batch
 
 
@@ -76,24 +76,29 @@ class LiveReconstruction(LiveObjective):
         self._pass = GeneratorPass(site, stack.along(visible), "reconstruction")
         none = torch.zeros(0, self._pass.generator.width, dtype=site.dtype, device=site.device)
         nobody = torch.full((stack.rows,), -1, device=site.device)
+        silos = len(stack.ptr) - 1
         self.state = {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2)}
+        self.state[MERGED] = torch.zeros(silos, dtype=torch.int64, device=site.device)
+        self._figures = RowFigures(silos, site.device)
 
-    def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor:
-        """The losses of the generator, for silos that have seeds in this step."""
+    def round_begin(self, learner: Learner) -> None:
+        """Figures are those of a round."""
+        self._figures.begin()
+
+    def node_losses(self, batches: Sequence[Batch], active: Tensor) -> NodeLosses:
+        """The losses of the generator on visible nodes of silos that have seeds in this step."""
         step, at = batches[0].step, self._visible(batches, active)
         every, generator = self._pass.encode(at, step), self._pass.generator
         count, missing = generator.count(every.code, every.rows), self.missing[at]
         some = (missing > 0).nonzero().flatten()
         codes = every.at(some)
         made = generator.generate(codes.code + self._pass.noise(codes, step), codes.rows)
-        wanted = torch.arange(generator.most, device=at.device) < missing[some, None]
+        wanted = (torch.arange(generator.most, device=at.device) < missing[some, None]).to(made.dtype)
         losses = self.spec.count * F.smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
-        total = count.new_zeros(())
-        for place, ((a, b), (c, d)) in enumerate(zip(_parts(every.rows), _parts(codes.rows), strict=True)):
-            if b > a:
-                away = self._distances(place, at[some[c:d]], made[c:d], wanted[c:d].to(made.dtype))
-                total = total + (losses[a:b].sum() + away) / (b - a)
-        return total
+        own, others = self._own(at[some], made, wanted), self._others(at[some], made, wanted)
+        self._figures.add(self._pass.stack.silo_of(at), nodes=torch.ones_like(at), hidden=missing, predicted=count)
+        away = self.spec.own * own + self.spec.others * others
+        return NodeLosses(at, every.rows.ptr, losses.index_add(0, some, away))
 
     def _visible(self, batches: Sequence[Batch], active: Tensor) -> Tensor:
         """Visible rows for which neighbours are generated: all (full batch) or the seeds, of active silos: [n]."""
@@ -105,47 +110,76 @@ class LiveReconstruction(LiveObjective):
         at = at[~self.hidden[at]]
         return at[active.to(at.device)[stack.silo_of(at)]] if len(active) else at[:0]
 
-    def _distances(self, place: int, at: Tensor, made: Tensor, wanted: Tensor) -> Tensor:
-        """Squared distances of the rows ``made`` for one silo's nodes ``at`` to the nearest prototypes, summed.
+    def _own(self, at: Tensor, made: Tensor, wanted: Tensor) -> Tensor:
+        """Squared distances of the rows ``made`` for nodes ``at`` to the nearest group of a hidden neighbour: [n].
 
-        ``wanted`` [n, most] is 1 for rows that stand for a hidden neighbour, else 0.
+        ``wanted`` [n, most] is 1 for rows that stand for a hidden neighbour, else 0; distances of these are added up.
         """
-        own, whose = self.state[OWN], self.state[WHOSE]
-        total = made.new_zeros(())
-        if not len(at):
-            return total
-        near = self._allowed(at, len(own))
-        used = near.any(0).nonzero().flatten()
-        if len(used):
-            away = _squared(made, own[used]).masked_fill(~near[:, None, used], torch.inf).amin(2)
-            total = total + self.spec.own * torch.where(away.isfinite(), away, 0.0).mul(wanted).sum()
-        mine = (whose[:, 0] == place).nonzero().flatten()
-        for some in grouped_by(whose[mine, 1].cpu()).values():  # the prototypes of one sender after the other
-            away = _squared(made, self.state[FAR][mine[some.to(mine.device)]]).amin(2)
-            total = total + self.spec.others * away.mul(wanted).sum()
-        return total
+        own, stack, total, had = self.state[OWN], self._pass.stack, [made.new_zeros(0)], [wanted.new_zeros(0)]
+        for a, b in _parts(stack.segments(at)):  # silo after silo, whose groups are few
+            near = self._allowed(at[a:b], len(own))
+            used = near.any(0).nonzero().flatten()
+            away = _squared(made[a:b], own[used]).masked_fill(~near[:, None, used], torch.inf)
+            total.append(_least(away).mul(wanted[a:b]).sum(1))
+            had.append(near.any(1).to(wanted.dtype))
+        found = torch.cat(total)
+        self._figures.add(stack.silo_of(at), near=wanted.sum(1) * torch.cat(had), own=found)
+        return found
+
+    def _others(self, at: Tensor, made: Tensor, wanted: Tensor) -> Tensor:
+        """Squared distances of the rows ``made`` for nodes ``at`` to the nearest prototype of each other silo: [n].
+
+        ``wanted`` is that of :meth:`_own`; distances are added up over these rows and over silos.
+        """
+        whose, stack, total, senders = self.state[WHOSE], self._pass.stack, [made.new_zeros(0)], [wanted.new_zeros(0)]
+        for place, (a, b) in enumerate(_parts(stack.segments(at))):
+            mine, away = (whose[:, 0] == place).nonzero().flatten(), made.new_zeros(b - a)
+            groups = grouped_by(whose[mine, 1].cpu()).values()  # the prototypes of one sender after the other
+            for some in groups:
+                least = _least(_squared(made[a:b], self.state[FAR][mine[some.to(mine.device)]]))
+                away = away + least.mul(wanted[a:b]).sum(1)
+            total.append(away)
+            senders.append(wanted.new_full((b - a,), float(len(groups))))
+        found = torch.cat(total)
+        self._figures.add(stack.silo_of(at), compared=wanted.sum(1) * torch.cat(senders), others=found)
+        return found
+
+    def figures(self) -> dict[str, Tensor]:
+        """Prototypes of every silo, and how its generated rows did in the last round."""
+        of, own = self.state[OF], self.state[OWN]
+        groups = [of[a:b][of[a:b] >= 0].unique(return_counts=True) for a, b in _parts(self._pass.stack.ptr)]
+        received = torch.bincount(self.state[WHOSE][:, 0], minlength=len(groups))
+        return {
+            "prototypes": torch.tensor([float(len(names)) for names, _ in groups]),
+            "merged_groups": self.state[MERGED],
+            "smallest_group": torch.tensor([float(min(sizes.tolist(), default=torch.nan)) for _, sizes in groups]),
+            "prototypes_received": received,
+            "prototypes_apart": torch.tensor([apart(own[names]) for names, _ in groups]),
+            **self._figures.told(),
+        }
 
     def _allowed(self, at: Tensor, groups: int) -> Tensor:
         """Which own groups the hidden neighbours of stack rows ``at`` (ascending) belong to: [n, groups] bool."""
-        source, target = self._pass.stack.ends[:, self._lost]
-        group = self.state[OF][source]
-        line = torch.searchsorted(at, target).clamp(max=len(at) - 1)
-        good = (at[line] == target) & (group >= 0)
         allowed = torch.zeros(len(at), groups, dtype=torch.bool, device=at.device)
-        allowed[line[good], group[good]] = True
+        if len(at):
+            source, target = self._pass.stack.ends[:, self._lost]
+            group = self.state[OF][source]
+            line = torch.searchsorted(at, target).clamp(max=len(at) - 1)
+            good = (at[line] == target) & (group >= 0)
+            allowed[line[good], group[good]] = True
         return allowed
 
 
-def _parts(rows: Rows) -> list[tuple[int, int]]:
+def _parts(ptr: Sequence[int]) -> list[tuple[int, int]]:
     """Where the rows of each silo begin and end."""
-    return list(zip(rows.ptr, rows.ptr[1:], strict=False))
+    return list(zip(ptr, ptr[1:], strict=False))
 
 
 def hidden_rows(stack: Stack, share: float, seed: int) -> Tensor:
     """Which rows are hidden: of each silo's, the share with the smallest hashes of their public ids; [rows] bool."""
     hidden = torch.zeros(stack.rows, dtype=torch.bool, device=stack.keys.device)
     drawn = draw(stream(seed, "hidden"), stack.keys)
-    for a, b in zip(stack.ptr, stack.ptr[1:], strict=False):
+    for a, b in _parts(stack.ptr):
         hidden[a + torch.argsort(drawn[a:b], stable=True)[: int(share * (b - a))]] = True
     return hidden
 
@@ -161,3 +195,11 @@ def _squared(rows: Tensor, prototypes: Tensor) -> Tensor:
     """Squared distances of rows [n, most, width] to prototypes [p, width]: [n, most, p]."""
     lengths = rows.square().sum(2, keepdim=True) + prototypes.square().sum(1)
     return (lengths - 2 * rows @ prototypes.T).clamp(min=0)
+
+
+def _least(away: Tensor) -> Tensor:
+    """The least of distances [n, most, prototypes] that are finite: [n, most]; 0 where there is none."""
+    if not away.shape[2]:
+        return away.new_zeros(away.shape[:2])
+    least = away.amin(2)
+    return torch.where(least.isfinite(), least, 0.0)

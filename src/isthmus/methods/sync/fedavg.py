@@ -14,6 +14,9 @@ from isthmus.engine.site import Site
 from isthmus.graph.graph import TRAIN
 from isthmus.methods.sync.base import LiveSync, Losses, Sync
 
+# The linear map that features enter by; the last map, which has another name where labels lie on edges.
+_CALLED = {"embed": ("enter",), "head": ("head", "edge_head")}
+
 
 @dataclass(frozen=True)
 class FedAvg(Sync):
@@ -91,6 +94,5 @@ class LiveFedAvg(LiveSync):
 
 
 def _within(name: str, part: str) -> bool:
-    """Whether a parameter belongs to a part of the model; ``embed`` is the linear map of features."""
-    part = "enter" if part == "embed" else part
-    return name == part or name.startswith(f"{part}.")
+    """Whether a parameter belongs to a part of the model, by the part's name or by what it is called for users."""
+    return any(name == each or name.startswith(f"{each}.") for each in _CALLED.get(part, (part,)))

@@ -18,6 +18,8 @@ LABELS_ASSUMED = (
     *ASSUMED,
     "the graph, all features and all other labels are known: a node's features and edges are in the gradients of every "
     "seed whose sample reaches it, which no bound here covers",
+    "rows and prototypes that leave beside parameters were made of features and edges, by models that took no other "
+    "steps: of labels they tell what parameters do",
     "losses, scores and counts of labels, which are told beside parameters, are not in it",
 )
 POISSON = (
