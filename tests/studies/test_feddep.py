@@ -11,7 +11,8 @@ from isthmus.methods import catalogue as methods
 from isthmus.studies import catalogue, grid_page
 from isthmus.studies.catalogue import STUDIES, get_study
 from isthmus.studies.feddep import METHODS, NOT_YET, OWN, WHOLE
-from isthmus.studies.grid_text import cells, heads
+from isthmus.studies.forecast import short_job, times_longer
+from isthmus.studies.grid_text import cells, heads, left_out
 from isthmus.studies.plan import StudyPlan, StudyRequest, plan_study
 from isthmus.studies.results import ComparedValue, Findings, RowResult
 from isthmus.studies.study import StudyRow, Value
@@ -94,10 +95,19 @@ def test_quick_forms_are_small_and_need_no_files(name: str) -> None:
     assert quick.seeds == 1 and quick.study.notes[0].startswith("Quick") and quick.study.tuning is None
     for job in quick.jobs:
         assert job.config.data.name == "blocks" and job.config.data.options["nodes"] == 600
-        assert job.config.train.epochs == 20 and not job.row.paper
-        assert job.config.method.phases[0].epochs in (0, 10)
+        before = sum(phase.epochs for phase in job.config.method.phases[:-1])
+        assert job.config.train.epochs - before == 20 and before in (0, 20) and not job.row.paper
     floors = {job.row.label: job.config.train.floor for job in quick.jobs if job.config.train.floor}
     assert floors == ({"M = 3 / lists of 15 or more alone": 15} if name == "feddep-privacy" else {})
+
+
+def test_a_forecast_runs_some_epochs_of_every_phase_and_counts_each_by_its_own_seconds() -> None:
+    job = next(job for job in plan("feddep-cora").jobs if job.row.at["method"] == "FedDEP")
+    short = short_job(job, Path("nowhere"))
+    assert [phase.epochs for phase in short.config.method.phases] == [5, 0] and short.config.train.epochs == 10
+    assert times_longer(job, short, [1.0] * 5 + [3.0] * 5) == pytest.approx((50 * 1 + 50 * 3) / 20)
+    alone = next(job for job in plan("feddep-cora").jobs if job.row.at["method"] == "FedAvg")
+    assert times_longer(alone, short_job(alone, Path("nowhere")), [1.0, 3.0, 2.0, 2.0, 2.0]) == pytest.approx(10)
 
 
 def test_tables_have_the_papers_value_beside_ours() -> None:
@@ -108,10 +118,11 @@ def test_tables_have_the_papers_value_beside_ours() -> None:
     gone = {WHOLE: ComparedValue(Value(86.93), None, None)}
     left = RowResult(row_of("feddep-cora", "M = 3 / FedGraph"), empty | gone, (), None)
     findings = Findings(study, (line, left), {"seeds": 3})
+    assert left_out(findings, (line, left)) == f"FedGraph: {NOT_YET}."
     told = [dict(zip(heads(findings), cells(findings, each), strict=True)) for each in (line, left)]
     assert told[0][WHOLE] == "87.50 ± 0.50" and told[0][OWN] == "–"
-    assert (told[0][f"{WHOLE}, paper"], told[0][f"{WHOLE} − paper"]) == ("88.94", "−1.44")
-    assert (told[1][WHOLE], told[1][f"{WHOLE}, paper"], told[1][f"{WHOLE} − paper"]) == ("–", "86.93", "–")
+    assert (told[0]["paper"], told[0]["− paper"]) == ("88.94", "−1.44")
+    assert (told[1][WHOLE], told[1]["paper"], told[1]["− paper"]) == ("–", "86.93", "–")
 
 
 def test_some_rows_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
@@ -121,7 +132,7 @@ def test_some_rows_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert study.quick is not None
     two = tuple(row for row in study.quick.rows if row.at["method"] in ("Local", "FedDEP"))
     monkeypatch.setitem(catalogue.STUDIES, study.name, replace(study, quick=replace(study.quick, rows=two)))
-    said = succeed("reproduce", study.name, "--quick", "--out", tmp_path, "--set", "data.nodes=90", "--epochs", 12).out
+    said = succeed("reproduce", study.name, "--quick", "--out", tmp_path, "--set", "data.nodes=90", "--epochs", 22).out
     assert "M = 3" in said and json.loads((tmp_path / "results.json").read_text())["complete"] is True
     lines = list(csv.DictReader((tmp_path / "results.csv").read_text().splitlines()))
     assert {line["method"] for line in lines} == {"Local", "FedDEP"} and all(line["ours"] for line in lines)

@@ -35,8 +35,9 @@ def published(study: Study) -> list[str]:
 
 def heads(findings: Findings) -> list[str]:
     """The titles of a place's table: the compared axis, every column, the paper's values, and differences of scores."""
-    study = findings.study
-    paper = [title for name in published(study) for title in (f"{name}, paper", f"{name} − paper")]
+    study, names = findings.study, published(findings.study)
+    before = [f"{name}, " if len(names) > 1 else "" for name in names]  # one column needs no name
+    paper = [f"{each}{end}" for each in before for end in ("paper", "− paper")]
     apart = [f"{name} − {study.against}" for name in study.scores] if study.against else []
     return [study.axes[-1], *(column.label for column in study.columns), *paper, *apart]
 
@@ -73,8 +74,9 @@ def grid_tables(findings: Findings) -> list[Table]:
 
 def left_out(findings: Findings, lines: Sequence[RowResult]) -> str:
     """Which rows of a place are not run, and why; empty where all are."""
-    axis = findings.study.axes[-1]
-    return " ".join(f"{line.row.at[axis]}: {line.row.left_out}." for line in lines if line.row.left_out)
+    axis, reasons = findings.study.axes[-1], [line.row.left_out for line in lines if line.row.left_out]
+    named = {why: [line.row.at[axis] for line in lines if line.row.left_out == why] for why in dict.fromkeys(reasons)}
+    return " ".join(f"{', '.join(names)}: {why}." for why, names in named.items())
 
 
 def caption(findings: Findings) -> str:
