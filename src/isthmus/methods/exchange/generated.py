@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.random import keep_mask, stream
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.graph.features import Features
@@ -77,18 +76,12 @@ class LiveGenerated(LiveExchange):
 
     def mean_rows(self, on: GeneratorPass, at: Tensor, this: Pass) -> Tensor:
         """m_v: the mean of the rows that were generated for each of the stack rows ``at``; 0 without any."""
-        every, generator = on.encode(at, this.step), on.generator
-        count = generator.count(every.code, every.rows).detach().round().clamp(max=generator.most)
-        kept = torch.arange(generator.most, device=at.device) < count[:, None]
-        if this.training:
-            key = stream(self.site.seed, "generated/kept", this.step)
-            kept = kept & keep_mask(key, every.rows.keys, generator.most, 1 - self.spec.rate)
-        some = kept.any(1).nonzero().flatten()
-        codes = every.at(some)
-        code = codes.code + on.noise(codes, this.step) if this.training else codes.code
-        share = kept[some].to(code.dtype) / kept[some].sum(1, keepdim=True)
-        means = (share[:, :, None] * generator.generate(code, codes.rows)).sum(1)
-        return means.new_zeros(len(at), generator.width).index_copy(0, some, means)
+        every = on.encode(at, this.step)
+        kept = on.believed(every, this.step, self.spec.rate if this.training else 1.0)
+        made = on.make(every, kept, this.step, noisy=this.training)
+        share = 1 / kept.sum(1).to(made.rows.dtype)[made.node]
+        means = made.rows.new_zeros(len(at), made.rows.shape[1])
+        return means.index_add(0, made.node, share[:, None] * made.rows)
 
     def _pass_on(self, stack: Stack) -> GeneratorPass:
         if id(stack) not in self._passes:

@@ -1,4 +1,4 @@
-"""FedDEP's prototypes: when silos have trained encoders of their own, each tells the others the means of its groups."""
+"""What FedDEP's encoders make of nodes: kept at home, or told to the other silos as prototypes, means of groups."""
 
 from __future__ import annotations
 
@@ -23,11 +23,25 @@ from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Seeds
 from isthmus.sample.neighbours import Sampler
 
-OWN, OF, FAR, WHOSE = "own", "of", "far", "whose"  # what is handed over to the objective of the next phase
+OWN, OF, FAR, WHOSE, ROWS = "own", "of", "far", "whose", "rows"  # what the objective of the next phase gets
 
 
 @dataclass(frozen=True)
-class Prototypes(Exchange):
+class Embeddings(Exchange):
+    """Nothing crosses; when the phase has ended, the rows of each silo's nodes are handed over to the next, at home.
+
+    The rows are those of the phase's model after its last layer, at unit length.
+    """
+
+    name: ClassVar[str] = "embeddings"
+
+    def open(self, site: Site) -> LiveExchange:
+        """The live exchange."""
+        return LiveEmbeddings(self, site)
+
+
+@dataclass(frozen=True)
+class Prototypes(Embeddings):
     """Silos share the means of at most ``clusters`` groups of their nodes' rows, once, when the phase has ended.
 
     The rows are those of the phase's model after its last layer, at unit length. No mean is over fewer than
@@ -49,7 +63,40 @@ class Prototypes(Exchange):
         return LivePrototypes(self, site)
 
 
-class LivePrototypes(LiveExchange):
+class LiveEmbeddings(LiveExchange):
+    """Knows the rows that the phase's model makes of my silos' nodes."""
+
+    def hand_over(self) -> dict[str, dict[str, Tensor]]:
+        """``rows`` [stack rows, width] of my silos, for the objective of the next phase."""
+        return {"objective": {ROWS: self.embeddings()}}
+
+    def embeddings(self) -> Tensor:
+        """The rows that stand for each node of my silos, of unit length: [stack rows, width].
+
+        Encoders have scales of their own; without, the losses of the generator would be as large as these are.
+        """
+        return F.normalize(self.rows(), eps=1e-12)
+
+    @torch.no_grad()
+    def rows(self) -> Tensor:
+        """What the encoder makes of each node of my silos: [stack rows, width]."""
+        site, stack = self.site, self.site.stack
+        spec = site.learner.models[site.of].spec
+        if isinstance(spec, Encoder) and not spec.depth:
+            return stack.x.dense() if isinstance(stack.x, SparseRows) else stack.x
+        every = torch.arange(stack.rows, device=site.device)
+        seeds = Seeds(every, torch.zeros_like(every), stack.ptr, len(every), torch.zeros(len(stack.ptr) - 1))
+        batcher = site.batcher(stack, False)
+        if site.train.batch:
+            sampler = Sampler(stack, site.train.fanouts(site.model.layers), site.draws, site.model.directed)
+            batch = batcher.sampled(seeds, sampler.sample(every, 0, "prototypes"), 0)
+        else:
+            batch = batcher.whole(seeds, 0)
+        *_, h = layers(site.net, self, batch, Pass(False, site.seed))
+        return h[batch.ends[0]]
+
+
+class LivePrototypes(LiveEmbeddings):
     """Groups the nodes of each silo and tells the other silos the means."""
 
     spec: Prototypes
@@ -106,28 +153,3 @@ class LivePrototypes(LiveExchange):
                 raise PeerError(f"{wire.party(sender)} sent prototypes that are no rows of finite numbers like mine.")
             got[sender, wire.mine.index(receiver)] = rows.to(groups[0].means)
         return got
-
-    def embeddings(self) -> Tensor:
-        """The rows that stand for each node of my silos, of unit length: [stack rows, width].
-
-        Encoders have scales of their own; without, the losses of the generator would be as large as these are.
-        """
-        return F.normalize(self.rows(), eps=1e-12)
-
-    @torch.no_grad()
-    def rows(self) -> Tensor:
-        """What the encoder makes of each node of my silos: [stack rows, width]."""
-        site, stack = self.site, self.site.stack
-        spec = site.learner.models[site.of].spec
-        if isinstance(spec, Encoder) and not spec.depth:
-            return stack.x.dense() if isinstance(stack.x, SparseRows) else stack.x
-        every = torch.arange(stack.rows, device=site.device)
-        seeds = Seeds(every, torch.zeros_like(every), stack.ptr, len(every), torch.zeros(len(stack.ptr) - 1))
-        batcher = site.batcher(stack, False)
-        if site.train.batch:
-            sampler = Sampler(stack, site.train.fanouts(site.model.layers), site.draws, site.model.directed)
-            batch = batcher.sampled(seeds, sampler.sample(every, 0, "prototypes"), 0)
-        else:
-            batch = batcher.whole(seeds, 0)
-        *_, h = layers(site.net, self, batch, Pass(False, site.seed))
-        return h[batch.ends[0]]

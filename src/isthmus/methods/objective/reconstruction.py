@@ -1,4 +1,4 @@
-"""FedDEP's losses of the generator: some nodes are hidden, and their neighbours must imagine them."""
+"""Losses of a generator of neighbours: some nodes are hidden, and their neighbours must imagine them (FedDEP)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.random import draw, stream
 from isthmus.engine.learner import Learner, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.cross_edges import grouped_by
-from isthmus.graph.stack import Stack
+from isthmus.graph.features import Features
 from isthmus.methods.exchange.prototypes import FAR, OF, OWN, WHOSE
 from isthmus.methods.missing_neighbours import GENERATOR, GeneratorPass, NeighbourGenerator
+from isthmus.methods.nearest_rows import differences, nearest, nearest_of_pairs
 from isthmus.methods.objective.base import LiveObjective, Objective
-from isthmus.nn.block import Rows
+from isthmus.methods.objective.impaired import Impaired
 from isthmus.sample.batches import Batch
 
 
@@ -67,97 +67,75 @@ class LiveReconstruction(LiveObjective):
     def __init__(self, spec: Reconstruction, site: Site) -> None:
         super().__init__(spec, site)
         self._site = site
-        stack = site.train_stack
-        self.hidden = hidden_rows(stack, spec.hide, site.seed)
-        source, target = stack.ends
-        self._lost = (self.hidden[source] & ~self.hidden[target] & _kept(stack)).nonzero().flatten()
-        self.missing = torch.bincount(target[self._lost], minlength=stack.rows)  # [stack rows]
-        visible = ~self.hidden[stack.ends].any(0)
-        self._pass = GeneratorPass(site, stack.along(visible), "reconstruction")
+        self.impaired = Impaired(site.train_stack, spec.hide, site.seed)
+        self._pass = GeneratorPass(site, self.impaired.stack, "reconstruction")
+        self._note_nothing_hidden()
+        self.state = self.nothing_handed_over()
+
+    def nothing_handed_over(self) -> dict[str, Tensor]:
+        """The state before another phase has handed anything over: no prototypes."""
+        site = self._site
         none = torch.zeros(0, self._pass.generator.width, dtype=site.dtype, device=site.device)
-        nobody = torch.full((stack.rows,), -1, device=site.device)
-        self.state = {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2)}
+        nobody = torch.full((site.stack.rows,), -1, device=site.device)
+        return {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2)}
 
     def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor:
         """The losses of the generator, for silos that have seeds in this step."""
         step, at = batches[0].step, self._visible(batches, active)
         every, generator = self._pass.encode(at, step), self._pass.generator
-        count, missing = generator.count(every.code, every.rows), self.missing[at]
-        some = (missing > 0).nonzero().flatten()
-        codes = every.at(some)
-        made = generator.generate(codes.code + self._pass.noise(codes, step), codes.rows)
-        wanted = torch.arange(generator.most, device=at.device) < missing[some, None]
-        losses = self.spec.count * F.smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
-        total = count.new_zeros(())
-        for place, ((a, b), (c, d)) in enumerate(zip(_parts(every.rows), _parts(codes.rows), strict=True)):
-            if b > a:
-                away = self._distances(place, at[some[c:d]], made[c:d], wanted[c:d].to(made.dtype))
-                total = total + (losses[a:b].sum() + away) / (b - a)
-        return total
+        count, missing = generator.count(every.code, every.rows), self.impaired.missing[at]
+        wanted = torch.arange(generator.most, device=at.device) < missing[:, None]
+        made = self._pass.make(every, wanted, step, noisy=True)
+        each = 1 / torch.tensor(every.rows.sizes, dtype=count.dtype, device=at.device)  # a node's weight in its silo
+        weight = each[every.rows.silo]
+        counts = F.smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
+        nodes, weights = at[made.node], weight[made.node]
+        return (
+            self.spec.count * (weight * counts).sum()
+            + self.spec.own * self._to_own(made.rows, nodes, weights)
+            + self.spec.others * self._to_others(made.rows, nodes, weights)
+        )
 
     def _visible(self, batches: Sequence[Batch], active: Tensor) -> Tensor:
         """The visible rows that are imagined for: all of a silo in a full batch, else seeds; of active silos alone."""
-        stack = self._pass.stack
+        stack, hidden = self._pass.stack, self.impaired.hidden
         if self._site.train.batch:
             at = torch.cat([batch.seeds.index for batch in batches]).sort().values
         else:
-            at = torch.arange(stack.rows, device=self.hidden.device)
-        at = at[~self.hidden[at]]
+            at = torch.arange(stack.rows, device=hidden.device)
+        at = at[~hidden[at]]
         return at[active.to(at.device)[stack.silo_of(at)]] if len(active) else at[:0]
 
-    def _distances(self, place: int, at: Tensor, made: Tensor, wanted: Tensor) -> Tensor:
-        """Squared distances of the rows ``made`` for one silo's nodes ``at`` to the nearest prototypes, summed.
+    def _to_own(self, rows: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:
+        """Squared distances of rows made for ``nodes`` to the nearest of what stands for their hidden neighbours."""
+        table, of = self.own_table()
+        row, neighbour = self.impaired.pairs(nodes)
+        entry = of[neighbour]
+        some, near = nearest_of_pairs(rows, table, row[entry >= 0], entry[entry >= 0])
+        return (weights[some] * differences(rows[some], table, near).square().sum(1)).sum()
 
-        ``wanted`` [n, most] is 1 for rows that stand for a hidden neighbour, else 0.
-        """
-        own, whose = self.state[OWN], self.state[WHOSE]
-        total = made.new_zeros(())
-        if not len(at):
-            return total
-        near = self._allowed(at, len(own))
-        used = near.any(0).nonzero().flatten()
-        if len(used):
-            away = _squared(made, own[used]).masked_fill(~near[:, None, used], torch.inf).amin(2)
-            total = total + self.spec.own * torch.where(away.isfinite(), away, 0.0).mul(wanted).sum()
-        mine = (whose[:, 0] == place).nonzero().flatten()
-        for some in grouped_by(whose[mine, 1].cpu()).values():  # the prototypes of one sender after the other
-            away = _squared(made, self.state[FAR][mine[some.to(mine.device)]]).amin(2)
-            total = total + self.spec.others * away.mul(wanted).sum()
+    def own_table(self) -> tuple[Features, Tensor]:
+        """What stands for my silos' nodes, and the place there of each stack row (-1: none)."""
+        return self.state[OWN], self.state[OF]
+
+    def _to_others(self, rows: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:
+        """Squared distances of rows made for ``nodes`` to the nearest prototype of each other silo, summed."""
+        whose, far, place = self.state[WHOSE], self.state[FAR], self._pass.stack.silo_of(nodes)
+        total = rows.new_zeros(())
+        for silo in range(len(self._pass.stack.ptr) - 1):
+            mine, here = (whose[:, 0] == silo).nonzero().flatten(), (place == silo).nonzero().flatten()
+            for some in grouped_by(whose[mine, 1].cpu()).values():  # the prototypes of one sender after the other
+                table = far[mine[some.to(mine.device)]]
+                away = differences(rows[here], table, nearest(rows[here], table))
+                total = total + (weights[here] * away.square().sum(1)).sum()
         return total
 
-    def _allowed(self, at: Tensor, groups: int) -> Tensor:
-        """Which own groups the hidden neighbours of stack rows ``at`` (ascending) belong to: [n, groups] bool."""
-        source, target = self._pass.stack.ends[:, self._lost]
-        group = self.state[OF][source]
-        line = torch.searchsorted(at, target).clamp(max=len(at) - 1)
-        good = (at[line] == target) & (group >= 0)
-        allowed = torch.zeros(len(at), groups, dtype=torch.bool, device=at.device)
-        allowed[line[good], group[good]] = True
-        return allowed
-
-
-def _parts(rows: Rows) -> list[tuple[int, int]]:
-    """Where the rows of each silo begin and end."""
-    return list(zip(rows.ptr, rows.ptr[1:], strict=False))
-
-
-def hidden_rows(stack: Stack, share: float, seed: int) -> Tensor:
-    """Which rows are hidden: of each silo's, the share with the smallest hashes of their public ids; [rows] bool."""
-    hidden = torch.zeros(stack.rows, dtype=torch.bool, device=stack.keys.device)
-    drawn = draw(stream(seed, "hidden"), stack.keys)
-    for a, b in zip(stack.ptr, stack.ptr[1:], strict=False):
-        hidden[a + torch.argsort(drawn[a:b], stable=True)[: int(share * (b - a))]] = True
-    return hidden
-
-
-def _kept(stack: Stack) -> Tensor:
-    """Which edges are among the neighbours of a stack: [edges] bool."""
-    kept = torch.zeros(stack.ends.shape[1], dtype=torch.bool, device=stack.keys.device)
-    kept[stack.incoming.edge] = True
-    return kept
-
-
-def _squared(rows: Tensor, prototypes: Tensor) -> Tensor:
-    """Squared distances of rows [n, most, width] to prototypes [p, width]: [n, most, p]."""
-    lengths = rows.square().sum(2, keepdim=True) + prototypes.square().sum(1)
-    return (lengths - 2 * rows @ prototypes.T).clamp(min=0)
+    def _note_nothing_hidden(self) -> None:
+        """Say which silos have no node with a hidden neighbour, so that their generators see no row to learn from."""
+        site, ptr = self._site, self._pass.stack.ptr
+        for silo, a, b in zip(site.federation.silos, ptr, ptr[1:], strict=False):
+            if silo.n and not bool(self.impaired.missing[a:b].any()):
+                site.federation.note(
+                    f"In {silo.name} no visible node has a hidden neighbour (objective.hide={self.spec.hide} of "
+                    f"{silo.n:,} nodes): its generator learns of no row by itself."
+                )
