@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_report")  # but for runs of fixtures
 TABLES = ("ledger.parquet", "legs.parquet")
 FILES = ("config.toml", "metrics.jsonl", "metrics.json", *TABLES, "model.safetensors", "report.html")
 AXES = {"exchange", "schedule", "sync", "objective", "protect", "score", "paper"}
-COLUMNS = ["epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes"]
+COLUMNS = ["epoch", "step", "purpose", "sender", "receiver", "kind", "event", "model", "messages", "rows", "bytes"]
 OPTIONS = (
     "data", "method", "model", "silos", "split", "epochs", "steps", "seed", "seeds", "dtype", "device", "hosts", "out",
     "set", "resume", "overwrite", "json",

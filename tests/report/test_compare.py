@@ -69,7 +69,7 @@ def test_comparison_table_keeps_names_as_they_are(tmp_path: Path) -> None:
 def test_errors_tell_the_next_step(tmp_path: Path) -> None:
     with pytest.raises(IsthmusError, match="nothing to compare; give the folders"):
         comparison([])
-    gossip = (0, 0, "setup", "silo-0", "server", "gossip", "unprotected", 1, 1, 1)
+    gossip = (0, 0, "setup", "silo-0", "server", "gossip", "unprotected", "", 1, 1, 1)
     unknown = make_run(tmp_path / "a", THREE, lines=[gossip])
     with pytest.raises(IsthmusError, match="unknown kind gossip; update"):
         disclosure(unknown)

@@ -18,7 +18,7 @@ from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import Flow, members, read_flows
 from isthmus.runs.text import bytes_text, count_text
 
-RECORDS = (Kind.FEATURES, Kind.LABELS, Kind.EDGES, Kind.SCORES)  # these are what an attack would be after
+RECORDS = (Kind.FEATURES, Kind.LABELS, Kind.EDGES, Kind.SCORES)  # records as they are: nothing is left to infer
 EXTREMES = {"pna": "", "sage": "max"}  # models with extremes in their aggregates, and by which option
 
 
@@ -50,13 +50,13 @@ def _attacked(folder: RunFolder, request: AuditRequest, watch: Watch) -> Audit:
 
 
 def _extremes(folder: RunFolder) -> bool:
-    """Whether the run's aggregates have extremes among them."""
+    """Whether aggregates of the run's model hold largest or smallest entries (PNA, or GraphSAGE with max)."""
     model = resolve(folder.config).model
     return bool(EXTREMES.get(model.name) == model.options.get("aggregate", ""))
 
 
 def _left(flows: Sequence[Flow], read: set[str]) -> Iterator[Finding]:
-    """A line for every kind that left and that no attack has read."""
+    """A finding without a number for every kind of message that left and that no attack has read."""
     for kind in dict.fromkeys(flow.kind for flow in flows):
         if kind not in read and kind != Kind.LEDGER:
             size = sum(flow.bytes for flow in flows if flow.kind == kind)

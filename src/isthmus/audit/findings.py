@@ -1,4 +1,4 @@
-"""What an audit found: every attack with what it got and what a guess gets, as ``audit.json`` and as one table."""
+"""Findings of an audit: for every attack what it got and what a guess gets, as ``audit.json`` and as a table."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _number(measure: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Audit:
-    """The findings of an audit, and what its reader must know of it."""
+    """The findings of an audit, the run's clip and noise, the audit's seed, and notes on the replay."""
 
     findings: tuple[Finding, ...] = ()
     clip: float = math.inf
@@ -106,7 +106,7 @@ class Audit:
 
     @property
     def error(self) -> float | None:
-        """The smallest error of inferred features, of what left as it left, beside a guess's; None if unknown."""
+        """The smallest ratio error / guess's error of inferred features, without noise added later; None if unknown."""
         known = [f.ratio for f in self.findings if not f.what_if and f.ratio is not None]
         return min(known, default=None)
 
@@ -143,7 +143,7 @@ def read_audit(folder: RunFolder) -> Audit | None:
 
 
 def attack_error(folder: RunFolder) -> float | str | None:
-    """The attack's error as a share of a guess's; words where nothing was measured; None where not audited."""
+    """The smallest attack error of a run as a share of a guess's; words if not measured, None if not audited."""
     audit = read_audit(folder)
     if audit is None or audit.error is not None:
         return None if audit is None else audit.error
@@ -184,7 +184,7 @@ _KNOWN = {
 
 
 def _untried(attack: str, reads: Sequence[Kind], kinds: Collection[str]) -> Finding:
-    """The line of an attack that was not tried."""
+    """The finding of an attack that was not tried, with the first kind that left and that it would read."""
     there = [kind.value for kind in reads if kind.value in kinds]
     note = "" if there else "nothing that it would read has left"
     return Finding(attack, there[0] if there else "", NOT_TRIED, note=note)

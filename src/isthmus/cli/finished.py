@@ -1,4 +1,4 @@
-"""Commands on the folders of finished runs."""
+"""Commands on finished runs: ``isthmus score``, ``compare``, ``report`` and ``audit``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that make several runs."""
+"""Commands that make several runs: ``isthmus demo``, ``reproduce`` and ``study``."""
 
 from __future__ import annotations
 

@@ -34,7 +34,10 @@ from isthmus.wire.local import LocalWire
 def score_command(
     run_folder: str, data: str, sets: tuple[str, ...], out: Path | None, silo: int | None
 ) -> tuple[Path, int]:
-    """Score every node (or edge) of new data with a run's model; labels in the data are not needed."""
+    """Score every node (or edge) of new data with a run's model; returns the file and how many rows it has.
+
+    Labels in the data are not needed.
+    """
     import pyarrow.parquet as pq
 
     folder = RunFolder.open(run_folder)
@@ -56,7 +59,7 @@ def score_command(
 
 
 def _configure(folder: RunFolder, data: str, sets: tuple[str, ...]) -> RunConfig:
-    """The run's configuration for a single party that predicts: nothing crosses, and nothing is split."""
+    """The run's configuration, changed for one party that predicts on new data: no exchange, no split into silos."""
     recipe = {key: value for key, value in folder.config.items() if key not in (*TABLES, "score")}
     trained_on = recipe.get("data", {})
     kept = {key: trained_on[key] for key in ("scale", "folder") if key in trained_on}
@@ -68,7 +71,7 @@ def _configure(folder: RunFolder, data: str, sets: tuple[str, ...]) -> RunConfig
 
 
 def _models(config: Mapping[str, Any]) -> Mapping[str, ModelSpec]:
-    """The models of the method that a run trained, with their options, where it has any; else the usual classifier."""
+    """The models of a run's method with their options; the usual classifier where the method has none of its own."""
     if "models" not in config:
         return catalogue.get("centralised").models
     return compose(catalogue.get(str(config["method"])), {"models": config["models"]}).models
@@ -123,7 +126,7 @@ def _list(names: list[str]) -> str:
 
 
 def _to_score(part: Silo, data: str) -> Silo:
-    """Every row is to be scored; the first one counts as training, since a run has at least one training seed."""
+    """Data with every row in the test split but the first, which is in training: a run needs a training seed."""
     field = "split" if part.schema.target == "node" else "edge_split"
     rows = len(getattr(part, field))
     if not rows:
@@ -146,7 +149,7 @@ def _load(training: Training, path: Path) -> None:
 
 
 def _predict_all(training: Training) -> tuple[Tensor, Tensor]:
-    """Logits and row of everything that is scored, in the order of the data."""
+    """Logits and row number of every node (or edge), in the order of the data."""
     parts = [training.stage.scorer.logits(split) for split in (TRAIN, TEST)]
     logits, index = torch.cat([part[0] for part in parts]), torch.cat([part[2] for part in parts])
     order = torch.argsort(index)

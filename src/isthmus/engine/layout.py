@@ -93,7 +93,7 @@ def _pool(federation: Federation, stack: Stack, labels: Tensor, split: int, doub
 
 
 def _shares(stack: Stack, edges: Tensor, dtype: torch.dtype) -> Tensor:
-    """By how much a silo learns from each of some edges: by half from a cross edge whose label both silos have."""
+    """What each of ``edges`` counts in its silo's loss: 1/2 for a cross edge whose label both silos have, else 1."""
     crosses = ~stack.owned[stack.ends[:, edges]].all(0)
     both = crosses if stack.edge_teacher is None else crosses & (stack.edge_teacher[edges] == BY_BOTH)
     return torch.where(both, 0.5, 1.0).to(dtype)

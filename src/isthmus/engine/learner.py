@@ -22,7 +22,7 @@ OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.opt
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model that a method asks for, before anything is known of the data; this one is the classifier.
+    """A model that a method asks for, to be built when the data is known. This class builds the classifier, a `GNN`.
 
     Fields of a spec are its options: ``--set models.NAME.OPTION=…``.
     """
@@ -76,7 +76,7 @@ class Learner:
         return self._named(lambda sets: sets.everything(), models)
 
     def unmasked(self) -> dict[str, Tensor]:
-        """The same with masks multiplied into their weights, as models without masks load them."""
+        """Parameters and buffers of all models, masks multiplied into weights, as models without masks load them."""
         return self._named(lambda sets: sets.unmasked())
 
     def _named(

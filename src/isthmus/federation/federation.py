@@ -1,4 +1,4 @@
-"""Silos that have shaken hands: the wire, my parts of the graph, and what was agreed before training."""
+"""The federation as one host knows it: the wire, its silos, and what was agreed with the others before training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CROSS = (KNOWN, UNKNOWN)  # whether silos know their edges to nodes of others
 
 @dataclass
 class Federation:
-    """What a host holds of a federation: its own silos, nothing of the others', and notes for the report."""
+    """What a host holds of a federation: its own silos, nothing of others, what all agreed on, and notes to report."""
 
     wire: Wire
     silos: list[Silo]
@@ -58,7 +58,7 @@ def open_federation(
     edges: str = MUTUAL,
     cross: str = KNOWN,
 ) -> Federation:
-    """Shake hands: one schema, one owner for each node, cross edges that both sides list, halo plans that mirror.
+    """Run the handshake and return the federation: one schema, one owner for each node, common cross edges, halo plans.
 
     ``edges``: see ``federation/cross_edges.py``. ``cross``: with ``unknown``, edges between silos are cut before
     anything is said of nodes, so that nobody learns of them.
@@ -92,6 +92,6 @@ def _without_cross_edges(silos: Sequence[Silo]) -> tuple[list[Silo], list[str]]:
 
 
 def _scaled(scaling: dict[str, Scaling]) -> list[str]:
-    """Sentences on tables of features that were scaled without the user's having said how."""
+    """Sentences on tables of features for which ``data.scale=auto`` chose a scaling."""
     titles = {"x": "Node features", "edge_attr": "Edge features"}
     return [each.sentence(titles[name]) for name, each in scaling.items() if each.why and each.how != "none"]

@@ -1,4 +1,4 @@
-"""What a run keeps of its releases: how often each node left, and as what; and where its noise comes from."""
+"""Files on a run's releases (how often each node left, and its last values), and secrets that noise comes from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESUMED = "This run was resumed: what left between its last checkpoint and the i
 
 
 def give_secrets(wire: Wire, seed: int, noisy: bool) -> None:
-    """Give the wire what its silos draw from, if they are to draw anything (``noisy``)."""
+    """Give the wire the secrets that its silos draw noise from, if any noise is to be drawn (``noisy``)."""
     if noisy:
         mine = wire.mine
         wire.noise = Noise(secrets_from_seed(seed, mine) if by_seed(wire) else secrets_from_system(mine))
@@ -52,7 +52,7 @@ def notes_on_draws(training: Training) -> list[str]:
 
 
 def write_releases(training: Training, folder: Path) -> None:
-    """``releases.parquet`` (how often each node left) and ``released.safetensors`` (as what it left last).
+    """Write ``releases.parquet`` (how often each node left) and ``released.safetensors`` (its last values).
 
     Of this host's silos alone; both stay with the host. The rows of a kind and layer lie in the order of the lines.
     """

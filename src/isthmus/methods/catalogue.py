@@ -2,7 +2,7 @@
 
 A method answers five questions: what crosses the boundary (exchange; by a schedule, at which steps), how parameters
 agree (sync), what a silo minimises (objective), what is done to a payload before it leaves (protect), and how
-parameters are scored (score). Local-only is all nothings.
+parameters are scored (score). In ``local`` the answer to each is the part that does nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from isthmus.methods.sync.fedpergnn import PseudoItems
 from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
+from isthmus.protect.dp_sgd import DPSGD
 from isthmus.protect.laplace import Laplace
 
 _LAYERWISE = "Ceydeli 2026"
@@ -58,13 +59,13 @@ def method(make: Callable[[], Method]) -> Callable[[], Method]:
 
 @method
 def local() -> Method:
-    """Every axis is nothing: each silo trains alone on what it owns."""
+    """Each silo trains alone on what it owns: nothing crosses, nothing is averaged, nothing is protected."""
     return Method("local", "each silo trains alone")
 
 
 @method
 def local_mlp() -> Method:
-    """Each silo alone, and without edges: what features are worth by themselves."""
+    """Each silo trains an MLP alone, without edges: a baseline for what features tell without the graph."""
     return replace(local(), name="local-mlp", summary="each silo trains alone, without edges", model="mlp")
 
 
@@ -83,7 +84,7 @@ def fedprox() -> Method:
 
 @method
 def fedper() -> Method:
-    """FedAvg of the base layers; the head stays at home (the paper's personalisation layers)."""
+    """FedAvg of all layers but the head, of which each silo keeps its own (the paper's personalisation layers)."""
     home = FedAvg(private=("head",))
     return vary(fedavg(), "fedper", "FedAvg with a private head for each silo", "Arivazhagan et al. 2019", sync=home)
 
@@ -151,7 +152,7 @@ def fedgnn_g() -> Method:
 
 @method
 def fedsage() -> Method:
-    """Local neighbours alone; the server steps along the mean of all silos' gradients, at every iteration.
+    """FedSage: silos sample local neighbours only; at every step all move along the mean of silos' gradients.
 
     So Swift-FedGNN's paper compares FedSage. No neighbour is generated: ``fedsage+`` does that.
     """
@@ -171,21 +172,22 @@ def fedsage_plus() -> Method:
         "generate", (LOCAL, GENERATOR), LOCAL, Mended(anew=True), objective=AskedReconstruction(hide=0.1), epochs=20
     )
     train = Phase("train", exchange=Mended(), sync=FedAvg())
-    models = {CLASSIFIER: ModelSpec(), GENERATOR: NeighbourGenerator(shared=True), LOCAL: ModelSpec()}
+    generator = NeighbourGenerator(shared=True, negative=True)
+    models = {CLASSIFIER: ModelSpec(), GENERATOR: generator, LOCAL: ModelSpec()}
     summary = "FedAvg on graphs mended with generated neighbours, whose generators got gradients from all other silos"
     return Method("fedsage+", summary, _FEDSAGE, (learning, train), models, model="sage", cross=UNKNOWN)
 
 
 @method
 def swift_fedgnn() -> Method:
-    """FedGNN-G at every I-th iteration and by K silos alone (the paper's Algorithm 2); FedSage otherwise."""
+    """At every I-th step K silos use FedGNN-G's aggregates; all other steps are FedSage's (the paper's Algorithm 2)."""
     summary = "aggregates of neighbours elsewhere, through the server, every 10th step, by half of the silos"
     return vary(fedgnn_g(), "swift-fedgnn", summary, schedule=Schedule(every=10, share=0.5))
 
 
 @method
 def fedgnn_pns() -> Method:
-    """FedGNN-G at ever shorter intervals of each silo's own; in between a silo reuses the last aggregates it got."""
+    """FedGNN-G at intervals that each silo has for itself and that shrink; in between it reuses its last aggregates."""
     summary = "aggregates of neighbours elsewhere at ever shorter intervals, reused in between"
     kept = ServerAggregate(reuse=True)
     return vary(fedgnn_g(), "fedgnn-pns", summary, "Du and Wu 2022", exchange=kept, schedule=Shrinking())
@@ -204,9 +206,9 @@ def llcg() -> Method:
 
 @method
 def llcg_every_step() -> Method:
-    """FedSage, and every 10th iteration a step of the server on some nodes with all their neighbours.
+    """FedSage, and at every 10th step a step of the server on some nodes with all their neighbours.
 
-    So Swift-FedGNN's paper compares LLCG. Parameters are scored with aggregates through the server.
+    This is LLCG as Swift-FedGNN's paper compares it. Parameters are scored with aggregates through the server.
     """
     summary = "the mean gradient of all silos at every step, corrected by the server, to which features go"
     corrected = LLCGEveryStep(weights="silos")
@@ -215,7 +217,7 @@ def llcg_every_step() -> Method:
 
 @method
 def feddep() -> Method:
-    """Encoders of each silo's own, one exchange of prototypes, then FedAvg of a generator and a classifier.
+    """Each silo trains an encoder, prototypes cross once, then FedAvg trains a neighbour generator and a classifier.
 
     Section 3.2 of the paper: prototypes and pseudo-FL; 3.1: generator and embedding-fused layers; equation 3.1: losses.
     """
@@ -248,12 +250,22 @@ def feddep_no_generator() -> Method:
 
 
 @method
+def feddep_dpsgd() -> Method:
+    """FedDEP whose silos bound the gradient of every seed and add noise at every step, in both of its phases.
+
+    The paper's ablation without noise-free DP, sigma = 2. It names no clipping norm: here 1.
+    """
+    summary = "FedDEP with clipped gradients of seeds and noise at every step (DP-SGD)"
+    return replace(feddep(), name="feddep-dpsgd", summary=summary, protect=(DPSGD(seed_clip=1.0, seed_sigma=2.0),))
+
+
+@method
 def fed_pub() -> Method:
-    """Masked models that the server mixes by what they say of a random graph, for edges that nobody knows.
+    """Masked models, mixed by the server by how alike their outputs on a random graph are; cross edges are unknown.
 
     The sync is the paper's personalised weight aggregation by functional similarity with tau, the model its adaptive
-    weight masking, the objective its local loss with lambda_1 on masks and lambda_2 on the way from what the server
-    gave.
+    weight masking, the objective its local loss with lambda_1 on masks and lambda_2 on the distance from the weights
+    that the server gave.
     """
     summary = "masked models of each silo's own, mixed by the server by what they say of a random graph"
     parts = one_phase(sync=SimilarModels(), objective=SparseMasks())
@@ -263,7 +275,7 @@ def fed_pub() -> Method:
 
 @method
 def fedpergnn() -> Method:
-    """Noisy gradients of every step (equation 1 of Wu et al.) with pseudo items, for edges that nobody knows.
+    """The mean of noisy gradients at every step (equation 1 of Wu et al.), with pseudo items; cross edges are unknown.
 
     FedDEP's authors call it FedGNN. Its graph expansion, in which a third party matches encrypted ids, is not here.
     """
@@ -310,7 +322,7 @@ def sync_sgd_fwd_bwd_le() -> Method:
 
 @method
 def centralised() -> Method:
-    """One silo owns everything and trains alone, on the same joint batches: the upper end of the space."""
+    """One silo owns the whole graph and trains alone, on joint batches; ``sync-sgd+fwd-bwd-le`` equals it."""
     summary = "one silo owns all nodes (simulation only)"
     return Method("centralised", summary, phases=one_phase(batches="joint"), merged=True)
 
@@ -321,7 +333,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Method:
-    """The named method."""
+    """The method of this name from the catalogue."""
     if name not in _CATALOGUE:
         raise unknown("method", name, _CATALOGUE)
     return _CATALOGUE[name]()

@@ -1,4 +1,4 @@
-"""Neighbours that nobody knows: the models that imagine them, and passes of the generator over a silo's own graph."""
+"""FedDEP's models for neighbours that nobody knows: encoder, generator and classifier; and passes of the generator."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Encoder(ModelSpec):
 
 @dataclass(frozen=True)
 class FusedClassifier(ModelSpec):
-    """FedDEP's classifier, whose layers also read what was generated for a node."""
+    """FedDEP's classifier, whose layers also read the mean of rows generated for a node."""
 
     def build(
         self, schema: Schema, config: ModelConfig, train: TrainConfig, specs: Mapping[str, ModelSpec]
@@ -59,15 +59,16 @@ class FusedClassifier(ModelSpec):
 
 @dataclass(frozen=True)
 class NeighbourGenerator(ModelSpec):
-    """What makes rows for missing neighbours: at most ``most`` for a node, through a layer of ``wide`` units.
+    """A generator of rows for missing neighbours: at most ``most`` a node, through a layer of ``wide`` units.
 
     ``shared``: a node's neighbours have one last layer and noise of their own, and not layers of their own and one
-    noise.
+    noise. ``negative``: it may predict fewer than 0 missing neighbours, and goes on learning where it does.
     """
 
     most: int = 5
     wide: int = 256
     shared: bool = False
+    negative: bool = False
 
     def __post_init__(self) -> None:
         if self.most < 1 or self.wide < 1:
@@ -81,19 +82,19 @@ class NeighbourGenerator(ModelSpec):
         """A generator that encodes nodes by as many layers as the classifier has."""
         kind, hidden = LAYERS[config.name], config.hidden
         encode = [kind(hidden, hidden, **config.options) for _ in range(config.layers)]
-        width = _width(schema, config, specs)
-        return Generator(schema.features, hidden, encode, self.most, width, self.wide, self.shared)
+        shape = self.most, _width(schema, config, specs), self.wide
+        return Generator(schema.features, hidden, encode, *shape, self.shared, self.negative)
 
 
 def _width(schema: Schema, config: ModelConfig, specs: Mapping[str, ModelSpec]) -> int:
-    """How many numbers a generated row has: as many as an encoder gives a node; without one it is a row of features."""
+    """The width of a generated row: that of the encoder's rows; without an encoder that of features."""
     encoder = specs.get(ENCODER)
     return encoder.width(schema, config) if isinstance(encoder, Encoder) else schema.features
 
 
 @dataclass(frozen=True)
 class Codes:
-    """What the generator knows of some nodes, and how these lie among silos."""
+    """The generator's codes of some nodes, and to which silos these belong."""
 
     code: Tensor  # [n, hidden]
     rows: Rows
@@ -118,7 +119,7 @@ class Made:
 
 
 class GeneratorPass:
-    """The generator at work on the own edges of this host's silos, or on some of them; ``purpose`` names its draws."""
+    """Passes of the generator along edges of ``stack``, inside silos; ``purpose`` names the random draws."""
 
     def __init__(self, site: Site, stack: Stack, purpose: str) -> None:
         self.site, self.stack, self.purpose = site, stack, purpose
@@ -134,11 +135,14 @@ class GeneratorPass:
         assert isinstance(module, Generator)
         return module
 
-    def encode(self, at: Tensor, step: int) -> Codes:
-        """The codes of the stack rows ``at`` (ascending), over all of their neighbours or over a sample of them."""
+    def encode(self, at: Tensor, step: int, whole: bool = False) -> Codes:
+        """The codes of the stack rows ``at`` (ascending): in full batches, or ``whole``, over all of their neighbours.
+
+        Otherwise over a sample of these.
+        """
         ptr = self.stack.segments(at)
         seeds = Seeds(at, torch.zeros_like(at), ptr, len(at), torch.zeros(len(ptr) - 1))
-        if self.site.train.batch:
+        if self.site.train.batch and not whole:
             batch = self._batcher.sampled(seeds, self._sampler.sample(at, step, self.purpose), step)
         else:
             batch = self._batcher.whole(seeds, step)

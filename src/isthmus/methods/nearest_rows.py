@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,29 +72,29 @@ def nearest_of_pairs(rows: Tensor, table: Features, row: Tensor, entry: Tensor) 
     return some, entry[first[some]]
 
 
-def ask_others(wire: Wire, rows: Sequence[Tensor], tables: Sequence[Features]) -> list[tuple[Tensor, Tensor]]:
-    """Gradients of the squared distances of generated rows to their nearest row at every other silo, and the distances.
+class Told(NamedTuple):
+    """What other silos together say of some rows: sums over those that answered."""
 
-    ``rows`` [n, width] are those that each of my silos generated; they go to all other silos. ``tables`` are what each
-    of my silos keeps to itself: it answers with 2 (z - x_u) for every row z, where x_u is the nearest in its table. For
-    each of my silos this returns the sum of these over other silos [n, width], and of ||z - x_u||^2 [n]. A silo whose
-    table is empty answers nothing.
+    gradient: Tensor  # [n, width] of 2 (z - x_u), where x_u is the row of a silo that is nearest to z
+    away: Tensor  # [n] of ||z - x_u||^2
+    silos: Tensor  # [n] how many answered
+
+
+def ask_others(wire: Wire, rows: Sequence[Tensor], tables: Sequence[Features]) -> list[Told]:
+    """What other silos say of the rows that each of my silos generated, by the rows that they keep to themselves.
+
+    ``rows`` [n, width] of each of my silos go to all other silos, which answer with the gradients of their squared
+    distances to the nearest row in a table. ``tables`` are those of my silos; one whose table is empty answers nothing.
     """
     place = {silo: i for i, silo in enumerate(wire.mine)}
-    found = [(torch.zeros_like(each), each.new_zeros(len(each))) for each in rows]
+    found = [Told(torch.zeros_like(each), *each.new_zeros(2, len(each))) for each in rows]
     for pairs in _rounds(wire):
         asked = {(i, j): rows[place[i]] for i, j in pairs if i in place and len(rows[place[i]])}
         answers: dict[tuple[int, int], Tensor] = {}
         for j, letters in _by_receiver(wire.post(Kind.GENERATED, asked)).items():
             answers |= {(j, i): each for i, each in _answers(wire, letters, tables[place[j]]).items()}
         for i, letters in _by_receiver(wire.post(Kind.ROW_GRADIENTS, answers)).items():
-            total, away = found[place[i]]
-            for j, each in letters.items():
-                _check_form(wire, j, each, total.shape, "gradients of generated rows")
-            told = torch.stack(list(letters.values())).to(total.device)
-            _check_numbers(wire, list(letters), told, "gradients of generated rows")
-            total += told.sum(0)
-            away += told.square().sum((0, 2)) / 4  # the distance itself: a gradient is twice the difference
+            _add(wire, letters, found[place[i]])
     return found
 
 
@@ -108,6 +109,17 @@ def _answers(wire: Wire, letters: Mapping[int, Tensor], table: Features) -> dict
         return {}
     gradients = 2 * differences(rows, table, nearest(rows, table))
     return dict(zip(letters, gradients.split(sizes), strict=True))
+
+
+def _add(wire: Wire, letters: Mapping[int, Tensor], told: Told) -> None:
+    """Add the gradients in letters, by their sender, to what was told before."""
+    for sender, each in letters.items():
+        _check_form(wire, sender, each, told.gradient.shape, "gradients of generated rows")
+    gradients = torch.stack(list(letters.values())).to(told.gradient.device)
+    _check_numbers(wire, list(letters), gradients, "gradients of generated rows")
+    told.gradient.add_(gradients.sum(0))
+    told.away.add_(gradients.square().sum((0, 2)) / 4)  # a gradient is twice the difference
+    told.silos.add_(len(letters))
 
 
 def _rounds(wire: Wire) -> Iterator[list[tuple[int, int]]]:

@@ -81,7 +81,7 @@ PARTS: dict[str, dict[str, Maker]] = {
 
 
 def register_part(axis: str, name: str) -> Callable[[Maker], Maker]:
-    """Make a part of your own known: ``@register_part("sync", "scaffold")`` above its class."""
+    """Register a part of your own under a name: put ``@register_part("sync", "scaffold")`` above its class."""
     if axis not in PARTS:
         raise unknown("axis", axis, PARTS)
 

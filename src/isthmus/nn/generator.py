@@ -19,7 +19,8 @@ class Generator(nn.Module):
 
     ``layers`` encode (each [hidden] to [hidden]); at most ``most`` rows of ``width`` numbers are made for a node,
     through a layer of ``wide`` units. Each of a node's neighbours has a last layer of its own and they have the noise
-    in common, or, where it is ``shared``, all have one last layer and noise of their own.
+    in common, or, where it is ``shared``, all have one last layer and noise of their own. Numbers of missing neighbours
+    are cut off at 0 by a ReLU unless ``negative`` ones may be predicted too, which stand for none.
     """
 
     def __init__(
@@ -31,9 +32,10 @@ class Generator(nn.Module):
         width: int,
         wide: int,
         shared: bool = False,
+        negative: bool = False,
     ) -> None:
         super().__init__()
-        self.hidden, self.most, self.width, self.shared = hidden, most, width, shared
+        self.hidden, self.most, self.width, self.shared, self.negative = hidden, most, width, shared, negative
         self.enter = Linear(features, hidden)
         self.layers = nn.ModuleList(layers)
         self.number = Linear(hidden, 1)
@@ -48,12 +50,12 @@ class Generator(nn.Module):
         return h
 
     def count(self, code: Tensor, rows: Rows) -> Tensor:
-        """How many neighbours each node misses, as a number that can be trained: [n]; negative ones stand for none.
+        """How many neighbours each node misses, as a number that can be trained: [n].
 
-        No ReLU keeps it from being negative: where that is 0 for all nodes, nothing would be learnt any more.
+        Where a ReLU makes it 0 for all nodes, it has no gradient any more, and stays 0.
         """
         number: Tensor = self.number(code, rows).squeeze(1)
-        return number
+        return number if self.negative else number.relu()
 
     def generate(self, code: Tensor, rows: Rows) -> Tensor:
         """z_i = tanh(W' ReLU(W c_i + b) + b'), from the noisy code of each neighbour, where they share W': [n, width].

@@ -11,7 +11,13 @@ from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import data_name, epsilon_of, final_score, is_merged, members, primary, read_flows, steps_of
 
 # What a score saw, in the order of columns. Two scores compare where they saw alike.
-SAW = {"own": "own edges", "trained": "as trained", "across": "across", "global": "merged graph"}
+SAW = {
+    "own": "own edges",
+    "trained": "as trained",
+    "across": "across",
+    "global": "merged graph",
+    "everywhere": "all nodes, merged graph",
+}
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Seeds:
         return replace(self, index=self.index[kept], slot=self.slot[kept], ptr=ptr, share=share)
 
     def amounts(self) -> Tensor:
-        """What the seeds of each of my silos count together, each seed by its share."""
+        """The sum of the shares of each silo's seeds: [my silos]."""
         if self.share is None:
             return self.counts()
         return torch.stack([part.sum() for part in self.share.split(self.counts().tolist())])
@@ -159,7 +159,7 @@ class Batcher:
         return LayerRows(alive, held, asks, self.trim)
 
     def _trimmed(self, layout: LayerRows, sample: Sample) -> list[Block]:
-        """The edges of each layer: fewer and fewer, towards rows that lie closer and closer to the seeds."""
+        """The block of each layer: the last layers have fewer edges, towards rows closer to the seeds."""
         depth = torch.full((self.stack.rows,), self.layers + 1, device=sample.rows.device)
         depth[sample.rows] = sample.depth
         sides, blocks = self._sides(sample), []
@@ -253,7 +253,7 @@ class Batcher:
         return side_by_side(rows, None if attr is None else attr[seeds.index], self.stack.ports[seeds.index])
 
     def slots(self, seeds: Seeds) -> Tensor | None:
-        """The slot of each stack row in the batch (NO_SEED: none), where the model reads it; of several, the first."""
+        """The smallest batch slot of each stack row (NO_SEED: none); None where the model has no ego ids."""
         if not self.ego:
             return None
         slot = torch.full((self.stack.rows,), NO_SEED, device=seeds.index.device)

@@ -26,7 +26,7 @@ class Forecast:
         self.measured: dict[str, list[float]] = {}
 
     def ended(self, job: Job, seconds: float) -> None:
-        """Take note of how long a run took."""
+        """Record how many seconds a run took."""
         self.waiting.pop(job.path, None)
         self.measured.setdefault(row_of(job), []).append(seconds)
 
@@ -67,7 +67,7 @@ def short_job(job: Job, place: Path) -> Job:
 
 
 def whole_seconds(job: Job, short: Job, took: float) -> float:
-    """What ``job`` will take, from its short form, which took so long from start to end."""
+    """Seconds that ``job`` will take, from its ``short`` form, which ``took`` so many seconds from start to end."""
     assert short.state == FINISHED
     metrics, train = RunFolder(short.path).metrics, job.config.train
     training = float(metrics["seconds"])
@@ -83,10 +83,10 @@ class Stopwatch:
         self.took: dict[Path, float] = {}
 
     def start(self, job: Job) -> None:
-        """A run begins."""
+        """Remember when a run begins."""
         self.since[job.path] = time.monotonic()
 
     def stop(self, job: Job) -> float:
-        """A run has ended; returns its seconds."""
+        """The seconds of a run that has ended, since its start."""
         self.took[job.path] = time.monotonic() - self.since.pop(job.path)
         return self.took[job.path]

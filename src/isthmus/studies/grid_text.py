@@ -10,7 +10,8 @@ from rich.text import Text
 from isthmus.runs.text import count_text
 from isthmus.studies.paired import Difference, base_of, groups, paired
 from isthmus.studies.results import Findings, RowResult
-from isthmus.studies.text import mean_text, value_text
+from isthmus.studies.study import Study
+from isthmus.studies.text import difference_text, mean_text, value_text
 
 
 def difference_of(findings: Findings, line: RowResult, column: str) -> Difference | None:
@@ -27,24 +28,30 @@ def difference_cell(found: Difference | None) -> str:
     return f"{found.mean:+.2f}{half}".replace("-", "−")
 
 
+def published(study: Study) -> list[str]:
+    """The labels of columns that the paper has values for."""
+    return [column.label for column in study.columns if any(column.label in row.paper for row in study.rows)]
+
+
 def heads(findings: Findings) -> list[str]:
-    """The titles of a place's table: the compared axis, every column, and differences of the scores."""
+    """The titles of a place's table: the compared axis, every column, the paper's values, and differences of scores."""
     study = findings.study
+    paper = [title for name in published(study) for title in (f"{name}, paper", f"{name} − paper")]
     apart = [f"{name} − {study.against}" for name in study.scores] if study.against else []
-    return [study.axes[-1], *(column.label for column in study.columns), *apart]
+    return [study.axes[-1], *(column.label for column in study.columns), *paper, *apart]
 
 
 def cells(findings: Findings, line: RowResult) -> list[str]:
     """The texts of one row of a place's table."""
     study, name = findings.study, line.row.at[findings.study.axes[-1]]
-    if line.row.left_out:
-        return [name, *["–"] * (len(heads(findings)) - 1)]
     values = [
         value_text(line.cells[column.label].ours) if column.scores else mean_text(line.cells[column.label])
         for column in study.columns
     ]
+    known = [line.cells[label] for label in published(study)]
+    paper = [text for cell in known for text in (value_text(cell.paper), difference_text(cell.difference))]
     apart = [difference_cell(difference_of(findings, line, column)) for column in study.scores] if study.against else []
-    return [name, *values, *apart]
+    return [name, *values, *paper, *apart]
 
 
 def grid_tables(findings: Findings) -> list[Table]:
@@ -71,8 +78,9 @@ def left_out(findings: Findings, lines: Sequence[RowResult]) -> str:
 
 
 def caption(findings: Findings) -> str:
-    """What the numbers of a grid are."""
+    """The caption of a grid's tables: what their numbers are."""
     study = findings.study
     seeds = count_text(findings.facts["seeds"], "seed")
     apart = f" Differences to {study.against} are paired by seed, ± half a 95 % interval." if study.against else ""
-    return f"{study.measure}: mean over {seeds} ± deviation. MB: megabytes that cross, of all parties.{apart}"
+    paper = f" Paper: {study.source}." if published(study) else ""
+    return f"{study.measure}: mean over {seeds} ± deviation. MB: megabytes that cross, of all parties.{apart}{paper}"

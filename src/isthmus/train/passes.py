@@ -1,4 +1,4 @@
-"""From seeds to batches: along which edges a pass runs, and what it gets from beyond the boundary."""
+"""From seeds to batches: along which edges a forward pass runs, and with which exchange."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class BatchMaker:
 
 
 def make_maker(site: Site, exchange: LiveExchange, stack: Stack) -> BatchMaker:
-    """What makes batches along the edges of a stack, with an exchange."""
+    """A maker of batches along the edges of ``stack``, for passes with ``exchange``."""
     fanout = site.train.fanouts(site.model.layers)
     sampler = exchange.sampler(stack, fanout)
     return BatchMaker(site.batcher(stack, exchange.reads_halo), sampler, exchange, site.train.batch == 0)
 
 
 def makers_by_split(site: Site, exchange: LiveExchange, stack: Stack) -> dict[str, BatchMaker]:
-    """For each split, what makes batches of the graph as far as that split may see it."""
+    """By name of a split, a maker of batches along the edges that this split may see (``train.messages``)."""
     if site.train.messages == "past":
         _check_past(site)
         return {SPLIT_NAMES[split]: make_maker(site, exchange, stack.until(split)) for split in SPLITS}
@@ -64,8 +64,8 @@ def makers_by_split(site: Site, exchange: LiveExchange, stack: Stack) -> dict[st
 class Passes:
     """The passes of a phase: ``across`` for all silos, by split; ``some`` and ``apart`` where only some silos cross.
 
-    A pass over whole graphs asks all silos for everything. Where ``some`` cross, only what their seeds depend on is
-    asked for; a sample of all neighbours is just that. ``apart``: for silos that do not cross.
+    A pass over whole graphs asks all silos for all their rows. Where only ``some`` cross, a sample of all neighbours of
+    their seeds asks for no more than these depend on. ``apart``: for silos that do not cross.
     """
 
     across: Mapping[str, BatchMaker]
@@ -94,7 +94,7 @@ def make_passes(site: Site, exchange: LiveExchange, always: bool) -> Passes:
 
 
 def _check_past(site: Site) -> None:
-    """Messages of the past need splits on edges, and a model that does not read degrees of the whole graph."""
+    """Refuse ``train.messages=past`` without splits on edges, or with a model that reads degrees of the whole graph."""
     if site.schema.target != "edge" or site.stack.edge_split is None:
         raise IsthmusError("train.messages=past needs labels and splits on edges; use train.messages=all.")
     if site.degrees:

@@ -16,7 +16,7 @@ _KEPT = "kept/"
 class Best:
     """The best parameters so far, of the models that learn (``models``); the first of equals stays.
 
-    A validation score that is not defined decides nothing: where none ever was, the last parameters stand.
+    Undefined validation scores are passed over; where none was ever defined, the last parameters are taken.
     """
 
     def __init__(self, mine: tuple[int, ...], alone: bool, models: Sequence[str]) -> None:
@@ -42,7 +42,10 @@ class Best:
             self.kept[name][chosen] = tensor[chosen]
 
     def exhausted(self, patience: int) -> bool:
-        """Whether ``patience`` evaluations in a row brought nothing (0: never). Silos alone do not stop early."""
+        """Whether ``patience`` evaluations in a row brought no better score (0: never).
+
+        Never where silos select for themselves (``alone``).
+        """
         return bool(patience) and not self.alone and self.waited >= patience
 
     def restore(self, learner: Learner, last: dict[str, Tensor]) -> None:
@@ -66,7 +69,7 @@ class Best:
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint holds of the selection."""
+        """Scores, epochs and kept parameters of the selection, for a checkpoint."""
         marks = {"score": self.score, "epoch": self.epoch, "waited": torch.tensor(self.waited)}
         return marks | {f"{_KEPT}{name}": tensor for name, tensor in self.kept.items()}
 

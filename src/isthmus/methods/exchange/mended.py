@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import Kind
 from isthmus.engine.learner import ModelSpec
 from isthmus.engine.site import Site
 from isthmus.graph.features import Features
@@ -125,7 +124,8 @@ class LiveMended(LiveExchange):
 
     def _made_anew(self, stack: Stack, step: int, training: bool) -> _Generated:
         """The graph of one pass; features are made when it is known which rows the pass reads."""
-        on, every, wanted = self._believed(stack, step, self.spec.rate if training else 1.0)
+        whole = not training and self.site.train.scoring == "all"
+        on, every, wanted = self._believed(stack, step, self.spec.rate if training else 1.0, whole)
         beside, number = wanted.nonzero(as_tuple=True)
 
         def features(some: Tensor) -> Tensor:
@@ -135,12 +135,14 @@ class LiveMended(LiveExchange):
 
         return self._generated(mend(stack, beside, number), features)
 
-    def _believed(self, stack: Stack, step: int, rate: float) -> tuple[GeneratorPass, Codes, Tensor]:
+    def _believed(
+        self, stack: Stack, step: int, rate: float, whole: bool = False
+    ) -> tuple[GeneratorPass, Codes, Tensor]:
         """The generator on a graph, its codes of all nodes, and which neighbours it believes that they miss."""
         if id(stack) not in self._passes:
             self._passes[id(stack)] = GeneratorPass(self.site, stack, "mended")
         on = self._passes[id(stack)]
-        every = on.encode(torch.arange(stack.rows, device=self.site.device), step)
+        every = on.encode(torch.arange(stack.rows, device=self.site.device), step, whole)
         return on, every, on.believed(every, step, rate)
 
     def _generated(self, graph: MendedStack, features: Callable[[Tensor], Tensor]) -> _Generated:
@@ -153,25 +155,29 @@ class LiveMended(LiveExchange):
     def table_bytes(self) -> list[int]:
         """Bytes of the generated rows that each of my silos keeps for a phase."""
         rows = self.state.get(ROWS, torch.zeros(0, 0))
-        return [each * rows.shape[1:].numel() * rows.element_size() for each in self._counts()]
+        size = rows.shape[1] * rows.element_size()
+        return [int(each) * size for each in self._counts()[:, 0]][: len(self.site.wire.mine)]
+
+    def figures(self) -> dict[str, Tensor]:
+        """How many nodes were generated for those of each silo, where they are kept for a phase."""
+        rows, some, nodes = self._counts().unbind(1)
+        return {} if self.spec.anew else {"rows_a_node": rows / nodes, "nodes_with_rows": some / nodes}
 
     def notes(self) -> list[str]:
-        """How many nodes were generated, and which silos have none."""
-        if self.spec.anew:
+        """Which silos' graphs got no generated node at all."""
+        wire, (rows, _, nodes) = self.site.wire, self._counts().unbind(1)
+        bare = ((nodes > 0) & (rows == 0)).tolist()
+        silos = [wire.party(silo) for silo, without in zip(wire.mine, bare, strict=False) if without]
+        if not silos or self.spec.anew:
             return []
-        made = torch.tensor(self._counts() or [0])
-        told = self.site.wire.share(Kind.METRICS, torch.stack([made, torch.tensor(self._sizes() or [0])], 1))
-        none = [self.site.wire.party(i) for i, (few, of) in enumerate(told.tolist()) if of and not few]
-        without = f"; for {', '.join(none)} they made none" if none else ""
-        return [f"Generators made {int(told[:, 0].sum()):,} neighbours for {int(told[:, 1].sum()):,} nodes{without}."]
+        return [
+            f"Nothing was generated for nodes of {', '.join(silos)}: the generator predicts fewer than half a missing "
+            "neighbour for each of them."
+        ]
 
-    def _counts(self) -> list[int]:
-        """How many nodes were generated for each of my silos."""
-        if BESIDE not in self.state:
-            return [0] * len(self.site.wire.mine)
-        place = self.site.stack.silo_of(self.state[BESIDE])
-        return torch.bincount(place, minlength=len(self.site.wire.mine)).tolist()[: len(self.site.wire.mine)]
-
-    def _sizes(self) -> list[int]:
-        """How many nodes each of my silos has."""
-        return [silo.n for silo in self.site.federation.silos]
+    def _counts(self) -> Tensor:
+        """Generated nodes that each of my silos keeps, its nodes that have some, and all its nodes: [my silos, 3]."""
+        stack, beside = self.site.stack, self.state.get(BESIDE, torch.zeros(0, dtype=torch.int64))
+        silos = len(stack.ptr) - 1
+        rows, some = (torch.bincount(stack.silo_of(at), minlength=silos).cpu() for at in (beside, beside.unique()))
+        return torch.stack([rows, some, torch.tensor(stack.ptr).diff()], 1)

@@ -23,7 +23,8 @@ from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Seeds
 from isthmus.sample.neighbours import Sampler
 
-OWN, OF, FAR, WHOSE, ROWS = "own", "of", "far", "whose", "rows"  # what the objective of the next phase gets
+# What is handed over to the objective of the next phase.
+OWN, OF, FAR, WHOSE, MERGED, ROWS = "own", "of", "far", "whose", "merged", "rows"
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,13 @@ class LiveEmbeddings(LiveExchange):
     def embeddings(self) -> Tensor:
         """The rows that stand for each node of my silos, of unit length: [stack rows, width].
 
-        Encoders have scales of their own; without, the losses of the generator would be as large as these are.
+        Every silo's encoder has another scale, by which the losses of the generator would be larger or smaller.
         """
         return F.normalize(self.rows(), eps=1e-12)
 
     @torch.no_grad()
     def rows(self) -> Tensor:
-        """What the encoder makes of each node of my silos: [stack rows, width]."""
+        """The encoder's last rows of each node of my silos, or with depth 0 its features: [stack rows, width]."""
         site, stack = self.site, self.site.stack
         spec = site.learner.models[site.of].spec
         if isinstance(spec, Encoder) and not spec.depth:
@@ -106,10 +107,11 @@ class LivePrototypes(LiveEmbeddings):
 
         ``own`` [groups, width] of my silos, one after the other; ``of`` [stack rows] the group of each node among them
         (-1: none); ``far`` [prototypes, width] that other silos sent, ``whose`` [prototypes, 2] which of my silos got
-        it, by its place here, and the number of the silo that sent it.
+        it, by its place here, and the number of the silo that sent it; ``merged`` [my silos] how many groups were too
+        small to stay.
         """
         groups = self._groups()
-        got = self._told(groups)
+        got = self._received(groups)
         first = torch.tensor([0, *(len(each.means) for each in groups)]).cumsum(0)
         of = [torch.where(each.of < 0, each.of, each.of + first[i]) for i, each in enumerate(groups)]
         own = torch.cat([each.means for each in groups])
@@ -120,6 +122,7 @@ class LivePrototypes(LiveEmbeddings):
                 OF: torch.cat(of).to(self.site.device),
                 FAR: torch.cat([own[:0], *got.values()]),
                 WHOSE: torch.tensor(ends, dtype=torch.int64, device=self.site.device).reshape(-1, 2),
+                MERGED: torch.tensor([each.merged for each in groups], device=self.site.device),
             }
         }
 
@@ -138,7 +141,7 @@ class LivePrototypes(LiveEmbeddings):
             found.append(made)
         return found
 
-    def _told(self, groups: list[Groups]) -> dict[tuple[int, int], Tensor]:
+    def _received(self, groups: list[Groups]) -> dict[tuple[int, int], Tensor]:
         """Prototypes of other silos, by their sender and by the place of the silo of mine that got them."""
         wire = self.site.wire
         letters = {

@@ -14,7 +14,7 @@ from isthmus.graph.features import Features, take
 from isthmus.methods.exchange.prototypes import ROWS
 from isthmus.methods.nearest_rows import ask_others
 from isthmus.methods.objective.base import LiveObjective
-from isthmus.methods.objective.reconstruction import LiveReconstruction, Reconstruction
+from isthmus.methods.objective.reconstruction import LiveReconstruction, Reconstruction, sizes_of
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,24 @@ class LiveAskedReconstruction(LiveReconstruction):
             )
         return table, torch.arange(stack.rows, device=self._site.device)
 
-    def _to_others(self, rows: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:
-        """Squared distances of rows made for ``nodes`` to the nearest row of each other silo, with their gradients."""
-        sizes = torch.tensor(self._pass.stack.segments(nodes)).diff().tolist()
-        told = ask_others(self._site.wire, rows.detach().split(sizes), self._tables())
-        gradient, away = (torch.cat(parts) for parts in zip(*told, strict=True))
-        # Its value is that of the distances, and its derivative what other silos computed.
-        return (weights * (away + ((rows - rows.detach()) * gradient).sum(1))).sum()
+    def _others(self, rows: Tensor, nodes: Tensor) -> Tensor:
+        """Squared distances of the rows made for ``nodes`` to the nearest row of each other silo, summed: [rows].
+
+        Their value and their derivative are what other silos answered.
+        """
+        stack, constant = self._pass.stack, rows.detach()
+        told = ask_others(self._site.wire, constant.split(sizes_of(stack.segments(nodes))), self._tables())
+        gradient, away, silos = (torch.cat(parts) for parts in zip(*told, strict=True))
+        self._figures.add(stack.silo_of(nodes), compared=silos, others=away)
+        return away + ((rows - constant) * gradient).sum(1)
+
+    def figures(self) -> dict[str, Tensor]:
+        """How the generated rows of every silo did in the last round."""
+        return self._figures.told()
 
     def _tables(self) -> list[Features]:
         """What stands for the nodes of each of my silos."""
         table, every = self.own_table()
         if self._cut is None or self._cut[0] is not table:
-            sizes = torch.tensor(self._pass.stack.ptr).diff().tolist()
-            self._cut = table, [take(table, part) for part in every.split(sizes)]
+            self._cut = table, [take(table, part) for part in every.split(sizes_of(self._pass.stack.ptr))]
         return self._cut[1]

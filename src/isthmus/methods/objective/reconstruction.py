@@ -1,4 +1,4 @@
-"""Losses of a generator of neighbours: some nodes are hidden, and their neighbours must imagine them (FedDEP)."""
+"""FedDEP's objective: the task loss, and losses of the generator, which must predict neighbours that were hidden."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from isthmus.engine.learner import Learner, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.cross_edges import grouped_by
 from isthmus.graph.features import Features
-from isthmus.methods.exchange.prototypes import FAR, OF, OWN, WHOSE
+from isthmus.methods.exchange.prototypes import FAR, MERGED, OF, OWN, WHOSE
 from isthmus.methods.missing_neighbours import GENERATOR, GeneratorPass, NeighbourGenerator
 from isthmus.methods.nearest_rows import differences, nearest, nearest_of_pairs
-from isthmus.methods.objective.base import LiveObjective, Objective
+from isthmus.methods.objective.base import LiveObjective, NodeLosses, Objective
 from isthmus.methods.objective.impaired import Impaired
+from isthmus.methods.objective.row_figures import RowFigures, apart
 from isthmus.sample.batches import Batch
 
 
@@ -69,35 +70,36 @@ class LiveReconstruction(LiveObjective):
         self._site = site
         self.impaired = Impaired(site.train_stack, spec.hide, site.seed)
         self._pass = GeneratorPass(site, self.impaired.stack, "reconstruction")
+        self._figures = RowFigures(len(site.stack.ptr) - 1, site.device)
         self._note_nothing_hidden()
         self.state = self.nothing_handed_over()
 
     def nothing_handed_over(self) -> dict[str, Tensor]:
         """The state before another phase has handed anything over: no prototypes."""
-        site = self._site
+        site, silos = self._site, len(self._site.stack.ptr) - 1
         none = torch.zeros(0, self._pass.generator.width, dtype=site.dtype, device=site.device)
         nobody = torch.full((site.stack.rows,), -1, device=site.device)
-        return {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2)}
+        merged = torch.zeros(silos, dtype=torch.int64, device=site.device)
+        return {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2), MERGED: merged}
 
-    def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor:
-        """The losses of the generator, for silos that have seeds in this step."""
+    def round_begin(self, learner: Learner) -> None:
+        """Figures are those of a round."""
+        self._figures.begin()
+
+    def node_losses(self, batches: Sequence[Batch], active: Tensor) -> NodeLosses:
+        """The losses of the generator on visible nodes of silos that have seeds in this step."""
         step, at = batches[0].step, self._visible(batches, active)
         every, generator = self._pass.encode(at, step), self._pass.generator
         count, missing = generator.count(every.code, every.rows), self.impaired.missing[at]
-        wanted = torch.arange(generator.most, device=at.device) < missing[:, None]
-        made = self._pass.make(every, wanted, step, noisy=True)
-        each = 1 / torch.tensor(every.rows.sizes, dtype=count.dtype, device=at.device)  # a node's weight in its silo
-        weight = each[every.rows.silo]
-        counts = F.smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
-        nodes, weights = at[made.node], weight[made.node]
-        return (
-            self.spec.count * (weight * counts).sum()
-            + self.spec.own * self._to_own(made.rows, nodes, weights)
-            + self.spec.others * self._to_others(made.rows, nodes, weights)
-        )
+        made = self._pass.make(every, torch.arange(generator.most, device=at.device) < missing[:, None], step, True)
+        losses = self.spec.count * F.smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
+        own, others = self._own(made.rows, at[made.node]), self._others(made.rows, at[made.node])
+        self._figures.add(self._pass.stack.silo_of(at), nodes=torch.ones_like(at), hidden=missing, predicted=count)
+        away = self.spec.own * own + self.spec.others * others
+        return NodeLosses(at, every.rows.ptr, losses.index_add(0, made.node, away))
 
     def _visible(self, batches: Sequence[Batch], active: Tensor) -> Tensor:
-        """The visible rows that are imagined for: all of a silo in a full batch, else seeds; of active silos alone."""
+        """Visible rows for which neighbours are generated: all (full batch) or the seeds, of active silos: [n]."""
         stack, hidden = self._pass.stack, self.impaired.hidden
         if self._site.train.batch:
             at = torch.cat([batch.seeds.index for batch in batches]).sort().values
@@ -106,29 +108,53 @@ class LiveReconstruction(LiveObjective):
         at = at[~hidden[at]]
         return at[active.to(at.device)[stack.silo_of(at)]] if len(active) else at[:0]
 
-    def _to_own(self, rows: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:
-        """Squared distances of rows made for ``nodes`` to the nearest of what stands for their hidden neighbours."""
+    def _own(self, rows: Tensor, nodes: Tensor) -> Tensor:
+        """Squared distances of the rows made for ``nodes`` to the nearest row of their hidden neighbours: [rows].
+
+        A node of which no hidden neighbour has a row has 0.
+        """
         table, of = self.own_table()
         row, neighbour = self.impaired.pairs(nodes)
         entry = of[neighbour]
         some, near = nearest_of_pairs(rows, table, row[entry >= 0], entry[entry >= 0])
-        return (weights[some] * differences(rows[some], table, near).square().sum(1)).sum()
+        away = differences(rows[some], table, near).square().sum(1)
+        self._figures.add(self._pass.stack.silo_of(nodes[some]), near=torch.ones_like(away), own=away)
+        return rows.new_zeros(len(rows)).index_copy(0, some, away)
 
     def own_table(self) -> tuple[Features, Tensor]:
-        """What stands for my silos' nodes, and the place there of each stack row (-1: none)."""
+        """Rows for my silos' nodes to be compared with, and the place there of each stack row (-1: none)."""
         return self.state[OWN], self.state[OF]
 
-    def _to_others(self, rows: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:
-        """Squared distances of rows made for ``nodes`` to the nearest prototype of each other silo, summed."""
-        whose, far, place = self.state[WHOSE], self.state[FAR], self._pass.stack.silo_of(nodes)
-        total = rows.new_zeros(())
-        for silo in range(len(self._pass.stack.ptr) - 1):
-            mine, here = (whose[:, 0] == silo).nonzero().flatten(), (place == silo).nonzero().flatten()
-            for some in grouped_by(whose[mine, 1].cpu()).values():  # the prototypes of one sender after the other
+    def _others(self, rows: Tensor, nodes: Tensor) -> Tensor:
+        """Squared distances of the rows made for ``nodes`` to the nearest prototype of each other silo, summed."""
+        whose, far, stack = self.state[WHOSE], self.state[FAR], self._pass.stack
+        total, compared = [rows.new_zeros(0)], [rows.new_zeros(0)]
+        for silo, part in enumerate(rows.split(sizes_of(stack.segments(nodes)))):
+            mine, away = (whose[:, 0] == silo).nonzero().flatten(), part.new_zeros(len(part))
+            groups = grouped_by(whose[mine, 1].cpu()).values()  # the prototypes of one sender after the other
+            for some in groups:
                 table = far[mine[some.to(mine.device)]]
-                away = differences(rows[here], table, nearest(rows[here], table))
-                total = total + (weights[here] * away.square().sum(1)).sum()
-        return total
+                away = away + differences(part, table, nearest(part, table)).square().sum(1)
+            total.append(away)
+            compared.append(away.new_full((len(part),), len(groups)))
+        found = torch.cat(total)
+        self._figures.add(stack.silo_of(nodes), compared=torch.cat(compared), others=found)
+        return found
+
+    def figures(self) -> dict[str, Tensor]:
+        """Prototypes of every silo, and how its generated rows did in the last round."""
+        of, own = self.state[OF], self.state[OWN]
+        parts = of.split(sizes_of(self._pass.stack.ptr))
+        groups = [part[part >= 0].unique(return_counts=True) for part in parts]
+        received = torch.bincount(self.state[WHOSE][:, 0], minlength=len(groups))
+        return {
+            "prototypes": torch.tensor([float(len(names)) for names, _ in groups]),
+            "merged_groups": self.state[MERGED],
+            "smallest_group": torch.tensor([float(min(sizes.tolist(), default=torch.nan)) for _, sizes in groups]),
+            "prototypes_received": received,
+            "prototypes_apart": torch.tensor([apart(own[names]) for names, _ in groups]),
+            **self._figures.told(),
+        }
 
     def _note_nothing_hidden(self) -> None:
         """Say which silos have no node with a hidden neighbour, so that their generators see no row to learn from."""
@@ -139,3 +165,8 @@ class LiveReconstruction(LiveObjective):
                     f"In {silo.name} no visible node has a hidden neighbour (objective.hide={self.spec.hide} of "
                     f"{silo.n:,} nodes): its generator learns of no row by itself."
                 )
+
+
+def sizes_of(ptr: Sequence[int]) -> list[int]:
+    """How many rows each silo has, given where its rows begin and end."""
+    return [b - a for a, b in zip(ptr, ptr[1:], strict=False)]
