@@ -77,9 +77,9 @@ def whole_seconds(job: Job, short: Job, took: float) -> float:
     assert short.state == FINISHED
     metrics, train = RunFolder(short.path).metrics, job.config.train
     training = float(metrics["seconds"])
-    if train.steps:
-        return took - training + training * train.steps / max(metrics["steps"], 1)
-    return took - training + training * times_longer(job, short, metrics["seconds_by_epoch"])
+    longer = times_longer(job, short, metrics["seconds_by_epoch"])
+    often: float = train.steps / max(metrics["steps"], 1) if train.steps else longer
+    return took - training + training * often
 
 
 def times_longer(job: Job, short: Job, by_epoch: Sequence[float]) -> float:
