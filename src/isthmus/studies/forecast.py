@@ -77,8 +77,10 @@ def whole_seconds(job: Job, short: Job, took: float) -> float:
     assert short.state == FINISHED
     metrics, train = RunFolder(short.path).metrics, job.config.train
     training = float(metrics["seconds"])
-    longer = times_longer(job, short, metrics["seconds_by_epoch"])
-    often: float = train.steps / max(metrics["steps"], 1) if train.steps else longer
+    if train.steps:
+        often = float(train.steps / max(metrics["steps"], 1))
+    else:
+        often = times_longer(job, short, metrics["seconds_by_epoch"])
     return took - training + training * often
 
 
