@@ -12,6 +12,7 @@ from isthmus.graph.graph import TEST, TRAIN, VALID
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo, split_graph
 from isthmus.train.constant import _constants
+from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire
 from tests.helpers.hosts import on_hosts, on_wire
 from tests.helpers.small import assert_same, losses, numbers, run_parts, small_graph
@@ -135,6 +136,19 @@ def test_constants_of_a_merged_run_are_those_of_the_silos_that_teach(side: str) 
 
 def on_host(wire: Wire) -> list[float]:
     return losses(run_parts(EXACT, forgetting("mixed"), "pna", wire=wire))
+
+
+def uncompared(wire: Wire) -> list[str]:
+    notes = run_parts(EXACT, forgetting("source"), "pna", wire=wire, epochs=1).training.federation.notes
+    return [note for note in notes if "was not compared" in note]
+
+
+@pytest.mark.hosts
+def test_hosts_say_how_many_labels_they_could_not_compare() -> None:
+    both = [silo.crosses & (silo.edge_index[1] < silo.n) & (silo.edge_keys % 3 > 0) for silo in forgetting("source")]
+    for mark, [note] in zip(both, on_hosts(3, on_wire, 3, uncompared), strict=True):
+        assert note.startswith(f"{int(mark.sum())} cross edges are labelled by both")
+    assert uncompared(LocalWire(3)) == []  # in one process differing labels are counted instead
 
 
 @pytest.mark.hosts

@@ -146,17 +146,18 @@ def test_losses_of_the_generator_are_those_of_the_paper() -> None:
     active = torch.tensor([True, False, True])
     got = objective.node_losses([work.batch], active).total()
     stack, state, on = site.stack, objective.state, objective._pass
-    visible = (~objective.hidden).nonzero().flatten()
+    visible = (~objective.impaired.hidden).nonzero().flatten()
     codes = on.encode(visible, step)
     counts = on.generator.count(codes.code, codes.rows)
-    made = on.generator.generate(codes.code + on.noise(codes, step), codes.rows)
+    wanted = torch.ones(len(visible), on.generator.most, dtype=torch.bool)
+    made = on.make(codes, wanted, step, noisy=True).rows.view(len(visible), on.generator.most, -1)
     expected = torch.zeros((), dtype=torch.float64)
     for silo in (0, 2):
         mine = [i for i, v in enumerate(visible.tolist()) if stack.ptr[silo] <= v < stack.ptr[silo + 1]]
         total = torch.zeros((), dtype=torch.float64)
         for i in mine:
             v = int(visible[i])
-            lost = [int(u) for u, w in stack.ends.T.tolist() if w == v and objective.hidden[u]]
+            lost = [int(u) for u, w in stack.ends.T.tolist() if w == v and objective.impaired.hidden[u]]
             total = total + 0.3 * torch.nn.functional.smooth_l1_loss(counts[i], counts.new_tensor(float(len(lost))))
             for p in range(min(len(lost), on.generator.most)):
                 z = made[i, p]
@@ -179,15 +180,17 @@ def test_figures_are_those_of_loops() -> None:
     assert isinstance(objective, LiveReconstruction)
     on, state, stack = objective._pass, objective.state, site.stack
     run.learner.models["generator"].module.number.bias.data.fill_(1.5)
-    visible = (~objective.hidden).nonzero().flatten()
+    visible = (~objective.impaired.hidden).nonzero().flatten()
     codes = on.encode(visible, step)
     count = on.generator.count(codes.code, codes.rows).detach()
-    made = on.generator.generate(codes.code + on.noise(codes, step), codes.rows).detach()
+    wanted = torch.ones(len(visible), on.generator.most, dtype=torch.bool)
+    made = on.make(codes, wanted, step, noisy=True).rows.detach().view(len(visible), on.generator.most, -1)
     next(iter(walk(run)))
     found = objective.figures()
+    hidden = objective.impaired.hidden
     for silo in range(3):
         nodes = [(i, int(v)) for i, v in enumerate(visible) if stack.ptr[silo] <= v < stack.ptr[silo + 1]]
-        lost = {v: [int(u) for u, w in stack.ends.T.tolist() if w == v and objective.hidden[u]] for _, v in nodes}
+        lost = {v: [int(u) for u, w in stack.ends.T.tolist() if w == v and hidden[u]] for _, v in nodes}
         rows = [(made[i, p], v) for i, v in nodes for p in range(min(len(lost[v]), on.generator.most))]
         own = [min(float((z - state[OWN][state[OF][u]]).square().sum()) for u in lost[v]) for z, v in rows]
         others = [

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     EDGES = "edges"
     LEDGER = "ledger"
     PROTOTYPES = "prototypes"
+    GENERATED = "generated"
+    ROW_GRADIENTS = "row-gradients"
 
 
 class Purpose(StrEnum):

@@ -102,10 +102,9 @@ def times(sheet: Sheet, name: str) -> Tensor:
     if types.is_timestamp(column.type) or types.is_date(column.type):
         column = column.cast(pa.timestamp("s", tz=getattr(column.type, "tz", None)), safe=False)
     elif not types.is_integer(column.type) and len(column):
-        example = column[0].as_py()
-        raise sheet.wrong(
-            name, 0, f"{example!r} is not a time", "use whole numbers or timestamps like 2022-09-01 00:20"
-        )
+        row = _no_time(column)
+        what = f"{column[row].as_py()!r} is not a time"
+        raise sheet.wrong(name, row, what, "use whole numbers or timestamps like 2022-09-01 00:20")
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise sheet.wrong(name, row, "a missing time", "give every edge a time, or remove the column")
@@ -115,6 +114,19 @@ def times(sheet: Sheet, name: str) -> Tensor:
             row = int(late[0])
             raise sheet.wrong(name, row, f"{column[row].as_py()} does not fit into 64 bits", "count from a later start")
     return torch.from_numpy(column.cast(pa.int64()).to_numpy().copy())
+
+
+def _no_time(column: ArrowColumn) -> int:
+    """The first row that is neither a whole number of 64 bits nor a date, because of which the column is none of times.
+
+    Where every row by itself could be a time, it is the first one.
+    """
+    for row, value in enumerate(column.to_pylist()):
+        if isinstance(value, float) and not (value.is_integer() and abs(value) < 2**63):
+            return row
+        if isinstance(value, str) and not re.match(r"[+-]?[0-9]+$|[0-9]{4}-[0-9]{2}-[0-9]{2}", value.strip()):
+            return row
+    return 0
 
 
 def labels(sheet: Sheet, name: str, declared: Sequence[str] = ()) -> tuple[Tensor, tuple[str, ...]]:

@@ -29,7 +29,7 @@ def agree_labels(wire: Wire, silos: Sequence[Silo], schema: Schema, alone: Tenso
         return list(silos), []
     marks = [_marks(silo) for silo in silos]
     heard = _tell(wire, silos, marks, alone)
-    agreed, unlike = [], 0
+    agreed, unlike, twice = [], 0, 0
     for silo, mine, theirs in zip(silos, marks, heard, strict=True):
         known = theirs >= 0
         inward = silo.edge_index[1] < silo.n  # my end is the target
@@ -40,9 +40,10 @@ def agree_labels(wire: Wire, silos: Sequence[Silo], schema: Schema, alone: Tenso
         usual = torch.full_like(mine, BY_TARGET) if silo.edge_teacher is None else silo.edge_teacher.long()
         teacher = torch.where(known, teacher, usual)
         split = torch.where(known & (teacher == BY_SOURCE) & (at_source >= _LABELLED), at_source, at_target) % _LABELLED
-        unlike += int((known & inward & (teacher == BY_BOTH) & (at_target != at_source)).sum())
+        both = known & inward & (teacher == BY_BOTH)
+        twice, unlike = twice + int(both.sum()), unlike + int((both & (at_target != at_source)).sum())
         agreed.append(replace(silo, edge_split=split.to(torch.int8), edge_teacher=teacher.to(torch.int8)))
-    return agreed, _notes(unlike)
+    return agreed, _notes(unlike, twice if wire.hosts > 1 else 0)
 
 
 def _marks(silo: Silo) -> Tensor:
@@ -62,10 +63,17 @@ def _tell(wire: Wire, silos: Sequence[Silo], marks: Sequence[Tensor], alone: Ten
     return list(heard.split([len(mine) for mine in marks]))
 
 
-def _notes(unlike: int) -> list[str]:
-    """A note on edges that their two silos put into different splits."""
-    if not unlike:
-        return []
-    return [
-        f"{unlike:,} cross edges are labelled by both silos, for different splits: that of the target's owner counts."
-    ]
+def _notes(unlike: int, unseen: int) -> list[str]:
+    """Notes on edges that two silos put into different splits, and on those whose two labels nobody could compare."""
+    notes = []
+    if unlike:
+        notes.append(
+            f"{unlike:,} cross edges are labelled by both silos, for different splits: that of the target's owner "
+            "counts."
+        )
+    if unseen:
+        notes.append(
+            f"{unseen:,} cross edges are labelled by both of their silos: whether alike was not compared between "
+            "hosts, since labels stay at home."
+        )
+    return notes

@@ -11,18 +11,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from isthmus.core.errors import IsthmusError, unknown
-from isthmus.engine.learner import CLASSIFIER
+from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.masked import Masked
 from isthmus.federation.federation import UNKNOWN
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise
 from isthmus.methods.exchange.generated import Generated
+from isthmus.methods.exchange.mended import Mended
 from isthmus.methods.exchange.optimes import OptimES
-from isthmus.methods.exchange.prototypes import Prototypes
+from isthmus.methods.exchange.prototypes import Embeddings, Prototypes
 from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.method import Method, Phase, one_phase, vary
-from isthmus.methods.missing_neighbours import ENCODER, GENERATOR, Encoder, FusedClassifier, NeighbourGenerator
+from isthmus.methods.missing_neighbours import ENCODER, GENERATOR, LOCAL, Encoder, FusedClassifier, NeighbourGenerator
+from isthmus.methods.objective.asked_reconstruction import AskedReconstruction
 from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import Proximal
 from isthmus.methods.objective.reconstruction import Reconstruction
@@ -40,6 +42,7 @@ from isthmus.protect.laplace import Laplace
 _LAYERWISE = "Ceydeli 2026"
 _MOVING = "Guo et al. 2026"
 _FEDDEP = "Zhang et al. 2024"
+_FEDSAGE = "Zhang et al. 2021"
 _SWIFT = "Swift-FedGNN, OpenReview QXwtkVI8Yr"
 
 _CATALOGUE: dict[str, Callable[[], Method]] = {}
@@ -149,10 +152,30 @@ def fedgnn_g() -> Method:
 
 @method
 def fedsage() -> Method:
-    """FedSage: silos sample local neighbours only; at every step all move along the mean of silos' gradients."""
-    summary = "the mean gradient of all silos at every step, local neighbours alone"
-    alone = vary(fedgnn_g(), "fedsage", summary, "Zhang et al. 2021", schedule=Schedule(silos=0))
+    """FedSage: silos sample local neighbours only; at every step all move along the mean of silos' gradients.
+
+    So Swift-FedGNN's paper compares FedSage. No neighbour is generated: ``fedsage+`` does that.
+    """
+    summary = "the mean gradient of all silos at every step, local neighbours alone, none generated"
+    alone = vary(fedgnn_g(), "fedsage", summary, _FEDSAGE, schedule=Schedule(silos=0))
     return replace(alone, scores=("own",))
+
+
+@method
+def fedsage_plus() -> Method:
+    """Generators of each silo's own, which learn from gradients of other silos, then FedAvg on mended graphs.
+
+    Phase ``generate`` is the paper's federated training of NeighGen (its equation 4, and the task loss of a classifier
+    of the silo's own beside it), phase ``train`` FedSage on the graphs that are mended then.
+    """
+    learning = Phase(
+        "generate", (LOCAL, GENERATOR), LOCAL, Mended(anew=True), objective=AskedReconstruction(hide=0.1), epochs=20
+    )
+    train = Phase("train", exchange=Mended(), sync=FedAvg())
+    generator = NeighbourGenerator(shared=True, negative=True)
+    models = {CLASSIFIER: ModelSpec(), GENERATOR: generator, LOCAL: ModelSpec()}
+    summary = "FedAvg on graphs mended with generated neighbours, whose generators got gradients from all other silos"
+    return Method("fedsage+", summary, _FEDSAGE, (learning, train), models, model="sage", cross=UNKNOWN)
 
 
 @method
@@ -204,6 +227,17 @@ def feddep() -> Method:
     models = {CLASSIFIER: FusedClassifier(), ENCODER: Encoder(), GENERATOR: NeighbourGenerator()}
     summary = "FedAvg on graphs mended with generated neighbours, learnt from prototypes that are exchanged once"
     return Method("feddep", summary, _FEDDEP, (encode, train), models, model="sage-gcn", cross=UNKNOWN)
+
+
+@method
+def feddep_no_prototypes() -> Method:
+    """FedDEP without prototypes: generated rows go to all other silos at every step, which send gradients back.
+
+    As in FedSage+ (equation 4 there), with rows of each silo's encoder in the place of features.
+    """
+    summary = "FedDEP without prototypes: generated rows go to all other silos at every step, gradients come back"
+    whole = replace(feddep(), name="feddep-no-prototypes", summary=summary)
+    return whole.with_phase("encode", exchange=Embeddings()).with_phase("train", objective=AskedReconstruction())
 
 
 @method

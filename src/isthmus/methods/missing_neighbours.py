@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.random import normals, stream
+from isthmus.core.random import combine, keep_mask, normals, stream
 from isthmus.engine.learner import ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.engine.site import Site
@@ -22,7 +22,7 @@ from isthmus.nn.model import GNN, LAYERS, ModelConfig
 from isthmus.sample.batches import Batcher, Seeds
 from isthmus.sample.neighbours import Sampler
 
-ENCODER, GENERATOR = "encoder", "generator"
+ENCODER, GENERATOR, LOCAL = "encoder", "generator", "local"  # local: a classifier of each silo's own
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,16 @@ class FusedClassifier(ModelSpec):
 
 @dataclass(frozen=True)
 class NeighbourGenerator(ModelSpec):
-    """FedDEP's generator of rows for missing neighbours: at most ``most`` a node, through a layer of ``wide`` units."""
+    """A generator of rows for missing neighbours: at most ``most`` a node, through a layer of ``wide`` units.
+
+    ``shared``: a node's neighbours have one last layer and noise of their own, and not layers of their own and one
+    noise. ``negative``: it may predict fewer than 0 missing neighbours, and goes on learning where it does.
+    """
 
     most: int = 5
     wide: int = 256
+    shared: bool = False
+    negative: bool = False
 
     def __post_init__(self) -> None:
         if self.most < 1 or self.wide < 1:
@@ -76,13 +82,14 @@ class NeighbourGenerator(ModelSpec):
         """A generator that encodes nodes by as many layers as the classifier has."""
         kind, hidden = LAYERS[config.name], config.hidden
         encode = [kind(hidden, hidden, **config.options) for _ in range(config.layers)]
-        return Generator(schema.features, hidden, encode, self.most, _width(schema, config, specs), self.wide)
+        shape = self.most, _width(schema, config, specs), self.wide
+        return Generator(schema.features, hidden, encode, *shape, self.shared, self.negative)
 
 
 def _width(schema: Schema, config: ModelConfig, specs: Mapping[str, ModelSpec]) -> int:
-    """The width of a generated row, which is that of the encoder's rows."""
+    """The width of a generated row: that of the encoder's rows; without an encoder that of features."""
     encoder = specs.get(ENCODER)
-    return encoder.width(schema, config) if isinstance(encoder, Encoder) else config.hidden
+    return encoder.width(schema, config) if isinstance(encoder, Encoder) else schema.features
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,18 @@ class Codes:
         ends = torch.tensor(self.rows.ptr, device=places.device)
         ptr = tuple(torch.searchsorted(places, ends).tolist())
         return Codes(self.code[places], Rows(ptr, self.rows.keys[places]))
+
+
+@dataclass(frozen=True)
+class Made:
+    """Generated rows: row i is the neighbour ``number[i]`` of the node at place ``node[i]`` among those asked for.
+
+    Nodes are in ascending order.
+    """
+
+    rows: Tensor  # [some, width]
+    node: Tensor  # [some]
+    number: Tensor  # [some]
 
 
 class GeneratorPass:
@@ -130,7 +149,34 @@ class GeneratorPass:
         code = self.generator.encode(batch.x, batch.x_rows, batch.blocks)
         return Codes(code[batch.ends[0]], Rows(ptr, self.stack.keys[at]))
 
-    def noise(self, codes: Codes, step: int) -> Tensor:
-        """Standard normal noise for codes, which follows from seed, purpose, step and public ids: [n, hidden]."""
-        key = stream(self.site.seed, f"{self.purpose}/noise", step)
-        return normals(key, codes.rows.keys, codes.code.shape[1]).to(codes.code.dtype)
+    def make(self, every: Codes, wanted: Tensor, step: int, noisy: bool) -> Made:
+        """The neighbours of coded nodes that are ``wanted`` [n, most], from noisy codes or from codes as they are."""
+        node, number = wanted.nonzero(as_tuple=True)
+        if self.generator.shared:
+            codes = every.at(node)
+            keys = combine(codes.rows.keys, number)
+            code = codes.code + self.noise(keys, codes.code, step) if noisy else codes.code
+            return Made(self.generator.generate(code, codes.rows), node, number)
+        some = wanted.any(1).nonzero().flatten()
+        codes = every.at(some)
+        code = codes.code + self.noise(codes.rows.keys, codes.code, step) if noisy else codes.code
+        return Made(self.generator.generate_apart(code, codes.rows, wanted[some]), node, number)
+
+    def noise(self, keys: Tensor, code: Tensor, step: int) -> Tensor:
+        """Standard normal noise for codes, which follows from seed, purpose, step and public keys: [n, hidden]."""
+        stream_of_step = stream(self.site.seed, f"{self.purpose}/noise", step)
+        return normals(stream_of_step, keys, code.shape[1]).to(code.dtype)
+
+    def believed(self, every: Codes, step: int, rate: float) -> Tensor:
+        """Which neighbours the generator believes that nodes miss, each kept with probability ``rate``: [n, most].
+
+        As many as its count says, to the nearest whole number, and at most ``most``.
+        """
+        generator = self.generator
+        count = generator.count(every.code, every.rows).detach().round()
+        missing = torch.arange(generator.most, device=count.device) < count[:, None]
+        if rate == 1:
+            return missing
+        return missing & keep_mask(
+            stream(self.site.seed, f"{self.purpose}/kept", step), every.rows.keys, generator.most, 1 - rate
+        )

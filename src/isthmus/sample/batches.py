@@ -10,7 +10,7 @@ from torch import Tensor
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows, side_by_side
-from isthmus.sample.neighbours import NO_SEED, Sample
+from isthmus.sample.neighbours import NO_SEED, Sample, Sampler
 from isthmus.wire.route import Asked, Route
 
 
@@ -259,3 +259,29 @@ class Batcher:
         slot = torch.full((self.stack.rows,), NO_SEED, device=seeds.index.device)
         slots = seeds.slot if self.target == "node" else seeds.slot.repeat(2)
         return slot.scatter_reduce_(0, self.roots(seeds), slots.to(slot), "amin")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a pass runs on: what makes batches of a graph, and what samples it.
+
+    ``place`` says where the rows of the layout, by which seeds are known, lie in that graph (None: where they are).
+    """
+
+    batcher: Batcher
+    sampler: Sampler
+    place: Tensor | None = None
+
+    def batch(self, seeds: Seeds, step: int, purpose: str, whole: bool) -> Batch:
+        """A batch of the seeds: the whole graph, or a sample around them."""
+        at = seeds if self.place is None else replace(seeds, index=self.place[seeds.index])
+        if whole:
+            self.sampler.draws.read_whole()
+            batch = self.batcher.whole(at, step)
+        else:
+            sample = self.sampler.sample(self.batcher.roots(at), step, purpose)
+            slots = self.batcher.slots(at)
+            if slots is not None and self.batcher.target == "edge":  # the ends of a seed may lie in two silos
+                slots = self.sampler.slots(slots, sample)
+            batch = self.batcher.sampled(at, sample, step, slots)
+        return batch if at is seeds else replace(batch, seeds=seeds)

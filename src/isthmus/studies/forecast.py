@@ -78,10 +78,8 @@ def whole_seconds(job: Job, short: Job, took: float) -> float:
     metrics, train = RunFolder(short.path).metrics, job.config.train
     training = float(metrics["seconds"])
     if train.steps:
-        often = float(train.steps / max(metrics["steps"], 1))
-    else:
-        often = times_longer(job, short, metrics["seconds_by_epoch"])
-    return took - training + training * often
+        return took - training + training * train.steps / max(int(metrics["steps"]), 1)
+    return took - training + training * times_longer(job, short, metrics["seconds_by_epoch"])
 
 
 def times_longer(job: Job, short: Job, by_epoch: Sequence[float]) -> float:

@@ -15,8 +15,10 @@ from isthmus.graph.graph import SPLIT_NAMES, TRAIN
 from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.base import LiveExchange
 from isthmus.nn.model import LAYERS
-from isthmus.sample.batches import Batch, Batcher, Seeds
+from isthmus.sample.batches import Batch, Batcher, Ground, Seeds
 from isthmus.sample.neighbours import Sampler
+
+TRAINING = "train"  # the purpose of passes that are learnt from
 
 
 @dataclass(frozen=True)
@@ -36,16 +38,11 @@ class BatchMaker:
     exchange: LiveExchange
     whole: bool
 
-    def make(self, seeds: Seeds, step: int, purpose: str = "train") -> Work:
+    def make(self, seeds: Seeds, step: int, purpose: str = TRAINING) -> Work:
         """A batch of the seeds: the whole graph, or a sample around them."""
-        if self.whole:
-            self.sampler.draws.read_whole()
-            return Work(self.batcher.whole(seeds, step), self.exchange)
-        sample = self.sampler.sample(self.batcher.roots(seeds), step, purpose)
-        slots = self.batcher.slots(seeds)
-        if slots is not None and self.batcher.target == "edge":  # the ends of a seed may lie in two silos
-            slots = self.sampler.slots(slots, sample)
-        return Work(self.batcher.sampled(seeds, sample, step, slots), self.exchange)
+        known = Ground(self.batcher, self.sampler)
+        ground = self.exchange.ground(known, step, training=purpose == TRAINING)
+        return Work(ground.batch(seeds, step, purpose, self.whole), self.exchange)
 
 
 def make_maker(site: Site, exchange: LiveExchange, stack: Stack) -> BatchMaker:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -12,13 +14,13 @@ _KEPT = "kept/"
 
 
 class Best:
-    """The best parameters so far; the first of equals stays.
+    """The best parameters so far, of the models that learn (``models``); the first of equals stays.
 
     Undefined validation scores are passed over; where none was ever defined, the last parameters are taken.
     """
 
-    def __init__(self, mine: tuple[int, ...], alone: bool) -> None:
-        self.mine, self.alone = mine, alone
+    def __init__(self, mine: tuple[int, ...], alone: bool, models: Sequence[str]) -> None:
+        self.mine, self.alone, self.models = mine, alone, models
         self.score = torch.full((len(mine) if alone else 1,), -torch.inf, dtype=torch.float64)
         self.epoch = torch.zeros(len(self.score), dtype=torch.int64)  # 0: nothing was selected
         self.waited = 0
@@ -33,7 +35,7 @@ class Best:
         self.waited = 0 if bool(better.any()) else self.waited + 1
         if not bool(better.any()):
             return
-        live = learner.everything()
+        live = learner.everything(self.models)
         self.kept = self.kept or {name: tensor.clone() for name, tensor in live.items()}
         for name, tensor in live.items():
             chosen = better.nonzero().flatten() if self.alone else torch.arange(len(tensor))

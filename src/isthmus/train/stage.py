@@ -168,7 +168,9 @@ def open_stage(
     models = {name: learner.models[name] for name in phase.learns}
     syncs = {name: phase.sync.open(site, model, objective) for name, model in models.items()}
     alone = phase.sync.alone and wire.silos > 1  # a merged silo has one model, and scores of several silos
-    judges = tuple(Judge(how, open_scorer(how, site, exchange, passes), Best(wire.mine, alone)) for how in scores)
+    judges = tuple(
+        Judge(how, open_scorer(how, site, exchange, passes), Best(wire.mine, alone, phase.learns)) for how in scores
+    )
     size = layout.steps_per_epoch(train.batch)
     epochs, steps = phase_length(phase, train, size, begun)
     ends = begun.step + steps, begun.epoch + epochs

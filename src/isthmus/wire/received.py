@@ -11,7 +11,8 @@ from torch import Tensor
 from isthmus.core.errors import PeerError
 from isthmus.core.kinds import Kind
 
-NUMBERS = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.FEATURES)  # letters of these are finite; scores may be undefined
+# Letters of these are finite; scores may be undefined.
+NUMBERS = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.FEATURES, Kind.GENERATED, Kind.ROW_GRADIENTS)
 
 
 def check_sizes(kind: Kind, sizes: Sequence[int], most: Sequence[int] | None, width: int, who: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.drift import Drift
 from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch, Batcher, Seeds
+from isthmus.sample.batches import Batch, Batcher, Ground, Seeds
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.route import Asked
 
@@ -92,6 +92,10 @@ class LiveExchange:
     def sampler(self, stack: Stack, fanout: Sequence[int]) -> Sampler:
         """The sampler of neighbours on ``stack``; here each silo draws among the edges that it knows."""
         return Sampler(stack, fanout, self.site.draws, self.site.model.directed)
+
+    def ground(self, known: Ground, step: int, training: bool) -> Ground:
+        """What a pass runs on: the graph that silos know, or one that is made of it (generated nodes live there)."""
+        return known
 
     def begin(self) -> None:
         """Called before the first step of a phase, also of one that is resumed, whose ``state`` is loaded by then.

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.random import keep_mask, stream
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.graph.features import Features
@@ -96,22 +95,15 @@ class LiveGenerated(LiveExchange):
 
     def mean_rows(self, on: GeneratorPass, at: Tensor, this: Pass) -> Tensor:
         """m_v: the mean of the rows that were generated for each of the stack rows ``at``; 0 without any."""
-        whole = not this.training and self.site.train.scoring == "all"
-        every, generator = on.encode(at, this.step, whole), on.generator
-        count = generator.count(every.code, every.rows).detach().round().clamp(max=generator.most)
-        kept = torch.arange(generator.most, device=at.device) < count[:, None]
-        if this.training:
-            key = stream(self.site.seed, "generated/kept", this.step)
-            kept = kept & keep_mask(key, every.rows.keys, generator.most, 1 - self.spec.rate)
-        else:
-            seen = torch.stack([torch.ones_like(count), kept.any(1), kept.sum(1)], 1)
+        every = on.encode(at, this.step, not this.training and self.site.train.scoring == "all")
+        kept = on.believed(every, this.step, self.spec.rate if this.training else 1.0)
+        if not this.training:
+            seen = torch.stack([torch.ones_like(at), kept.any(1), kept.sum(1)], 1)
             self._scored.index_add_(0, on.stack.silo_of(at), seen.to(self._scored.dtype))
-        some = kept.any(1).nonzero().flatten()
-        codes = every.at(some)
-        code = codes.code + on.noise(codes, this.step) if this.training else codes.code
-        share = kept[some].to(code.dtype) / kept[some].sum(1, keepdim=True)
-        means = (share[:, :, None] * generator.generate(code, codes.rows)).sum(1)
-        return means.new_zeros(len(at), generator.width).index_copy(0, some, means)
+        made = on.make(every, kept, this.step, noisy=this.training)
+        share = 1 / kept.sum(1).to(made.rows.dtype)[made.node]
+        means = made.rows.new_zeros(len(at), made.rows.shape[1])
+        return means.index_add(0, made.node, share[:, None] * made.rows)
 
     def _pass_on(self, stack: Stack) -> GeneratorPass:
         if id(stack) not in self._passes:

@@ -11,14 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.random import draw, stream
 from isthmus.engine.learner import Learner, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.cross_edges import grouped_by
-from isthmus.graph.stack import Stack
+from isthmus.graph.features import Features
 from isthmus.methods.exchange.prototypes import FAR, MERGED, OF, OWN, WHOSE
 from isthmus.methods.missing_neighbours import GENERATOR, GeneratorPass, NeighbourGenerator
+from isthmus.methods.nearest_rows import differences, nearest, nearest_of_pairs
 from isthmus.methods.objective.base import LiveObjective, NodeLosses, Objective
+from isthmus.methods.objective.impaired import Impaired
 from isthmus.methods.objective.row_figures import RowFigures, apart
 from isthmus.sample.batches import Batch
 
@@ -67,19 +68,19 @@ class LiveReconstruction(LiveObjective):
     def __init__(self, spec: Reconstruction, site: Site) -> None:
         super().__init__(spec, site)
         self._site = site
-        stack = site.train_stack
-        self.hidden = hidden_rows(stack, spec.hide, site.seed)
-        source, target = stack.ends
-        self._lost = (self.hidden[source] & ~self.hidden[target] & _kept(stack)).nonzero().flatten()
-        self.missing = torch.bincount(target[self._lost], minlength=stack.rows)  # [stack rows]
-        visible = ~self.hidden[stack.ends].any(0)
-        self._pass = GeneratorPass(site, stack.along(visible), "reconstruction")
+        self.impaired = Impaired(site.train_stack, spec.hide, site.seed)
+        self._pass = GeneratorPass(site, self.impaired.stack, "reconstruction")
+        self._figures = RowFigures(len(site.stack.ptr) - 1, site.device)
+        self._note_nothing_hidden()
+        self.state = self.nothing_handed_over()
+
+    def nothing_handed_over(self) -> dict[str, Tensor]:
+        """The state before another phase has handed anything over: no prototypes."""
+        site, silos = self._site, len(self._site.stack.ptr) - 1
         none = torch.zeros(0, self._pass.generator.width, dtype=site.dtype, device=site.device)
-        nobody = torch.full((stack.rows,), -1, device=site.device)
-        silos = len(stack.ptr) - 1
-        self.state = {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2)}
-        self.state[MERGED] = torch.zeros(silos, dtype=torch.int64, device=site.device)
-        self._figures = RowFigures(silos, site.device)
+        nobody = torch.full((site.stack.rows,), -1, device=site.device)
+        merged = torch.zeros(silos, dtype=torch.int64, device=site.device)
+        return {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2), MERGED: merged}
 
     def round_begin(self, learner: Learner) -> None:
         """Figures are those of a round."""
@@ -89,65 +90,62 @@ class LiveReconstruction(LiveObjective):
         """The losses of the generator on visible nodes of silos that have seeds in this step."""
         step, at = batches[0].step, self._visible(batches, active)
         every, generator = self._pass.encode(at, step), self._pass.generator
-        count, missing = generator.count(every.code, every.rows), self.missing[at]
-        some = (missing > 0).nonzero().flatten()
-        codes = every.at(some)
-        made = generator.generate(codes.code + self._pass.noise(codes, step), codes.rows)
-        wanted = (torch.arange(generator.most, device=at.device) < missing[some, None]).to(made.dtype)
+        count, missing = generator.count(every.code, every.rows), self.impaired.missing[at]
+        made = self._pass.make(every, torch.arange(generator.most, device=at.device) < missing[:, None], step, True)
         losses = self.spec.count * F.smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
-        own, others = self._own(at[some], made, wanted), self._others(at[some], made, wanted)
+        own, others = self._own(made.rows, at[made.node]), self._others(made.rows, at[made.node])
         self._figures.add(self._pass.stack.silo_of(at), nodes=torch.ones_like(at), hidden=missing, predicted=count)
         away = self.spec.own * own + self.spec.others * others
-        return NodeLosses(at, every.rows.ptr, losses.index_add(0, some, away))
+        return NodeLosses(at, every.rows.ptr, losses.index_add(0, made.node, away))
 
     def _visible(self, batches: Sequence[Batch], active: Tensor) -> Tensor:
         """Visible rows for which neighbours are generated: all (full batch) or the seeds, of active silos: [n]."""
-        stack = self._pass.stack
+        stack, hidden = self._pass.stack, self.impaired.hidden
         if self._site.train.batch:
             at = torch.cat([batch.seeds.index for batch in batches]).sort().values
         else:
-            at = torch.arange(stack.rows, device=self.hidden.device)
-        at = at[~self.hidden[at]]
+            at = torch.arange(stack.rows, device=hidden.device)
+        at = at[~hidden[at]]
         return at[active.to(at.device)[stack.silo_of(at)]] if len(active) else at[:0]
 
-    def _own(self, at: Tensor, made: Tensor, wanted: Tensor) -> Tensor:
-        """Squared distances of the rows ``made`` for nodes ``at`` to the nearest group of a hidden neighbour: [n].
+    def _own(self, rows: Tensor, nodes: Tensor) -> Tensor:
+        """Squared distances of the rows made for ``nodes`` to the nearest row of their hidden neighbours: [rows].
 
-        ``wanted`` [n, most] is 1 for rows that stand for a hidden neighbour, else 0; distances of these are added up.
+        A node of which no hidden neighbour has a row has 0.
         """
-        own, stack, total, had = self.state[OWN], self._pass.stack, [made.new_zeros(0)], [wanted.new_zeros(0)]
-        for a, b in _parts(stack.segments(at)):  # silo after silo, whose groups are few
-            near = self._allowed(at[a:b], len(own))
-            used = near.any(0).nonzero().flatten()
-            away = _squared(made[a:b], own[used]).masked_fill(~near[:, None, used], torch.inf)
-            total.append(_least(away).mul(wanted[a:b]).sum(1))
-            had.append(near.any(1).to(wanted.dtype))
-        found = torch.cat(total)
-        self._figures.add(stack.silo_of(at), near=wanted.sum(1) * torch.cat(had), own=found)
-        return found
+        table, of = self.own_table()
+        row, neighbour = self.impaired.pairs(nodes)
+        entry = of[neighbour]
+        some, near = nearest_of_pairs(rows, table, row[entry >= 0], entry[entry >= 0])
+        away = differences(rows[some], table, near).square().sum(1)
+        self._figures.add(self._pass.stack.silo_of(nodes[some]), near=torch.ones_like(away), own=away)
+        return rows.new_zeros(len(rows)).index_copy(0, some, away)
 
-    def _others(self, at: Tensor, made: Tensor, wanted: Tensor) -> Tensor:
-        """Squared distances of the rows ``made`` for nodes ``at`` to the nearest prototype of each other silo: [n].
+    def own_table(self) -> tuple[Features, Tensor]:
+        """Rows for my silos' nodes to be compared with, and the place there of each stack row (-1: none)."""
+        return self.state[OWN], self.state[OF]
 
-        ``wanted`` is that of :meth:`_own`; distances are added up over these rows and over silos.
-        """
-        whose, stack, total, senders = self.state[WHOSE], self._pass.stack, [made.new_zeros(0)], [wanted.new_zeros(0)]
-        for place, (a, b) in enumerate(_parts(stack.segments(at))):
-            mine, away = (whose[:, 0] == place).nonzero().flatten(), made.new_zeros(b - a)
+    def _others(self, rows: Tensor, nodes: Tensor) -> Tensor:
+        """Squared distances of the rows made for ``nodes`` to the nearest prototype of each other silo, summed."""
+        whose, far, stack = self.state[WHOSE], self.state[FAR], self._pass.stack
+        total, compared = [rows.new_zeros(0)], [rows.new_zeros(0)]
+        for silo, part in enumerate(rows.split(sizes_of(stack.segments(nodes)))):
+            mine, away = (whose[:, 0] == silo).nonzero().flatten(), part.new_zeros(len(part))
             groups = grouped_by(whose[mine, 1].cpu()).values()  # the prototypes of one sender after the other
             for some in groups:
-                least = _least(_squared(made[a:b], self.state[FAR][mine[some.to(mine.device)]]))
-                away = away + least.mul(wanted[a:b]).sum(1)
+                table = far[mine[some.to(mine.device)]]
+                away = away + differences(part, table, nearest(part, table)).square().sum(1)
             total.append(away)
-            senders.append(wanted.new_full((b - a,), float(len(groups))))
+            compared.append(away.new_full((len(part),), len(groups)))
         found = torch.cat(total)
-        self._figures.add(stack.silo_of(at), compared=wanted.sum(1) * torch.cat(senders), others=found)
+        self._figures.add(stack.silo_of(nodes), compared=torch.cat(compared), others=found)
         return found
 
     def figures(self) -> dict[str, Tensor]:
         """Prototypes of every silo, and how its generated rows did in the last round."""
         of, own = self.state[OF], self.state[OWN]
-        groups = [of[a:b][of[a:b] >= 0].unique(return_counts=True) for a, b in _parts(self._pass.stack.ptr)]
+        parts = of.split(sizes_of(self._pass.stack.ptr))
+        groups = [part[part >= 0].unique(return_counts=True) for part in parts]
         received = torch.bincount(self.state[WHOSE][:, 0], minlength=len(groups))
         return {
             "prototypes": torch.tensor([float(len(names)) for names, _ in groups]),
@@ -158,48 +156,17 @@ class LiveReconstruction(LiveObjective):
             **self._figures.told(),
         }
 
-    def _allowed(self, at: Tensor, groups: int) -> Tensor:
-        """Which own groups the hidden neighbours of stack rows ``at`` (ascending) belong to: [n, groups] bool."""
-        allowed = torch.zeros(len(at), groups, dtype=torch.bool, device=at.device)
-        if len(at):
-            source, target = self._pass.stack.ends[:, self._lost]
-            group = self.state[OF][source]
-            line = torch.searchsorted(at, target).clamp(max=len(at) - 1)
-            good = (at[line] == target) & (group >= 0)
-            allowed[line[good], group[good]] = True
-        return allowed
+    def _note_nothing_hidden(self) -> None:
+        """Say which silos have no node with a hidden neighbour, so that their generators see no row to learn from."""
+        site, ptr = self._site, self._pass.stack.ptr
+        for silo, a, b in zip(site.federation.silos, ptr, ptr[1:], strict=False):
+            if silo.n and not bool(self.impaired.missing[a:b].any()):
+                site.federation.note(
+                    f"In {silo.name} no visible node has a hidden neighbour (objective.hide={self.spec.hide} of "
+                    f"{silo.n:,} nodes): its generator learns of no row by itself."
+                )
 
 
-def _parts(ptr: Sequence[int]) -> list[tuple[int, int]]:
-    """Where the rows of each silo begin and end."""
-    return list(zip(ptr, ptr[1:], strict=False))
-
-
-def hidden_rows(stack: Stack, share: float, seed: int) -> Tensor:
-    """Which rows are hidden: of each silo's, the share with the smallest hashes of their public ids; [rows] bool."""
-    hidden = torch.zeros(stack.rows, dtype=torch.bool, device=stack.keys.device)
-    drawn = draw(stream(seed, "hidden"), stack.keys)
-    for a, b in _parts(stack.ptr):
-        hidden[a + torch.argsort(drawn[a:b], stable=True)[: int(share * (b - a))]] = True
-    return hidden
-
-
-def _kept(stack: Stack) -> Tensor:
-    """Which edges are among the neighbours of a stack: [edges] bool."""
-    kept = torch.zeros(stack.ends.shape[1], dtype=torch.bool, device=stack.keys.device)
-    kept[stack.incoming.edge] = True
-    return kept
-
-
-def _squared(rows: Tensor, prototypes: Tensor) -> Tensor:
-    """Squared distances of rows [n, most, width] to prototypes [p, width]: [n, most, p]."""
-    lengths = rows.square().sum(2, keepdim=True) + prototypes.square().sum(1)
-    return (lengths - 2 * rows @ prototypes.T).clamp(min=0)
-
-
-def _least(away: Tensor) -> Tensor:
-    """The least of distances [n, most, prototypes] that are finite: [n, most]; 0 where there is none."""
-    if not away.shape[2]:
-        return away.new_zeros(away.shape[:2])
-    least = away.amin(2)
-    return torch.where(least.isfinite(), least, 0.0)
+def sizes_of(ptr: Sequence[int]) -> list[int]:
+    """How many rows each silo has, given where its rows begin and end."""
+    return [b - a for a, b in zip(ptr, ptr[1:], strict=False)]
