@@ -28,8 +28,8 @@ NAMES = [
     (("--split", "label:none"), ["'none'", "label:0.5"]),
     (("--dtype", "float16"), ["dtype 'float16'", "float32, float64"]),
     (("--device", "tpu"), ["device 'tpu'", "cpu, cuda"]),
-    (("recipe-of-mine",), ["recipe 'recipe-of-mine'", "cora, demo, patterns"]),
-    (("mine.toml",), ["'mine.toml'", "cora, demo, patterns"]),
+    (("recipe-of-mine",), ["recipe 'recipe-of-mine'", "cora, demo, feddep, patterns"]),
+    (("mine.toml",), ["'mine.toml'", "cora, demo, feddep, patterns"]),
 ]
 SETS = [
     ("train.lrr=1", ["[train] 'lrr'", "mean 'lr'", "weight_decay"]),
