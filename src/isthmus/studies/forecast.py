@@ -78,7 +78,7 @@ def whole_seconds(job: Job, short: Job, took: float) -> float:
     metrics, train = RunFolder(short.path).metrics, job.config.train
     training = float(metrics["seconds"])
     if train.steps:
-        return took - training + training * train.steps / max(metrics["steps"], 1)
+        return took - training + training * train.steps / max(int(metrics["steps"]), 1)
     return took - training + training * times_longer(job, short, metrics["seconds_by_epoch"])
 
 
