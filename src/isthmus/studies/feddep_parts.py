@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from isthmus.studies.ce_fedgnn import merged
 from isthmus.studies.feddep import (
     COLUMNS,
-    EPOCHS,
     FEDDEP,
     GRAPHS,
     MEASURE,
@@ -119,11 +119,17 @@ def _epoch_seconds(metrics: Metrics) -> float | None:
     return float(metrics["seconds"]) / max(int(metrics["epochs"]), 1)
 
 
+def _with_epochs(settings: Mapping[str, Any] | None, epochs: int) -> dict[str, Any]:
+    """Settings of a row whose last phase lasts for so many epochs."""
+    assert settings is not None
+    before = sum(phase["epochs"] for phase in settings.get("phase", {}).values())
+    return merged(dict(settings), {"train": {"epochs": epochs + before}})
+
+
 def times() -> Study:
     """The study of seconds and accuracy on Cora between five silos, in 100 epochs."""
     names = ("Global", "Local", "FedAvg", "FedSage+", "FedDEP w/o Proto", "FedDEP")
-    longer = {name: METHODS[name] for name in names}
-    longer["FedDEP"] = merged(FEDDEP, {"train": {"epochs": 100 + EPOCHS}})
+    longer = {name: _with_epochs(METHODS[name], 100) for name in names}
     base = merged(GRAPHS["cora"].recipe, {"train": {"epochs": 100}})
     columns = (StudyColumn("s", _seconds), StudyColumn("s an epoch", _epoch_seconds), *COLUMNS)
     note = (
