@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from rich.table import Table
-from rich.text import Text
-
+from isthmus.report.fitting import FittingTable
 from isthmus.runs.text import count_text
 from isthmus.studies.paired import Difference, base_of, groups, paired
 from isthmus.studies.results import Findings, RowResult
@@ -55,21 +54,14 @@ def cells(findings: Findings, line: RowResult) -> list[str]:
     return [name, *values, *paper, *apart]
 
 
-def grid_tables(findings: Findings) -> list[Table]:
-    """A table for the terminal for each place of the grid."""
+def grid_tables(findings: Findings) -> list[FittingTable]:
+    """For each place of the grid a table for the terminal; the last one says what the numbers are."""
     tables = []
     for place, lines in groups(findings).items():
-        title = " / ".join(place) or findings.study.title
-        table = Table(title=Text(title), title_justify="left", caption_justify="left")
-        for number, head in enumerate(heads(findings)):
-            table.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=not number)
-        for line in lines:
-            table.add_row(*map(Text, cells(findings, line)))
-        table.caption = Text(left_out(findings, lines))
-        tables.append(table)
-    if tables:
-        tables[-1].caption = Text(f"{tables[-1].caption} {caption(findings)}".strip())
-    return tables
+        title, shown = " / ".join(place) or findings.study.title, [cells(findings, line) for line in lines]
+        tables.append(FittingTable(title, heads(findings), shown, heads(findings)[:1], left_out(findings, lines)))
+    last = f"{tables[-1].caption} {caption(findings)}".strip()
+    return [*tables[:-1], replace(tables[-1], caption=last)]
 
 
 def left_out(findings: Findings, lines: Sequence[RowResult]) -> str:
