@@ -13,6 +13,7 @@ from isthmus.cli.graphs import simulate_aml, split
 from isthmus.cli.studies import demo, reproduce, study
 from isthmus.cli.training import plan, run
 from isthmus.core.errors import IsthmusError
+from isthmus.core.files import telling_of_disks
 from isthmus.core.plugins import add_plugins
 
 app = typer.Typer(
@@ -38,7 +39,8 @@ def main() -> None:
         arguments, plugins = take_plugins(sys.argv[1:])
         if plugins:
             add_plugins(plugins)
-        app(arguments)
+        with telling_of_disks():
+            app(arguments)
     except IsthmusError as error:
         print(f"isthmus: {error}", file=sys.stderr)
         sys.stdout.flush()

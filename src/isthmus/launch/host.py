@@ -12,7 +12,7 @@ import torch
 
 from isthmus import data, kernels
 from isthmus.core.errors import HostLost, IsthmusError, PeerError
-from isthmus.core.files import write_atomic
+from isthmus.core.files import telling_of_disks, write_atomic
 from isthmus.core.kinds import SERVER
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.cross_edges import agree_edges
@@ -146,7 +146,8 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
     else:
         wire = LocalWire(count, config.method.chain)
     try:
-        return _run_on(wire, config, folder, resume, watcher)
+        with telling_of_disks():
+            return _run_on(wire, config, folder, resume, watcher)
     except HostLost:
         raise
     except IsthmusError as error:
