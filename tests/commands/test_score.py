@@ -130,6 +130,18 @@ def test_a_classifier_with_generated_neighbours_scores_as_on_the_merged_graph(mi
     assert np.mean(hits) == pytest.approx(metrics(tmp_path / "run")["test"]["accuracy"])
 
 
+def test_masked_models_score_as_in_training(mine: Path, tmp_path: Path) -> None:
+    """FED-PUB's files hold weights with masks in them; of one silo and of two, which have models of their own."""
+    for silos, of_silo in ((1, ()), (2, ("--silo", 1))):
+        run = tmp_path / f"run-{silos}"
+        options = ("--data", mine / "graph", "--silos", silos, "--method", "fed-pub", *TRAIN)
+        succeed("run", *options, "--set", "objective.sparsity=1", "--out", run)
+        said = dict(zip(*(score(run, mine / "graph", *of_silo)[name] for name in ("id", "prediction")), strict=True))
+        lines = [line.split(",") for line in (mine / "graph" / "nodes.csv").read_text().splitlines()[1:]]
+        hits = [said[line[0]] == line[1] for line in lines if line[2] == "test"]
+        assert silos > 1 or np.mean(hits) == pytest.approx(metrics(run)["test"]["accuracy"])
+
+
 def test_each_silo_of_a_local_run_has_its_own_model(mine: Path, tmp_path: Path) -> None:
     run = mine / "local"
     each = [score(run, mine / "graph", "--silo", i, "--out", tmp_path / f"{i}.parquet") for i in range(2)]

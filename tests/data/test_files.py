@@ -207,6 +207,11 @@ def test_errors_about_folders_and_files(tmp_path: Path):
         ("id,f\n7,1\n3\n", ["nodes.csv cannot be read", "Expected 2 columns"]),
         ("key,f\n7,1\n", ["no column 'id'", "'key', 'f'"]),
         ("id,f,f\n7,1,2\n", ["two columns named 'f'"]),
+        ("id;f\n7;1\n", ["no column 'id'", "commas between columns, not ';'"]),
+        (",id,f\n0,7,1\n1,3,2\n2,5,3\n", ["column 1 has no name", "row numbers", "index=False"]),
+        ("id,Unnamed: 0\n7,0\n3,1\n5,2\n", ["column 2 has no name"]),
+        ("id,label\n7,Fraud\n3,ok\n5,fraud\n", ["column 'label', row 3", "'Fraud' and 'fraud' differ in case"]),
+        ("id,label\n7,ok\n3,ok \n5,b\n", ["column 'label', row 2", "'ok' and 'ok '"]),
         ("id,f\n7,1\n3,2\n7,3\n5,4\n", ["column 'id'", "7 appears in rows 1 and 3"]),
         ("id,f\n7,1\n,2\n", ["column 'id', row 2", "missing id"]),
         ("id,f\n7,1\n3,\n5,2\n", ["column 'f', row 2", "a missing value"]),
@@ -302,10 +307,17 @@ def test_words_stay_attributes(tmp_path: Path, cells: list[str]):
     assert loads(tmp_path, cells).columns["income"].tolist() == cells
 
 
+def test_columns_of_words_are_told_of(tmp_path: Path):
+    graph = load_folder(write(tmp_path))
+    assert graph.notes == (f"{tmp_path / 'nodes.csv'}: city: text, and no feature.",)
+    assert load_folder(str(tmp_path), attributes=("city",)).notes == ()
+
+
 def test_numbers_that_are_typed_as_text_are_told_of(tmp_path: Path):
     edges = {"source": [1], "target": [2]}
     graph = load_folder(write_parquet(tmp_path, {"id": [1, 2], "age": ["40", "50"], "city": ["Bonn", "Rome"]}, edges))
-    [note] = graph.notes
+    note, other = graph.notes
+    assert other.endswith("nodes.parquet: city: text, and no feature.")
     assert "column 'age' is typed as text, though its cells are numbers" in note
     assert split_graph(graph, torch.zeros(2, dtype=torch.int64), 1)[0].notes == graph.notes
 
@@ -325,8 +337,9 @@ def test_whole_numbers_are_one_class_however_they_are_spelt(tmp_path: Path):
 def test_labels_of_edges_that_nobody_learns_are_counted(tmp_path: Path):
     edges = "source,target,label\n7,3,ok\n3,5,fraud\n"
     graph = load_folder(write(tmp_path, edges=edges))
-    assert len(graph.notes) == 1 and "2 of edges are not used" in graph.notes[0]
-    assert load_folder(write(tmp_path, edges=edges), target="node").notes == ()
+    *_, last = graph.notes
+    assert "2 of edges are not used" in last
+    assert last not in load_folder(write(tmp_path, edges=edges), target="node").notes
 
 
 # ---- types and sizes that Arrow cannot turn into arrays
@@ -357,6 +370,9 @@ def test_text_in_another_encoding_is_named(tmp_path: Path):
     write(tmp_path)
     (tmp_path / "nodes.csv").write_bytes("id,city\n7,Bonn\n3,Köln\n5,Rom\n".encode("latin-1"))
     with pytest.raises(IsthmusError, match=r"column 'city', row 2: b'K\\xf6ln' is not UTF-8; save it as UTF-8"):
+        load_folder(str(tmp_path))
+    (tmp_path / "nodes.csv").write_bytes("id,f\n7,1\nKöln,2\n5,3\n".encode("latin-1"))
+    with pytest.raises(IsthmusError, match=r"nodes.csv cannot be read: .*UTF8.*\. Save it as UTF-8\.$"):
         load_folder(str(tmp_path))
 
 

@@ -28,7 +28,7 @@ from tests.helpers.small import small_graph
 pytestmark = pytest.mark.usefixtures("no_report")
 
 THREE = torch.arange(12) % 3
-TOLD = ["Node features", "Edge features", "NO BETTER THAN A CONSTANT"]
+TOLD = ["Node features", "Edge features", "Edge features (amount)", "NO BETTER THAN A CONSTANT"]
 NO_SECOND = torch.where(THREE == 1, 0, THREE)  # silo 1 owns nothing
 
 
@@ -227,7 +227,7 @@ def test_parts_that_somebody_wrote_by_hand(listed: bool, tmp_path: Path) -> None
     succeed(*on_parts(root), "--out", tmp_path / "run")
     found = metrics(tmp_path / "run")
     assert found["labels"] == ["fraud", "honest", "mule"]  # the union of both
-    assert [note.split(":")[0] for note in found["notes"]] in (TOLD, TOLD[:2])
+    assert [note.split(":")[0] for note in found["notes"]] in (TOLD, TOLD[:3])
     assert found["silo_nodes"] == {
         "bank-a": {"nodes": 4, "halo": 1, "train": 2, "table_bytes": 0},
         "bank-b": {"nodes": 4, "halo": 1, "train": 2, "table_bytes": 0},
@@ -241,7 +241,7 @@ def test_what_training_does_not_use_of_a_part_is_told(tmp_path: Path) -> None:
     for method in ("fedavg", "centralised"):
         succeed(*on_parts(root), "--method", method, "--out", tmp_path / method)
         told = metrics(tmp_path / method)["notes"]
-        assert f"{root}/bank-a/nodes.csv: city are text, and no features." in told
+        assert f"{root}/bank-a/nodes.csv: city: text, and no feature." in told
         [differs] = [note for note in told if note.startswith("1 cross edges")]
         assert "a2 -> b7: 98 in bank-a, 99.5 in bank-b" in differs
     named = {"bank-a": 'name = "bank-a"\n[schema]\nattributes = ["city"]\n'}
@@ -249,6 +249,16 @@ def test_what_training_does_not_use_of_a_part_is_told(tmp_path: Path) -> None:
         read_part(by_hand(tmp_path / "named", nodes=nodes, edges=edges, toml=named), ["bank-a", "bank-b"], 0).notes
         == ()
     )
+
+
+def test_a_class_that_two_silos_spell_in_two_ways_is_named(tmp_path: Path) -> None:
+    nodes = {"bank-b": NODES["bank-b"].replace("honest", "Honest ")}
+    root = by_hand(tmp_path / "parts", nodes=nodes)
+    says = "spell a label in two ways: bank-a has 'honest', bank-b has 'Honest '"
+    refuse(*on_parts(root), "--out", tmp_path / "run", says=[says])
+    both = '[schema]\nlabels = ["fraud", "honest", "Honest ", "mule"]\n'
+    declared = by_hand(tmp_path / "declared", nodes=nodes, toml={name: f'name = "{name}"\n{both}' for name in NODES})
+    succeed(*on_parts(declared), "--out", tmp_path / "run")
 
 
 def test_what_was_found_to_say_of_a_graph_stays_with_its_parts(tmp_path: Path) -> None:

@@ -28,6 +28,12 @@ def test_what_is_there_is_taken() -> None:
     assert whole.y is not None and whole.y.dtype == torch.int64 and whole.schema.labels == ("0", "1", "2")
 
 
+def test_what_is_not_read_is_told_of() -> None:
+    graph = from_pyg(data(edge_weight=torch.ones(6), pos=torch.zeros(N, 2)))
+    assert graph.notes == ("Of the Data object nothing reads edge_weight, pos; edge_attr holds features of edges.",)
+    assert from_pyg(data(num_nodes=N, val_mask=EVEN)).notes == ()
+
+
 def test_a_mask_alone_is_not_overlooked() -> None:
     graph = from_pyg(data(val_mask=EVEN))
     assert graph.split is not None and graph.split.tolist() == [VALID, UNUSED] * 3

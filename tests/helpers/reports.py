@@ -15,7 +15,7 @@ from isthmus.wire.ledger import COLUMNS
 
 ODD = "<b>&bank"
 THREE = {"silo-0": 0.812, "silo-1": 0.75, "silo-2": None}
-LedgerLine = tuple[int, int, str, str, str, str, str, int, int, int]
+LedgerLine = tuple[int, int, str, str, str, str, str, str, int, int, int]
 Tests = Mapping[str, float | None]
 
 
@@ -33,10 +33,10 @@ def ledger_of(
             for kind in kinds:
                 if kind in ("embeddings", "adjoints"):
                     peer = silos[(i + 1) % len(silos)]
-                    lines.append((*when, silo, peer, kind, event, 2, 5 + i, 320 * (5 + i)))
+                    lines.append((*when, silo, peer, kind, event, "", 2, 5 + i, 320 * (5 + i)))
                 else:
-                    lines.append((*when, silo, "server", kind, event, 1, 1 + i, 1000 + i))
-                    lines.append((*when, "server", silo, kind, event, 1, 1, 700))
+                    lines.append((*when, silo, "server", kind, event, "", 1, 1 + i, 1000 + i))
+                    lines.append((*when, "server", silo, kind, event, "", 1, 1, 700))
     return lines
 
 
@@ -55,7 +55,7 @@ def make_run(path: Path, tests: Tests, method: str = "fedavg", **changes: Any) -
         f'method = "{method}"\nseed = 0\n[data]\nname = {json.dumps(metrics["data"])}\nsilos = {len(tests)}\n'
         'split = "louvain"\n[model]\nname = "sage"\nlayers = 2\nhidden = 16\n[train]\nepochs = 3\n'
     )
-    words = ("purpose", "sender", "receiver", "kind", "event")
+    words = ("purpose", "sender", "receiver", "kind", "event", "model")
     types = [pa.string() if name in words else pa.int64() for name in COLUMNS]
     columns = [pa.array([line[i] for line in lines], kind) for i, kind in enumerate(types)]
     pq.write_table(pa.table(columns, names=list(COLUMNS)), path / "ledger.parquet")

@@ -14,7 +14,7 @@ from isthmus.engine.masked import Masked
 from isthmus.engine.site import Site
 from isthmus.graph.silo import split_graph
 from isthmus.methods.method import Method
-from isthmus.methods.objective.base import LiveObjective, Objective
+from isthmus.methods.objective.base import LiveObjective, NodeLosses, Objective
 from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import LiveProximal, Proximal
 from isthmus.methods.parts import PARTS
@@ -95,6 +95,19 @@ class PullsEverybody(LiveProximal):
         return super().penalty(learner, batches, torch.ones_like(active))
 
 
+class NodesOfEverybody(LiveObjective):
+    """Every node of every silo adds its classifier's weights."""
+
+    def __init__(self, spec: Objective, site: Site) -> None:
+        super().__init__(spec, site)
+        self.__dict__["site"] = site
+
+    def node_losses(self, batches: Sequence[Batch], active: Tensor) -> NodeLosses:
+        site: Site = self.__dict__["site"]
+        at, weight = torch.arange(site.stack.rows), next(iter(site.learner.classifier.sets.parameters.values()))
+        return NodeLosses(at, site.stack.ptr, weight.flatten(1).sum(1)[site.stack.silo_of(at)])
+
+
 class OneForEachSilo(LiveObjective):
     def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor:
         return torch.zeros(len(active))
@@ -144,6 +157,8 @@ def test_penalties_of_the_wrong_silos_or_shape_are_caught() -> None:
         broken(PullsEverybody, Strong).test_a_penalty_moves_active_silos_alone()
     with pytest.raises(AssertionError, match=r"has the shape \[3\]"):
         broken(OneForEachSilo).test_a_penalty_is_a_number_or_none()
+    with pytest.raises(AssertionError, match="nodes of a silo without seeds have losses"):
+        broken(NodesOfEverybody).test_losses_of_nodes_are_finite_and_move_active_silos_alone()
 
 
 def test_state_outside_checkpoints_is_caught() -> None:

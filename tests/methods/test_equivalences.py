@@ -114,6 +114,13 @@ def test_local_silos_train_as_if_each_were_alone() -> None:
             torch.testing.assert_close(parameters(together)[name][silo], tensor[0], rtol=1e-8, atol=1e-10)
 
 
+def test_fedper_keeps_the_head_of_edges_at_home() -> None:
+    graph = small_graph(24, 120, edge_task=True)
+    personal = parameters(run_method("fedper", graph, THREE, 3))
+    for name, values in personal.items():
+        assert torch.equal(values[0], values[1]) != name.startswith("edge_head."), name
+
+
 def test_fedavg_gives_all_silos_the_same_parameters_and_fedper_keeps_heads_apart() -> None:
     graph = small_graph(24, 120)
     shared = parameters(run_method("fedavg", graph, THREE, 3))

@@ -144,19 +144,20 @@ def test_losses_of_the_generator_are_those_of_the_paper() -> None:
     seeds = next(iter(run.stage.epoch_seeds(run.progress)))
     work = run.stage.works(seeds, step)[0]
     active = torch.tensor([True, False, True])
-    got = objective.penalty(run.learner, [work.batch], active)
+    got = objective.node_losses([work.batch], active).total()
     stack, state, on = site.stack, objective.state, objective._pass
-    visible = (~objective.hidden).nonzero().flatten()
+    visible = (~objective.impaired.hidden).nonzero().flatten()
     codes = on.encode(visible, step)
     counts = on.generator.count(codes.code, codes.rows)
-    made = on.generator.generate(codes.code + on.noise(codes, step), codes.rows)
+    wanted = torch.ones(len(visible), on.generator.most, dtype=torch.bool)
+    made = on.make(codes, wanted, step, noisy=True).rows.view(len(visible), on.generator.most, -1)
     expected = torch.zeros((), dtype=torch.float64)
     for silo in (0, 2):
         mine = [i for i, v in enumerate(visible.tolist()) if stack.ptr[silo] <= v < stack.ptr[silo + 1]]
         total = torch.zeros((), dtype=torch.float64)
         for i in mine:
             v = int(visible[i])
-            lost = [int(u) for u, w in stack.ends.T.tolist() if w == v and objective.hidden[u]]
+            lost = [int(u) for u, w in stack.ends.T.tolist() if w == v and objective.impaired.hidden[u]]
             total = total + 0.3 * torch.nn.functional.smooth_l1_loss(counts[i], counts.new_tensor(float(len(lost))))
             for p in range(min(len(lost), on.generator.most)):
                 z = made[i, p]
@@ -167,6 +168,67 @@ def test_losses_of_the_generator_are_those_of_the_paper() -> None:
                     total = total + 0.2 * (z - state[FAR][at]).square().sum(1).min()
         expected = expected + total / len(mine)
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=0)
+
+
+# ---- what a run tells of it
+
+
+def test_figures_are_those_of_loops() -> None:
+    """Of the only step of a round: neighbours that were hidden and predicted, and distances of rows made for them."""
+    run = in_last_phase()
+    objective, site, step = run.stage.objective, run.stage.site, run.progress.step
+    assert isinstance(objective, LiveReconstruction)
+    on, state, stack = objective._pass, objective.state, site.stack
+    run.learner.models["generator"].module.number.bias.data.fill_(1.5)
+    visible = (~objective.impaired.hidden).nonzero().flatten()
+    codes = on.encode(visible, step)
+    count = on.generator.count(codes.code, codes.rows).detach()
+    wanted = torch.ones(len(visible), on.generator.most, dtype=torch.bool)
+    made = on.make(codes, wanted, step, noisy=True).rows.detach().view(len(visible), on.generator.most, -1)
+    next(iter(walk(run)))
+    found = objective.figures()
+    hidden = objective.impaired.hidden
+    for silo in range(3):
+        nodes = [(i, int(v)) for i, v in enumerate(visible) if stack.ptr[silo] <= v < stack.ptr[silo + 1]]
+        lost = {v: [int(u) for u, w in stack.ends.T.tolist() if w == v and hidden[u]] for _, v in nodes}
+        rows = [(made[i, p], v) for i, v in nodes for p in range(min(len(lost[v]), on.generator.most))]
+        own = [min(float((z - state[OWN][state[OF][u]]).square().sum()) for u in lost[v]) for z, v in rows]
+        others = [
+            float((z - state[FAR][(state[WHOSE] == torch.tensor([silo, j])).all(1)]).square().sum(1).min())
+            for z, _ in rows for j in {0, 1, 2} - {silo}
+        ]  # fmt: skip
+        expected = {
+            "hidden_neighbours": sum(map(len, lost.values())) / len(nodes),
+            "predicted_neighbours": float(count[[i for i, _ in nodes]].mean()),
+            "distance_own": sum(own) / len(own),
+            "distance_others": sum(others) / len(others),
+        }
+        assert {name: float(found[name][silo]) for name in expected} == pytest.approx(expected, rel=1e-10)
+
+
+def test_prototypes_and_merged_groups_are_told_by_silo() -> None:
+    parts = split_graph(GRAPH, torch.tensor([0] * 40 + [1] * 17 + [2] * 3), 3)
+    run = opened(feddep(phase={"encode": {"exchange": {"clusters": 6, "smallest": 4}}}), parts)
+    train(run)
+    found = run.stage.objective.figures()
+    sent, merged = found["prototypes"].tolist(), found["merged_groups"].tolist()
+    assert [a + b for a, b in zip(sent[:2], merged, strict=False)] == [6, 6] and sent[2] == merged[2] == 0
+    assert merged[1] > 0 and found["smallest_group"][:2].min() >= 4 and found["smallest_group"][2].isnan()
+    assert found["prototypes_received"].tolist() == [sum(sent) - each for each in sent]
+
+
+def test_rows_of_scored_nodes_are_counted_and_their_lack_is_said() -> None:
+    """The generator is made to predict three neighbours for every node, then none."""
+    run = in_last_phase()
+    generator, exchange = run.learner.models["generator"].module, run.stage.exchange
+    for bias, rows, share in ((3.0, 3.0, 1.0), (-3.0, 0.0, 0.0)):
+        generator.number.bias.data.fill_(bias)
+        generator.number.weight.data.fill_(0.0)
+        run.stage.scorer.logits(1)
+        figures = exchange.figures()
+        assert figures["rows_a_node"].tolist() == [rows] * 3 and figures["nodes_with_rows"].tolist() == [share] * 3
+        said = "Nothing was generated for nodes of silo-0, silo-1, silo-2" in " ".join(exchange.notes())
+        assert said == (not rows)
 
 
 # ---- groups
@@ -200,20 +262,37 @@ def test_every_group_has_the_mean_of_its_nodes_and_is_large_enough(smallest: int
 # ---- what crosses
 
 
-def test_nothing_crosses_in_training_but_parameters_and_metrics_and_prototypes_once_before() -> None:
-    run = opened()
-    train(run)
+@pytest.mark.parametrize("how", [FULL, SAMPLED], ids=["full", "sampled"])
+def test_nothing_crosses_in_training_but_parameters_of_both_models_and_metrics(how: dict[str, object]) -> None:
+    """Each model once a round, from every silo to the server and back; encoders never."""
+    run = opened(**how)
+    result = train(run)
     table = run.wire.ledger.table().to_pylist()
-    by_purpose = {(line["purpose"], line["kind"]) for line in table if line["purpose"] not in ("setup",)}
-    during = {kind for purpose, kind in by_purpose if purpose in ("step", "round", "validation", "losses", "order")}
-    assert during == {"parameters", "metrics"}
-    told = [line for line in table if line["kind"] == "prototypes"]
-    assert {line["purpose"] for line in told} == {"handover"}
-    each = Counter[str]()
-    for line in told:
-        each[line["receiver"]] += line["bytes"]
-    groups = Counter(run.stage.objective.state[WHOSE][:, 0].tolist())
-    assert dict(each) == {f"silo-{i}": n * 8 * 8 for i, n in groups.items()}  # float64, eight hidden units
+    during = [line for line in table if line["purpose"] not in ("setup", "handover", "end", "test, as trained")]
+    assert {line["purpose"] for line in during} == {"round", "validation", "losses"}
+    assert {line["kind"] for line in during} == {"parameters", "metrics"}
+    moved = [line for line in table if line["kind"] == "parameters"]
+    assert {(line["purpose"], line["model"]) for line in moved} == {("round", "classifier"), ("round", "generator")}
+    models, rounds = run.learner.models, 3  # an epoch each, and one was the encoders'
+    sizes = {name: sum(p[0].numel() for p in models[name].sets.parameters.values()) for name in models}
+    expected = {name: rounds * 3 * 2 * sizes[name] * 8 for name in ("classifier", "generator")}
+    assert run.wire.ledger.by_model() == {**expected, "encoder": 0}
+    assert result.bytes["parameters"] == sum(expected.values())
+
+
+def test_prototypes_leave_once_before_training_as_many_bytes_as_were_sent() -> None:
+    """d_z * 4 bytes for each prototype that a silo has, to every other silo; d_z is 8 here."""
+    parts = split_graph(GRAPH, torch.tensor([0] * 40 + [1] * 17 + [2] * 3), 3)
+    method = feddep(phase={"encode": {"exchange": {"clusters": 6, "smallest": 4}}})
+    run = open_of(method, parts, "sage-gcn", torch.float32, epochs=4)
+    train(run)
+    told = [line for line in run.wire.ledger.table().to_pylist() if line["kind"] == "prototypes"]
+    assert {(line["purpose"], line["messages"]) for line in told} == {("handover", 1)}
+    own, first = run.stage.objective.state[OF], run.stage.site.stack.ptr
+    sent = [len(own[a:b][own[a:b] >= 0].unique()) for a, b in zip(first, first[1:], strict=False)]
+    assert sent[0] > sent[1] > sent[2] == 0 and len(run.stage.objective.state[OWN]) == sum(sent)
+    expected = {(f"silo-{a}", f"silo-{b}"): sent[a] * 8 * 4 for a in range(2) for b in range(3) if a != b}
+    assert {(line["sender"], line["receiver"]): line["bytes"] for line in told} == expected
 
 
 def test_a_generator_may_stay_at_home() -> None:
@@ -238,9 +317,15 @@ def test_edges_between_silos_stay_unknown() -> None:
 
 @pytest.mark.parametrize("how", [FULL, SAMPLED], ids=["full", "sampled"])
 def test_it_resumes_bit_for_bit_in_either_phase(how: dict[str, object]) -> None:
-    whole, again = resumed(lambda: opened(feddep(phase={"encode": {"epochs": 2}}), **how), [1, 2, 3])
+    encode = {"epochs": 2, "exchange": {"clusters": 9}}
+    whole, again = resumed(lambda: opened(feddep(phase={"encode": encode}), **how), [1, 2, 3, 4])
+    told = whole.training.stage.objective.figures()
+    assert any("fewer than 9 prototypes" in note for note in whole.training.federation.notes)
     for epoch, result in again.items():
-        assert losses(result) == losses(whole)[-len(losses(result)) :], epoch
+        assert losses(result) == losses(whole)[-len(losses(result)) :] or not losses(result), epoch
+        for name, figures in result.training.stage.objective.figures().items():
+            torch.testing.assert_close(figures, told[name], rtol=0, atol=0, equal_nan=True, msg=f"{epoch}, {name}")
+        assert set(whole.training.federation.notes) == set(result.training.federation.notes), epoch
         for name, tensor in whole.training.learner.everything().items():
             assert torch.equal(tensor, result.training.learner.everything()[name]), (epoch, name)
 
@@ -254,7 +339,8 @@ def test_odd_federations_have_a_result(parts: list[Silo]) -> None:
     result = train(opened(compose(catalogue.get("feddep"), {"phase": {"encode": {"epochs": 1}}}), parts))
     assert bool(torch.isfinite(result.test.overall[0]))
     if len(parts) > 1:
-        assert any("prototypes instead of 10" in note for note in result.training.federation.notes)
+        [note] = [note for note in result.training.federation.notes if "fewer than 10 prototypes" in note]
+        assert len(note) < 400
 
 
 def test_scores_on_the_merged_graph_read_no_generated_rows() -> None:
@@ -282,7 +368,7 @@ def test_options_survive_a_configuration_file() -> None:
 
 def test_labels_on_edges_are_refused() -> None:
     graph: Graph = small_graph(30, 140, edge_task=True)
-    with pytest.raises(IsthmusError, match="labels on nodes"):
+    with pytest.raises(IsthmusError, match="Labels lie on edges, and .* labels on nodes; use another method"):
         open_of(feddep(), split_graph(graph, owners(3), 3), "sage-gcn")
     with pytest.raises(IsthmusError, match="exchange=generated needs the model 'classifier'"):
         open_method("fedavg", GRAPH, THREE, 3, options={"exchange": {"name": "generated"}})

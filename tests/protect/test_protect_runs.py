@@ -64,6 +64,17 @@ def test_noise_that_reaches_nothing_is_told(tmp_path: Path) -> None:
     assert on_noise(metrics(tmp_path)) == ["Noise was asked for, but nothing that it applies to has left a silo."]
 
 
+@pytest.mark.parametrize(
+    ("method", "chain", "idle"),
+    [("fedavg", "int8", True), ("fedpergnn", "laplace", True), ("ce-fedgnn", "int8", False), ("fedpergnn", "", False)],
+)
+def test_a_mechanism_that_changes_nothing_is_told(method: str, chain: str, idle: bool, tmp_path: Path) -> None:
+    """A format of rows where none leave; Laplace noise by its bare name, which replaces that of the method."""
+    given = ("--set", f"protect={chain}") if chain else ()
+    succeed(*SMALL, "--method", method, *given, "--out", tmp_path)
+    assert any("changed nothing that left a silo" in note for note in metrics(tmp_path)["notes"]) == idle
+
+
 def test_a_run_that_diverged_with_noise_still_ends(tmp_path: Path) -> None:
     found = run(tmp_path, *SIGMA, "--set", "train.lr=1e30", "--set", "train.optimiser=sgd")
     assert any("no finite number" in note for note in found["notes"]) and spent(found, "embeddings", "row") < 1e6

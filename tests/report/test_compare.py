@@ -14,11 +14,11 @@ from isthmus.report import compare
 from isthmus.report.compare import comparison_table, write_comparison
 from isthmus.report.compared_run import cautions, comparison
 from isthmus.report.disclosure import disclosure
+from isthmus.report.fitting import FittingTable
 from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import curves, final_score, read_flows
 from isthmus.runs.text import bytes_text
-from tests.helpers.command import succeed
 from tests.helpers.reports import THREE, make_run, make_seeds, read
 
 
@@ -69,10 +69,24 @@ def test_comparison_table_keeps_names_as_they_are(tmp_path: Path) -> None:
     assert "[bold]mine" in text and "78.1 ± 1.0 %" in text and "1 min" in text
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_comparison_breaks_no_number_however_narrow_the_terminal_is(width: int, tmp_path: Path) -> None:
+    """Columns that do not fit beside each other stand in a table of their own, with the names of runs again."""
+    lines = [[f"run-{i}", *(f"{i}{j}.5 ± 1.0 %" for j in range(6)), "12.3 kB"] for i in range(3)]
+    heads = ["Run", *(f"Scored as trained, {j}" for j in range(6)), "Training"]
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(FittingTable("Three runs", heads, lines, ("Run",), "A caution."))
+    text = console.export_text()
+    assert all(cell in text for line in lines for cell in line)
+    assert "trained" in text and "Three runs" in text and "A caution." in text
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("run-2") == {60: 3, 80: 2, 200: 1}[width]
+
+
 def test_errors_tell_the_next_step(tmp_path: Path) -> None:
     with pytest.raises(IsthmusError, match="nothing to compare; give the folders"):
         comparison([])
-    gossip = (0, 0, "setup", "silo-0", "server", "gossip", "unprotected", 1, 1, 1)
+    gossip = (0, 0, "setup", "silo-0", "server", "gossip", "unprotected", "", 1, 1, 1)
     unknown = make_run(tmp_path / "a", THREE, lines=[gossip])
     with pytest.raises(IsthmusError, match="unknown kind gossip; update"):
         disclosure(unknown)
@@ -136,17 +150,6 @@ def test_comparison_says_how_many_were_scored_and_learnt_from(tmp_path: Path) ->
     said = " ".join(cautions(comparison([own, all_])))
     assert "scored: 500 by x (across); 130 by fedavg (own edges)." in said
     assert "learns from it): 1,400 by x; 340 by fedavg." in said
-
-
-def test_a_narrow_terminal_has_a_column_for_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ways = ways_of({"own": 0.5, "trained": 0.6, "across": 0.7})
-    folders = [make_run(tmp_path / name, {"silo-0": 0.5}, name, metric="accuracy", scored=ways) for name in "ab"]
-    paths = [folder.path for folder in folders]
-    for width, line in ((60, ["As trained", "60.0 %", "60.0 %"]), (300, ["a", "50.0 %", "60.0 %", "70.0 %"])):
-        monkeypatch.setattr("isthmus.cli.finished.console", console := Console(width=width, file=io.StringIO()))
-        succeed("compare", *paths, "--out", tmp_path / "out")
-        lines = [[cell.strip() for cell in text.split("│")[1:-1]] for text in console.file.getvalue().splitlines()]
-        assert line in [cells[: len(line)] for cells in lines]
 
 
 def test_notes_of_all_seeds_are_kept() -> None:

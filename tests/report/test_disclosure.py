@@ -38,7 +38,7 @@ def test_disclosure_tells_what_each_party_saw(tmp_path: Path) -> None:
 
 
 def test_disclosure_splits_parties_that_saw_different_things(tmp_path: Path) -> None:
-    asked = (1, 1, "step", "silo-0", "silo-1", "ids", "unprotected", 1, 3, 24)
+    asked = (1, 1, "step", "silo-0", "silo-1", "ids", "unprotected", "", 1, 3, 24)
     lines = [*ledger_of(["silo-0", "silo-1"], ["metrics"]), asked]
     folder = make_run(tmp_path / "run", {"silo-0": 1, "silo-1": 0}, lines=lines)
     titles = [part.title for part in disclosure(folder)]
@@ -109,7 +109,7 @@ def test_a_number_format_protects_nothing(tmp_path: Path) -> None:
 
 
 def test_ledgers_that_reach_the_server_have_plain_words(tmp_path: Path) -> None:
-    letter = (3, 3, "end", "silo-0", "server", "ledger", "unprotected", 2, 40, 3200)
+    letter = (3, 3, "end", "silo-0", "server", "ledger", "unprotected", "", 2, 40, 3200)
     folder = make_run(tmp_path / "run", THREE, lines=[*ledger_of(list(THREE), ["embeddings"]), letter], hosts=2)
     server = disclosure(folder)[0]
     assert server.title == "The server saw" and [seen.kind for seen in server.seen] == ["ledger"]

@@ -69,7 +69,7 @@ def test_the_header_says_how_parameters_were_scored(tmp_path: Path, how: str) ->
 
 def test_user_text_is_escaped_everywhere(tmp_path: Path) -> None:
     silos = {ODD: 0.5, 'x" onload="y$z$': 0.6}
-    lines = [(1, 1, "step", ODD, "server", "metrics", ODD, 1, 1, 8)]
+    lines = [(1, 1, "step", ODD, "server", "metrics", ODD, "", 1, 1, 8)]
     folder = make_run(tmp_path / "run", silos, lines=lines, notes=[ODD], environment={ODD: ODD}, data=ODD, model=ODD)
     other = make_run(tmp_path / ODD, silos, data=ODD)
     for path in (write_report(folder, folder), write_comparison([folder, other], tmp_path / "out")):

@@ -11,6 +11,7 @@ from scipy.stats import ttest_rel
 from isthmus.studies import grid_page
 from isthmus.studies.catalogue import GRIDS, STUDIES
 from isthmus.studies.grid import read_study
+from isthmus.studies.plan import StudyRequest, plan_study
 from tests.helpers.command import metrics, refuse, succeed
 
 GRID = """
@@ -75,7 +76,7 @@ def test_every_place_is_run_and_scored_in_every_way(grid: Path, tmp_path: Path) 
     for way, column in (("own", "own edges"), ("across", "across")):
         mean = fmean(100 * run["scored"][way]["test"]["accuracy"] for run in runs)
         assert float(lines["random", "fedavg", column]["ours"]) == pytest.approx(mean)
-    assert float(lines["random", "fedavg", "MB, scoring across"]["ours"]) > 0
+    assert float(lines["random", "fedavg", "MB to score across"]["ours"]) > 0
 
 
 def test_differences_are_paired_by_seed(grid: Path, tmp_path: Path) -> None:
@@ -190,3 +191,10 @@ def test_grids_of_the_catalogue_resolve() -> None:
         study = read_study(path)
         assert STUDIES[path.stem].rows == study.rows
         assert study.quick is not None and len(study.quick.rows) < len(study.rows)
+
+
+def test_quick_grids_need_no_files_and_tune_nothing() -> None:
+    for path in GRIDS.glob("*.toml"):
+        quick = plan_study(read_study(path), StudyRequest(quick=True))
+        assert quick.jobs and quick.study.tuning is None
+        assert {job.config.data.name for job in quick.jobs} <= {"blocks", "patterns", "interbank"}

@@ -35,7 +35,7 @@ def logits(result: Result) -> torch.Tensor:
 def test_scores_do_not_change_what_is_trained(name: str) -> None:
     """Every method can be scored in every way; its losses stay what they are."""
     as_trained = losses(scored(name, "trained"))
-    for how in ("own", "across", "global"):
+    for how in ("own", "across", "global", "everywhere"):
         assert losses(scored(name, how)) == as_trained, how
 
 
@@ -107,6 +107,29 @@ def test_models_of_their_own_are_scored_on_the_merged_graph_one_by_one() -> None
     assert not torch.equal(again[: ptr[1]], each[: ptr[1]])
 
 
+def test_everywhere_scores_the_model_of_every_silo_on_the_nodes_of_all() -> None:
+    """A silo's score is its own model's on all test nodes; given to all, that model has this score on the graph."""
+    result = scored("local", "everywhere")
+    whole = int((GRAPH.split == TEST).sum())
+    assert result.test.counts.tolist() == [whole] * 3
+    assert float(result.test.overall[0]) == pytest.approx(float(result.test.silos[:, 0].mean()))
+    each, _, index = result.training.stage.scorer.logits(TEST)
+    assert len(set(index[:whole].tolist())) == whole and torch.equal(index[:whole], index[whole : 2 * whole])
+    live = result.training.learner.classifier.sets.everything()
+    for name in live:
+        live[name].copy_(live[name][1:2].clone())  # everybody gets silo 1's model
+    again, _, _ = result.training.stage.scorer.logits(TEST)
+    assert torch.equal(again, each[whole : 2 * whole].repeat(3, 1))
+    assert not torch.equal(each[:whole], each[whole : 2 * whole])
+
+
+def test_one_model_for_all_has_one_score_on_the_merged_graph() -> None:
+    """Where silos share a model, each of them has the score that all nodes together have."""
+    everywhere, whole = scored("fedavg", "everywhere"), scored("fedavg", "global")
+    assert torch.equal(everywhere.test.silos, everywhere.test.silos[:1].expand(3, -1))
+    assert float(everywhere.test.overall[0]) == pytest.approx(float(whole.test.overall[0]), rel=1e-12)
+
+
 def across_on(wire: Wire) -> list[dict[str, Any]]:
     return [scored(name, "across", wire=wire).test.as_dict() for name in ("fedavg", "ce-fedgnn", "local")]
 
@@ -134,3 +157,28 @@ def test_sampled_scores_across_are_those_of_the_merged_graph() -> None:
     across, whole = (run_parts("fedavg", parts, options={"score": how}, **options) for how in ("across", "global"))
     torch.testing.assert_close(logits(across), logits(whole), rtol=1e-10, atol=1e-12)
     assert numbers(losses(across)).isfinite().all()
+
+
+@pytest.mark.parametrize("how", ["own", "across", "global", "everywhere", "trained"])
+def test_scores_with_all_neighbours_are_those_of_full_batches(how: str) -> None:
+    """Parameters that were trained on samples, scored as a run without samples scores them."""
+    sampled = scored("fedavg", how, batch=4, fanout=(1,), scoring="all")
+    full, drawn = scored("fedavg", how), scored("fedavg", how, batch=4, fanout=(1,))
+    for result in (full, drawn):
+        for name, tensor in result.training.learner.classifier.sets.everything().items():
+            tensor.copy_(sampled.training.learner.classifier.sets.everything()[name])
+    torch.testing.assert_close(logits(sampled), logits(full), rtol=1e-10, atol=1e-12)
+    assert float((logits(sampled) - logits(drawn)).abs().max()) > 1e-3  # drawn neighbours are an approximation
+
+
+def test_training_does_not_know_how_many_neighbours_scores_read() -> None:
+    for name in ("fedavg", "sync-sgd+fwd-bwd-le", "feddep"):
+        options = {"batch": 4, "fanout": (2,)}
+        drawn, every = (scored(name, "own", scoring=scoring, **options) for scoring in ("drawn", "all"))
+        assert losses(drawn) == losses(every)
+
+
+def test_rows_that_cross_for_drawn_neighbours_cannot_serve_all_of_them() -> None:
+    with pytest.raises(IsthmusError, match="use score=own or score=across"):
+        scored("sync-sgd+fwd-bwd-le", "trained", batch=4, fanout=(2,), scoring="all")
+    assert torch.isfinite(logits(scored("sync-sgd+fwd-bwd-le", "across", batch=4, fanout=(2,), scoring="all"))).all()

@@ -106,3 +106,28 @@ def test_each_silo_answers_for_its_own_messages() -> None:
     ledger.record(Kind.GRADIENTS, (), Traffic.up(none), 8)
     assert ledger.treatments(Kind.PARAMETERS) == {0: {(): 1}, 1: {(): 2}}
     assert ledger.treatments(Kind.GRADIENTS) == {}
+
+
+def test_messages_are_counted_by_the_model_that_they_are_about() -> None:
+    """Lines tell it, by_model adds it up; what is about no model is in none of its sums."""
+    ledger = Ledger()
+    ledger.models = ("", "classifier", "generator")
+    up = Traffic.up(torch.tensor([0, 1]))
+    ledger.record(Kind.METRICS, (), up, 8)
+    for model, size in (("classifier", 100), ("generator", 10), ("classifier", 100)):
+        with ledger.about(model):
+            ledger.record(Kind.PARAMETERS, (), up, size)
+    assert ledger.by_model() == {"classifier": 400, "generator": 20}
+    found = {(line["kind"], line["model"], line["bytes"]) for line in ledger.table().to_pylist()}
+    assert found == {("metrics", "", 8), ("parameters", "classifier", 200), ("parameters", "generator", 10)}
+    assert ledger.by_kind() == {"parameters": 420, "metrics": 16}
+    steps = ledger.step_table().to_pylist()
+    assert {line["kind"]: line["bytes"] for line in steps} == ledger.by_kind()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_parameters_and_gradients_are_the_classifier_s_where_it_is_alone(name: str) -> None:
+    ledger = ledger_of(name)
+    sizes = ledger.by_kind()
+    assert ledger.by_model() == {"classifier": sizes.get("parameters", 0) + sizes.get("gradients", 0)}
+    assert {line["kind"] for line in ledger.table().to_pylist() if line["model"]} <= {"parameters", "gradients"}

@@ -1,4 +1,4 @@
-"""The attacks of an audit on what was heard of a run, each with its findings."""
+"""The attacks of an audit on rows that a replayed run released, each with its findings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FROM_OWN = "learnt from own nodes"
 
 @dataclass(frozen=True)
 class Scene:
-    """What attacks work on: the adversary and its computations, what was heard, and the settings of the audit."""
+    """What attacks work on: the adversary, the replayed run, the journal of its releases, and the audit's settings."""
 
     adversary: Adversary
     training: Training
@@ -48,7 +48,7 @@ class Scene:
 
 
 def treatment(chain: Chain, kind: Kind) -> tuple[float, float]:
-    """Clip and noise of what leaves of a kind, by the events of a chain of protection."""
+    """Clip and noise of messages of a kind, by the events of a chain of protection: (clip, sigma)."""
     for event in chain.events(kind):
         if isinstance(event, GaussianNoise):
             return event.clip, event.sigma
@@ -67,7 +67,7 @@ def features_from_rows(scene: Scene) -> Iterator[Finding]:
 
 
 def _from_layer(scene: Scene, layer: int) -> Iterator[Finding]:
-    """Attribute inference from the rows of one layer, by what the adversary can compute."""
+    """Attribute inference from the rows of one layer, by inverting the model among the nodes' true neighbours."""
     adversary, request = scene.adversary, scene.request
     clip, sigma = treatment(scene.training.wire.protect, Kind.EMBEDDINGS)
     nodes = scene.owned(scene.journal.watched)
@@ -94,7 +94,7 @@ def _from_layer(scene: Scene, layer: int) -> Iterator[Finding]:
 
 
 def _learnt(scene: Scene, layer: int) -> Iterator[Finding]:
-    """Attribute inference from means of rows, by regression on the adversary's own nodes, and nothing else."""
+    """Attribute inference from mean rows of one layer, by regression that is fitted on the adversary's own nodes."""
     totals = scene.journal.embeddings[layer]
     sigma = treatment(scene.training.wire.protect, Kind.EMBEDDINGS)[1]
     yield from regressed(scene, totals.mean, totals, Kind.EMBEDDINGS, layer, sigma, FROM_OWN)
@@ -103,7 +103,7 @@ def _learnt(scene: Scene, layer: int) -> Iterator[Finding]:
 def regressed(
     scene: Scene, rows: Tensor, totals: Totals, kind: Kind, layer: int | None, sigma: float, note: str
 ) -> Iterator[Finding]:
-    """Features regressed on ``rows`` of stack rows that have left; each silo's by what all others know of theirs."""
+    """Attribute inference by regression of features on ``rows`` that left; for each silo fitted on all other silos."""
     left = (totals.counts > 0).nonzero().flatten()
     order = torch.randperm(len(left), generator=torch.Generator().manual_seed(scene.request.seed))
     left = left[order]

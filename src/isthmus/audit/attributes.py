@@ -81,7 +81,7 @@ class Knowledge:
         return x
 
     def objective(self, x: Tensor, gap: Tensor, noise: Tensor) -> Tensor:
-        """What the attack minimises, for each target: [t]; ``gap`` [t, w] is released minus computed rows."""
+        """||gap||^2 + noise^2 (x - mu)^T S^-1 (x - mu) of each target: [t]; ``gap`` [t, w]: released - computed row."""
         spread = torch.zeros(len(x), dtype=x.dtype)
         for number, prior in enumerate(self.priors):
             mine = self.whose == number

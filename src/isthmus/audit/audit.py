@@ -8,6 +8,7 @@ from isthmus.audit.attacks import Scene, features_from_rows, links, treatment
 from isthmus.audit.findings import DISCLOSED, NOT_ATTACKED, Audit, Finding, keep, not_tried
 from isthmus.audit.label_attacks import labels_from_adjoints
 from isthmus.audit.measure import Adversary
+from isthmus.audit.prototypes import features_from_prototypes
 from isthmus.audit.replay import open_audit, replay
 from isthmus.audit.request import AuditRequest
 from isthmus.audit.sum_attacks import PartialsAttack, features_from_sums_of_features
@@ -18,7 +19,8 @@ from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import Flow, members, read_flows
 from isthmus.runs.text import bytes_text, count_text
 
-RECORDS = (Kind.FEATURES, Kind.LABELS, Kind.EDGES, Kind.SCORES)  # these are what an attack would be after
+READ = (*ROWS, Kind.PROTOTYPES)  # what attacks can read
+RECORDS = (Kind.FEATURES, Kind.LABELS, Kind.EDGES, Kind.SCORES)  # records as they are: nothing is left to infer
 EXTREMES = {"pna": "", "sage": "max"}  # models with extremes in their aggregates, and by which option
 
 
@@ -28,14 +30,14 @@ def audit_run(path: str, request: AuditRequest, watch: Watch) -> Audit:
     folder = members(RunFolder.open(path))[0]
     flows = [flow for flow in read_flows(folder) if flow.rows]
     kinds = {flow.kind for flow in flows}
-    audit = _attacked(folder, request, watch) if kinds & {kind.value for kind in ROWS} else Audit(seed=request.seed)
+    audit = _attacked(folder, request, watch) if kinds & {kind.value for kind in READ} else Audit(seed=request.seed)
     read = {finding.kind for finding in audit.findings}
     rest = [*not_tried(kinds, _extremes(folder)), *_left(flows, read)]
     return keep(folder, Audit((*audit.findings, *rest), audit.clip, audit.sigma, request.seed, audit.notes))
 
 
 def _attacked(folder: RunFolder, request: AuditRequest, watch: Watch) -> Audit:
-    """The findings of all attacks on a run that has released rows of nodes."""
+    """The findings of all attacks on a run that has released rows of nodes, or prototypes."""
     opened = open_audit(folder)
     adversary = Adversary(opened.context)
     partials = PartialsAttack(adversary, request.seed)
@@ -44,19 +46,19 @@ def _attacked(folder: RunFolder, request: AuditRequest, watch: Watch) -> Audit:
     findings = [*features_from_rows(scene), *features_from_sums_of_features(scene)]
     if heard.journal.layers(Kind.PARTIALS):
         findings += partials.findings(scene)
-    findings += [*labels_from_adjoints(scene), *links(scene)]
+    findings += [*features_from_prototypes(scene), *labels_from_adjoints(scene), *links(scene)]
     clip, sigma = treatment(heard.training.wire.protect, Kind.EMBEDDINGS)
     return Audit(tuple(findings), clip, sigma, request.seed, heard.notes)
 
 
 def _extremes(folder: RunFolder) -> bool:
-    """Whether the run's aggregates have extremes among them."""
+    """Whether aggregates of the run's model hold largest or smallest entries (PNA, or GraphSAGE with max)."""
     model = resolve(folder.config).model
     return bool(EXTREMES.get(model.name) == model.options.get("aggregate", ""))
 
 
 def _left(flows: Sequence[Flow], read: set[str]) -> Iterator[Finding]:
-    """A line for every kind that left and that no attack has read."""
+    """A finding without a number for every kind of message that left and that no attack has read."""
     for kind in dict.fromkeys(flow.kind for flow in flows):
         if kind not in read and kind != Kind.LEDGER:
             size = sum(flow.bytes for flow in flows if flow.kind == kind)

@@ -1,4 +1,4 @@
-"""The directions of features that embeddings show: a search behind layers need look in no others."""
+"""Directions of features that embeddings depend on: attacks on rows of deeper layers search in these only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def entrance(known: Mapping[str, Tensor]) -> Entrance:
 
 
 class Axes:
-    """Features of targets as x = mu + B z: B spans what several embeddings E_g x + c_g show, and z ~ N(0, I) before.
+    """Features of targets as x = mu + B z, with z ~ N(0, I); B spans what several embeddings E_g x + c_g depend on.
 
     In all other directions the embeddings tell nothing, and the best estimate stays at the prior mean. Targets of
     different silos have different adversaries, hence priors, and maybe parameters.
@@ -44,7 +44,7 @@ class Axes:
 
 
 def _axes_of(prior: Prior, silo: int, entrances: Sequence[Entrance]) -> tuple[Tensor, Tensor, Tensor]:
-    """Of one silo's targets: the features of each axis [k, f], embeddings by axes [v, w, k], and at the mean [v, w]."""
+    """For targets of one silo: features of each axis [k, f], embeddings of axes [v, w, k] and of the mean [v, w]."""
     white = torch.stack([weight[silo % len(weight)].T @ prior.root for weight, _ in entrances])  # [v, w, f]
     offsets = torch.stack(
         [prior.mean @ weight[silo % len(weight)] + bias[silo % len(bias)] for weight, bias in entrances]

@@ -1,4 +1,4 @@
-"""The rows that an adversary computes for nodes: by the run's own model on the merged graph, without sampling."""
+"""Rows as an adversary computes them: by the run's model on the merged graph, without sampling."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Context:
         return self.compute(batch, self.embedded(batch), layer)
 
     def around(self, targets: Tensor, layer: int) -> Around:
-        """Some nodes among copies of their neighbourhoods, whose rows before a layer follow from their embeddings."""
+        """Targets in copies of their neighbourhoods, to compute their rows before a layer from their embeddings."""
         return Around(self, targets, layer)
 
     def together(self, targets: Tensor, layer: int) -> Iterator[Tensor]:
-        """Places of targets in groups, each as large as memory allows copies of their neighbourhoods."""
+        """Yield places of targets in groups, as many at a time as memory holds copies of neighbourhoods for."""
         begin, size = 0, 0
         for number, target in enumerate(targets):
             rows = neighbourhoods(self.stack, target[None], layer, self.site.model.directed)[0].rows
@@ -91,7 +91,7 @@ class Context:
 
 
 class _Begun(LiveExchange):
-    """Nothing crosses; a pass begins with rows that are given."""
+    """An exchange by which nothing crosses, and whose passes begin with given embeddings."""
 
     def __init__(self, site: Site, embedded: Tensor) -> None:
         super().__init__(Exchange(), site)
@@ -103,7 +103,7 @@ class _Begun(LiveExchange):
 
 
 class Around:
-    """Some nodes, each in a copy of its neighbourhood of its own, so that a change of one does not reach another.
+    """Targets, each in its own copy of its neighbourhood, so that a change of one does not reach another.
 
     All other features are the true ones.
     """
@@ -113,7 +113,7 @@ class Around:
         self._context, self._layer, self._batch = context, layer, context.batch(stack)
 
     def rows(self, parameters: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
-        """The nodes' rows, made by some parameters, as a function of these nodes' own embeddings [t, w]."""
+        """A function from the targets' embeddings [t, w] to their rows before the layer, with given parameters."""
         context, batch, place = self._context, self._batch, self._place
         context.load(parameters)
         with torch.no_grad():
@@ -127,7 +127,7 @@ class Around:
 
 
 def neighbourhoods(stack: Stack, targets: Tensor, hops: int, directed: bool) -> tuple[Stack, Tensor]:
-    """A stack with a copy of each target's neighbourhood of so many hops, and the targets' rows in it.
+    """A stack with a copy of each target's neighbourhood of ``hops`` hops, and the targets' rows in it.
 
     Degrees, ports and owners are those of the whole graph.
     """

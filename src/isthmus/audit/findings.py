@@ -1,4 +1,4 @@
-"""What an audit found: every attack with what it got and what a guess gets, as ``audit.json`` and as one table."""
+"""Findings of an audit: for every attack what it got and what a guess gets, as ``audit.json`` and as a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import members
 
 NEAR = 0.01  # share of all nodes that count as a node's near neighbours
-FEATURES, LABELS, LINKS = "features of nodes", "labels", "links inside a silo"
+FEATURES, MEANS, LABELS, LINKS = "features of nodes", "mean features of groups", "labels", "links inside a silo"
 ERROR, ACCURACY, AREA = "squared error", "accuracy", "AUC"
 NOT_TRIED, NOT_ATTACKED, DISCLOSED = "not tried", "not attacked", "left as it is: nothing to infer"
 SHORT = {
@@ -26,6 +26,7 @@ SHORT = {
     Kind.ADJOINTS.value: "derivatives of the loss by rows",
     Kind.PARTIALS.value: "sums of rows",
     Kind.AGGREGATES.value: "sums of features",
+    Kind.PROTOTYPES.value: "prototypes",
 }
 UNMEASURED = "not measured: all nodes have the same features"
 HEAD = ("Attack", "What it got", "What a guess gets", "On what")
@@ -96,7 +97,7 @@ def _number(measure: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Audit:
-    """The findings of an audit, and what its reader must know of it."""
+    """The findings of an audit, the run's clip and noise, the audit's seed, and notes on the replay."""
 
     findings: tuple[Finding, ...] = ()
     clip: float = math.inf
@@ -106,8 +107,8 @@ class Audit:
 
     @property
     def error(self) -> float | None:
-        """The smallest error of inferred features, of what left as it left, beside a guess's; None if unknown."""
-        known = [f.ratio for f in self.findings if not f.what_if and f.ratio is not None]
+        """The smallest ratio error / guess's error of inferred features, without noise added later; None if unknown."""
+        known = [f.ratio for f in self.findings if f.attack == FEATURES and not f.what_if and f.ratio is not None]
         return min(known, default=None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def read_audit(folder: RunFolder) -> Audit | None:
 
 
 def attack_error(folder: RunFolder) -> float | str | None:
-    """The attack's error as a share of a guess's; words where nothing was measured; None where not audited."""
+    """The smallest attack error of a run as a share of a guess's; words if not measured, None if not audited."""
     audit = read_audit(folder)
     if audit is None or audit.error is not None:
         return None if audit is None else audit.error
@@ -184,7 +185,7 @@ _KNOWN = {
 
 
 def _untried(attack: str, reads: Sequence[Kind], kinds: Collection[str]) -> Finding:
-    """The line of an attack that was not tried."""
+    """The finding of an attack that was not tried, with the first kind that left and that it would read."""
     there = [kind.value for kind in reads if kind.value in kinds]
     note = "" if there else "nothing that it would read has left"
     return Finding(attack, there[0] if there else "", NOT_TRIED, note=note)

@@ -13,7 +13,7 @@ Parameters = Mapping[str, Tensor]  # by name: [sets, ...]
 
 @dataclass
 class Block:
-    """Releases that follow each other: sums of each node's rows, how many these are, and parameters as they were known.
+    """Consecutive releases: sums of each node's rows, how many these are, and parameters as the adversary knew them.
 
     ``parameters`` are sums over the ``events`` (moments at which any of the rows left); None as long as nobody but the
     owner knows them.
@@ -25,7 +25,7 @@ class Block:
     parameters: dict[str, Tensor] | None
 
     def join(self, later: Block) -> Block:
-        """Join this block and the one after it."""
+        """One block of the releases of this block and of the ``later`` one."""
         known = None
         if self.parameters is not None and later.parameters is not None:
             known = {name: total + later.parameters[name] for name, total in self.parameters.items()}
@@ -55,7 +55,7 @@ class History:
         self.blocks: list[Block] = []
 
     def add(self, place: Tensor, rows: Tensor, parameters: Parameters | None) -> None:
-        """Take up one event: the ``rows`` of the nodes at ``place``, each once or with equal rows several times.
+        """Add one event: the ``rows`` that left of the nodes at ``place``; a node may be listed twice with equal rows.
 
         ``parameters`` are those that made them, as the adversary knows them; None where it will know them later.
         """
@@ -72,21 +72,21 @@ class History:
         self._shrink(self.most)
 
     def settle(self, parameters: Parameters) -> None:
-        """Take up parameters that have become known, for all releases that were waiting for them."""
+        """Set the parameters, now known, of all releases for which they were not known yet."""
         for block in self.blocks:
             if block.parameters is None:
                 block.parameters = {name: value.double() * block.events for name, value in parameters.items()}
         self._shrink(self.most)
 
     def coarser(self, most: int) -> History:
-        """The same releases in at most ``most`` blocks, and the last event by itself."""
+        """A history of all these releases in at most ``most`` blocks, and the last event by itself."""
         other = History(self.nodes, most)
         other.blocks = list(self.blocks)
         other._shrink(most)
         return other
 
     def _shrink(self, most: int) -> None:
-        """Join blocks until there are no more than allowed; the last event, and what is not settled, is left alone."""
+        """Join blocks until at most ``most`` are left; the last event and blocks without parameters are not joined."""
         while len(self.blocks) > most + 1:
             settled = [block.parameters is not None for block in self.blocks]
             pairs = [i for i in range(len(self.blocks) - 2) if settled[i] and settled[i + 1]]

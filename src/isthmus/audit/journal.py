@@ -1,4 +1,4 @@
-"""A listener at the door of a replayed run: everything of single nodes, or of a few, that silos let out."""
+"""The journal of a replayed run: everything of single nodes, or of a few, that left, as an adversary keeps it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Totals:
     counts: Tensor  # [stack rows]
 
     def add(self, at: Tensor, rows: Tensor) -> None:
-        """Take up rows that left at one time; a row that is listed for several receivers has left once."""
+        """Add rows that left at one time; a row that is listed for several receivers has left once."""
         self.rows[at] = self.rows[at] + rows.double()
         self.counts[at] = self.counts[at] + 1
 
     def add_each(self, at: Tensor, rows: Tensor) -> None:
-        """Take up rows that left at one time, each for one receiver; stack rows may be listed several times."""
+        """Add rows that left at one time, each for one receiver; stack rows may be listed several times."""
         self.rows.index_add_(0, at, rows.double())
         self.counts.index_add_(0, at, torch.ones(len(at), dtype=torch.float64))
 
@@ -46,12 +46,21 @@ class Totals:
         return self.rows / self.counts.clamp(min=1)[:, None]
 
 
+@dataclass(frozen=True)
+class Grouped:
+    """What silos made prototypes of: the row of each node, and its group among those of its silo (-1: none)."""
+
+    rows: Tensor  # [stack rows, w]
+    of: Tensor  # [stack rows]
+
+
 class Journal(Releases):
     """The releases of a run, and beside them what an adversary keeps of them.
 
     ``histories``: by layer, all releases of the rows of the ``watched`` stack rows, with the parameters of the time.
     ``embeddings`` and ``adjoints``: by layer, means over all releases of every row. ``aggregates``: sums of features
     with the stack rows they belong to, by hop. Partial aggregates before the first layer go to ``on_sums``.
+    ``prototypes``: by silo, as they left; ``grouped`` is what they are means of, to score attacks by.
     ``equations``: of rows before the first layer, which are linear in features, so many numbers are kept of a node.
     """
 
@@ -63,17 +72,19 @@ class Journal(Releases):
         self.adjoints: dict[int, Totals] = {}
         self.aggregates: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # silo, stack row, row
         self.on_sums: SumsLeft | None = None
+        self.prototypes: dict[int, Tensor] = {}
+        self.grouped: Grouped | None = None
         self.reduction: Reduction | None = None  # what the next partials before the first layer are sums of
         self._training: Training | None = None
         self._sent: dict[int, Tensor] = {}  # by silo, parameters that have left since all silos' were last known
 
     def attach(self, training: Training) -> None:
-        """Take up the run whose parameters are known from now on; what left while it was opened was made by these."""
+        """Set the run whose parameters the adversary knows; what left while it was opened was made with these."""
         self._training = training
         self._settle(self._known())
 
     def finish(self) -> None:
-        """End the journal: parameters that were never sent stay unknown, and others' own take their place."""
+        """End the journal: for parameters that were never sent, the mean of the other silos' stands in."""
         assert self._training is not None
         sets = self._training.learner.classifier.sets
         self._settle(known_now(sets, lambda name: False))
@@ -85,17 +96,20 @@ class Journal(Releases):
         self._place[self.watched] = torch.arange(len(self.watched))
 
     def book(self, parcel: Parcel, sealed: Sealed, chain: Chain) -> None:
-        """Book a parcel as every run does, and keep what an adversary would keep of it."""
+        """Record a parcel that leaves, and keep in the journal what an adversary would keep of it."""
         super().book(parcel, sealed, chain)
         if parcel.by_server:
             return
         if parcel.kind == Kind.PARAMETERS and self._training is not None:
             self._hear(parcel, sealed.rows.detach().cpu())
+        elif parcel.kind == Kind.PROTOTYPES and len(parcel.rows):
+            told = chain.open(parcel.kind, sealed.rows, parcel.rows).detach().cpu()
+            self.prototypes[int(parcel.origin.silo[0])] = told.double()
         elif parcel.of_nodes and len(parcel.rows):
             self._keep(parcel, chain.open(parcel.kind, sealed.rows, parcel.rows).detach().cpu())
 
     def _hear(self, parcel: Parcel, rows: Tensor) -> None:
-        """Take up parameters that leave; silos send them together or one by one."""
+        """Record parameters that leave; when those of all silos have, releases that waited for them get them."""
         assert self._training is not None
         self._sent |= dict(zip(parcel.origin.silo.tolist(), rows, strict=True))
         sets, shares = self._training.learner.classifier.sets, self._training.stage.phase.sync.shares
@@ -124,7 +138,7 @@ class Journal(Releases):
         return tables[layer]
 
     def _watch(self, layer: int, place: Tensor, rows: Tensor) -> None:
-        """Take up the watched rows among those that have just left at a layer."""
+        """Add the watched rows among those that have just left at a layer to its history."""
         mine = place >= 0
         if not bool(mine.any()):
             return
@@ -142,7 +156,7 @@ class Journal(Releases):
         return None if known is None else {name: value.cpu() for name, value in known.items()}
 
     def _settle(self, known: dict[str, Tensor] | None) -> None:
-        """Tell all releases that were waiting for parameters to become known."""
+        """Give the parameters, if known, to all releases that were waiting for them."""
         for layer, history in self.histories.items() if known is not None else ():
             assert known is not None
             history.settle(_needed(known, layer))

@@ -1,4 +1,4 @@
-"""Parameters as an adversary knows them: what silos agree on or have sent, and never what one keeps to itself."""
+"""Parameters as an adversary knows them: those that silos agree on or have sent, never those that a silo keeps."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Shares = Callable[[str], bool]  # whether silos agree on a parameter, by its nam
 def known_now(sets: ParameterSets, shares: Shares) -> dict[str, Tensor] | None:
     """The parameters of every silo [sets, ...] as all others know them at this moment, by name.
 
-    None where silos hold different ones of what they share: then the others know them when they are sent. Of what a
-    silo keeps to itself the others take the mean of their own for it.
+    None where parameters that silos share differ at this moment: others learn them when they are sent. For parameters
+    that a silo keeps to itself the others take the mean of their own.
     """
     live = sets.everything()
     if any(shares(name) and not bool((live[name] == live[name][:1]).all()) for name in sets.parameters):
@@ -44,6 +44,6 @@ def of_others(each: Tensor) -> Tensor:
 
 
 def _as_known(each: Tensor) -> Tensor:
-    """What all silos hold alike, or else for every silo the mean over all others."""
+    """A parameter [silos, ...] itself where all silos hold equal values, else for every silo the mean of the others."""
     alike = torch.equal(each, each[:1].expand_as(each))
     return each.detach().clone() if alike else of_others(each)

@@ -1,4 +1,4 @@
-"""The attack on labels: all derivatives that silos returned, put together for single training nodes or edges."""
+"""The attack on labels, from all derivatives that silos returned for rows that crossed the boundary."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def labels_from_adjoints(scene: Scene) -> Iterator[Finding]:
 
 
 def single_parts(stack: Stack, totals: Totals, seeds: Tensor, target: str, directed: bool) -> Parts:
-    """What all derivatives together tell of ``seeds``, the training nodes or edges (``target``) of every silo.
+    """The parts of single ``seeds`` (training nodes or edges, ``target``), solved from all derivatives together.
 
-    A silo that was lent the row of a far node uses it for its own nodes next to it, or for its edges with it; where it
-    was handed one aggregate for each of its nodes, a derivative is of one node.
+    A silo that received the row of a far node uses it for its own neighbours of that node, or for its edges with it;
+    where it received one aggregate for each of its nodes, a derivative belongs to one node.
     """
     there = totals.counts > 0
     source, end = stack.ends

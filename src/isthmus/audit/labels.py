@@ -1,8 +1,8 @@
 """Labels from adjoints: what the derivatives that a silo returns tell of the labels of its training nodes.
 
-The derivative of a silo's loss by a row that it was lent is a sum over its training nodes t that read the row,
-``g = sum over t of J_t^T (p_t - y_t)``: predicted probabilities minus the label, seen through the last layers. The
-lender knows which nodes these can be, for it knows the edges between them and its own. All derivatives together are
+The derivative of a silo's loss by a row that it received is a sum over its training nodes t that read the row,
+``g = sum over t of J_t^T (p_t - y_t)``: predicted probabilities minus the label, times the Jacobian of the last layers.
+The row's owner knows which nodes these can be, as it knows the edges between them and its own. All derivatives are
 equations for the parts ``J_t^T (p_t - y_t)`` of single nodes, and the adversary has labelled examples of such parts:
 those of its own training nodes, which it computed itself.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from isthmus.audit.learnt import classify
 
-_RIDGE = 0.1  # beside a node that is in one sum
+_RIDGE = 0.1  # of the regression, where a node that is in one sum counts 1
 _STEPS = 60
 _SETTLED = 1e-10
 
@@ -56,8 +56,8 @@ def unmixed(rows: Tensor, at: Tensor, node: Tensor, count: int) -> Tensor:
 def label_scores(parts: Parts, classes: int) -> tuple[Tensor, Tensor]:
     """For every node or edge a score of each label [n, classes], and the label that would be guessed [n].
 
-    All silos but its owner learn the scores from parts of their own; the guess is their most frequent label. Both are
-    not numbers, and -1, where they have none to learn from.
+    All silos but its owner learn the scores from parts of their own; the guess is their most frequent label. Where they
+    have none to learn from, scores are nan and the guess is -1.
     """
     scores = torch.full((len(parts.label), classes), torch.nan, dtype=torch.float64)
     guess = torch.full((len(parts.label),), -1)

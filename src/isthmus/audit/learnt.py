@@ -1,11 +1,11 @@
-"""What an adversary learns from its own nodes, whose rows and secrets it knows: ridge regression, and labels by it."""
+"""Ridge regression and classification that an adversary fits on its own nodes, whose rows and secrets it knows."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-STRENGTHS = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 1e3, 1e6)  # of the ridge, beside the mean squared axis
+STRENGTHS = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 1e3, 1e6)  # of the ridge, in mean squared singular values
 _MOST = 4000  # nodes to learn from
 
 

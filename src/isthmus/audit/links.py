@@ -45,7 +45,7 @@ def _codes(pairs: Tensor, nodes: int) -> Tensor:
 
 
 def _apart(joined: Tensor, codes: Tensor, owner: Tensor, known: Tensor, silo: int, random: torch.Generator) -> Tensor:
-    """As many pairs of a silo that are no neighbours as ``joined`` has pairs of it, or as many as were found."""
+    """Pairs of a silo's nodes that are not neighbours: as many as ``joined`` has of this silo, or as were found."""
     wanted = int((owner[joined % len(owner)] == silo).sum())
     mine = ((owner == silo) & known).nonzero().flatten()
     if not wanted or len(mine) < 2:
@@ -58,7 +58,7 @@ def _apart(joined: Tensor, codes: Tensor, owner: Tensor, known: Tensor, silo: in
 
 
 def _balanced(joined: Tensor, apart: Tensor, owner: Tensor) -> tuple[Tensor, Tensor]:
-    """The same number of both in every silo."""
+    """Pairs of neighbours and other pairs, cut to equal numbers of both in every silo."""
     kept: list[tuple[Tensor, Tensor]] = []
     for silo in owner.unique().tolist():
         a, b = (codes[owner[codes % len(owner)] == silo] for codes in (joined, apart))

@@ -1,4 +1,4 @@
-"""Attribute inference from all releases of single nodes' rows, and what a guess and near neighbours compare with."""
+"""Attribute inference from all releases of single nodes' rows, and the two baselines: a guess, and near neighbours."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Released:
     sigma: float = 0.0  # the noise that the run says it added
 
     def only(self, at: Tensor) -> Released:
-        """The releases of the nodes at some places."""
+        """The releases of the nodes at the places ``at``."""
         return replace(self, node=self.node[at], history=self.history.only(at))
 
     def in_blocks(self, most: int) -> Released:
-        """The same releases in fewer blocks."""
+        """All these releases in at most ``most`` blocks."""
         return replace(self, history=self.history.coarser(most))
 
     def that_left(self) -> Released:
-        """The nodes that left at least once."""
+        """The releases of the nodes that left at least once."""
         return self.only((self.history.counts > 0).nonzero().flatten())
 
 
@@ -111,7 +111,7 @@ class Adversary:
         return LinearViews(slope, offset, rows, noise, targets.clip)
 
     def manageable(self, targets: Released, misfits: Tensor) -> bool:
-        """Whether targets weigh their releases in few enough ways to be solved block by block."""
+        """Whether there are few enough different weightings of blocks among targets to solve without joining blocks."""
         if targets.layer:
             return len(targets.history.blocks) <= DEEP + 1
         counts = torch.stack([block.counts for block in targets.history.blocks], 1)
@@ -154,12 +154,12 @@ class Adversary:
 
 
 def _composed(rows: RowFunction, offset: Tensor, slope: Tensor, clip: float) -> RowFunction:
-    """Rows that are made of embeddings, and clipped, as a function of what the embeddings are made of."""
+    """The function z -> clipped rows of the embeddings ``offset`` + ``slope`` z."""
     return lambda z: clipped(rows(offset + (slope @ z[:, :, None]).squeeze(2)), clip)
 
 
 class Priors(Mapping[int, Prior]):
-    """For each silo, the prior from the features of all other silos' nodes; a few are kept, others made when needed."""
+    """The prior of each silo's adversary, from features of all other silos' nodes; a few are kept in memory."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._kept = context, dict[int, Prior]()

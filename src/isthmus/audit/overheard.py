@@ -1,4 +1,4 @@
-"""Listening to aggregates through the server: which rows are in each of them, and how messages are made of features."""
+"""Recording for an audit what aggregates through the server and prototypes are made of, and how messages are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from isthmus.audit.attributes import Prior
-from isthmus.audit.journal import Journal
+from isthmus.audit.journal import Grouped, Journal
 from isthmus.audit.known import of_others
 from isthmus.audit.sums import SumSolver
 from isthmus.engine.site import Site
 from isthmus.graph.stack import Stack
-from isthmus.methods.exchange.base import LiveExchange
+from isthmus.methods.exchange.base import Exchange, LiveExchange
+from isthmus.methods.exchange.clusters import Groups
+from isthmus.methods.exchange.prototypes import LivePrototypes, Prototypes
 from isthmus.methods.exchange.swift import LiveServerAggregate, ServerAggregate
 from isthmus.methods.exchange.swift_partials import Reduction, crossing_parts
 from isthmus.methods.method import Method
@@ -27,39 +29,62 @@ MOST = 1500  # nodes of a silo that are solved for together
 
 @dataclass(frozen=True)
 class Overheard(ServerAggregate):
-    """Aggregates through the server, in whose journal it is written down which rows are in each."""
+    """Swift-FedGNN's exchange in a replay, which also writes to the journal which rows are in each aggregate."""
 
     def open(self, site: Site) -> LiveExchange:
-        """The live exchange, which tells the wire's journal."""
+        """The live exchange, which writes to the journal of the wire."""
         return LiveOverheard(self, site)
 
 
 class LiveOverheard(LiveServerAggregate):
-    """Aggregates through the server at work, overheard."""
+    """Aggregates through the server at work, with each reduction written to the journal."""
 
     def _reduction(self, layer: int, batch: Batch) -> Reduction:
-        """What silos reduce for each other at a layer; the journal learns it before the rows leave."""
+        """The reduction of a layer, which the journal gets before its rows leave."""
         reduction, journal = super()._reduction(layer, batch), self.site.wire.releases
         if layer == 0 and isinstance(journal, Journal):
             journal.reduction = reduction
         return reduction
 
 
+@dataclass(frozen=True)
+class OverheardPrototypes(Prototypes):
+    """Prototypes, in whose journal it is written down which rows and nodes they are means of."""
+
+    def open(self, site: Site) -> LiveExchange:
+        """The live exchange, which tells the wire's journal."""
+        return LiveOverheardPrototypes(self, site)
+
+
+class LiveOverheardPrototypes(LivePrototypes):
+    """Prototypes that tell the journal, before they leave, what they are means of: to score attacks."""
+
+    def _groups(self) -> list[Groups]:
+        """The groups of each of my silos."""
+        groups, journal = super()._groups(), self.site.wire.releases
+        if isinstance(journal, Journal):
+            journal.grouped = Grouped(self.embeddings().cpu(), torch.cat([each.of for each in groups]))
+        return groups
+
+
+LISTENED: dict[type[Exchange], type[Exchange]] = {ServerAggregate: Overheard, Prototypes: OverheardPrototypes}
+
+
 def overheard(method: Method) -> Method:
-    """The method with somebody who listens to its aggregates through the server."""
-    phases = [
-        replace(phase, exchange=Overheard(**{f.name: getattr(phase.exchange, f.name) for f in fields(phase.exchange)}))
-        if type(phase.exchange) is ServerAggregate
-        else phase
-        for phase in method.phases
-    ]
-    return replace(method, phases=tuple(phases))
+    """The method with somebody who listens to its aggregates through the server, and to what prototypes are made of."""
+    return replace(method, phases=tuple(replace(each, exchange=_listened(each.exchange)) for each in method.phases))
+
+
+def _listened(exchange: Exchange) -> Exchange:
+    """The exchange with somebody who listens, where there is somebody for its kind."""
+    kind = LISTENED.get(type(exchange))
+    return kind(**{f.name: getattr(exchange, f.name) for f in fields(exchange)}) if kind else exchange
 
 
 def linear_messages(net: GNN) -> Tensor | None:
-    """The first layer's message of a row h as the map of h it is, for every parameter set: [sets, hidden, w].
+    """The matrix A of the first layer's message h -> h A, for every parameter set: [sets, hidden, w].
 
-    None where messages are no linear map of rows. A map that scales rows by their degrees is given for degree 0.
+    None where messages are not linear in rows. Where messages are scaled by degrees, A is that of degree 0.
     """
     layer, hidden = net.layers[0], net.config.hidden
     if not isinstance(layer, Layer) or layer.monoid is None or "sum" not in layer.monoid.joins:
@@ -88,7 +113,7 @@ class Attacked:
 def choose(stack: Stack, silo: int, seed: int) -> Tensor:
     """Owned stack rows of a silo that are in sums for nodes elsewhere, at most ``MOST``, ascending.
 
-    They are all neighbours of some of those nodes, drawn at random, so that sums for these hold no others.
+    Targets elsewhere are drawn at random and all their neighbours in the silo taken, so that sums hold no other node.
     """
     inside = (stack.silo_of(stack.ends[1]) == silo) & stack.owned[stack.ends[0]] & ~stack.owned[stack.ends[1]]
     source, target = stack.ends[:, inside]
@@ -114,7 +139,7 @@ class SumListener:
 
     @torch.no_grad()
     def __call__(self, rows: Tensor, silo: Tensor, reduction: Reduction) -> None:
-        """Take up partials [p, w] of silos ``silo`` [p]."""
+        """Give partials ``rows`` [p, w], which silos ``silo`` [p] sent, to the solvers."""
         net, block = self.site.net, reduction.block
         maps, monoid = linear_messages(net), net.monoid(0)
         if maps is None or net.enter is None:
@@ -134,7 +159,7 @@ class SumListener:
     def _tell(
         self, each: Attacked, rows: Tensor, silo: Tensor, member: Tensor, which: Tensor, slope: Tensor, offset: Tensor
     ) -> None:
-        """Give the solver of one silo those of its sums that hold no other node than those that are solved for."""
+        """Give the solver of one silo its sums that hold none but the nodes that are solved for."""
         known = torch.isin(member, each.nodes)
         strangers = torch.zeros(len(rows)).index_add_(0, which, (~known).float())
         usable = (silo == each.silo) & (strangers == 0)
@@ -148,7 +173,7 @@ class SumListener:
         each.solver.add(node, number[which[kept]], rows[usable], slope, offset)
 
     def _edge_parts(self, net: GNN, reduction: Reduction) -> Tensor | float:
-        """What edge attributes and ports, which both ends of an edge know, add to each sum."""
+        """The part of each sum that comes from edge attributes and ports, which both ends of an edge know: [p, w]."""
         if net.encoder is None:
             return 0.0
         nothing = torch.zeros(len(reduction.sources), net.config.hidden).to(next(net.parameters()))

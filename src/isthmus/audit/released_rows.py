@@ -1,4 +1,4 @@
-"""Reading what a run has kept of its releases: which rows left, and their last values."""
+"""Reads the files that a run wrote on its releases: which rows left, and their last values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run, trained once more with all silos in this process, and somebody who listens at the door.
+"""Replays a run: trains it once more with all silos in this process, and keeps a journal of everything that leaves.
 
 Randomness is a function of the run's seed, so that a replay releases the rows that the run released, at the same steps
 and made by the same parameters. An audit therefore needs the configuration and the data, and no recording.
@@ -76,7 +76,7 @@ def open_audit(folder: RunFolder) -> Opened:
 
 
 def _check_same(folder: RunFolder, silos: list[Silo]) -> None:
-    """Raise unless the silos hold what the run has read, as far as the run on one host says what that was."""
+    """Raise where the data's digests differ from those in the run's metrics; only for runs on one host."""
     before = folder.metrics.get("data_digests")
     if before and int(folder.metrics.get("hosts", 1)) == 1:
         what = changes(before, {silo.name: digests(silo) for silo in silos})
@@ -126,7 +126,7 @@ def replay(opened: Opened, folder: RunFolder, request: AuditRequest, listen: Lis
 
 
 def _equations(opened: Opened) -> int:
-    """How many numbers of a node's releases are kept: as many as can be solved, and more than it has features if so."""
+    """How many numbers of a node's releases are kept: more than it has features, where so many can be solved."""
     features, phases = opened.silos[0].schema.features, opened.config.method.phases
     sets = 1 if all(phase.sync.lockstep for phase in phases) else len(opened.silos)
     return max(MANY // sets, FEW) if features <= MANY // 2 else FEW
@@ -135,7 +135,7 @@ def _equations(opened: Opened) -> int:
 def _notes(
     opened: Opened, folder: RunFolder, request: AuditRequest, training: Training, journal: Journal
 ) -> Iterator[str]:
-    """What sets the replay apart from the run."""
+    """Notes on how the replay differs from the run: fewer epochs, other noise, or other last rows."""
     chain, hosts = opened.config.method.chain, int(folder.metrics.get("hosts", 1))
     if request.epochs is not None:
         yield f"Releases are those of the first {count_text(training.progress.epoch, 'epoch')} alone."

@@ -25,7 +25,7 @@ _AT_CLIP = 0.99  # of the clipping norm: rows that are this long count as clippe
 
 @dataclass(frozen=True)
 class LinearViews:
-    """What was released for some targets, view by view, and how rows are made of features.
+    """Released rows of some targets, view by view, and the linear maps from features to rows: E_v x + c_v.
 
     ``noise``: the deviation of each entry of a target's row in a view; infinite where the target has none there.
     """

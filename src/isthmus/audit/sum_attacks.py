@@ -19,11 +19,11 @@ from isthmus.train.training import Training
 
 OWNERS = 3  # silos whose sums are attacked
 EXPOSED = 0.01  # a node whose error is below this share of the guess's counts as exposed
-_LEAST = 0.05  # of the ones in a sum, below which noise has eaten them
+_LEAST = 0.05  # smallest sum of ones that rows are divided by; smaller ones are noise
 
 
 class SumAttack:
-    """The sums of some silos, collected by solvers, and what these say of the nodes inside.
+    """Collects the sums of some silos in solvers, and infers the features of the nodes in them.
 
     ``scaled``: each row is scaled by a number that follows from its degree, which the adversary does not know.
     """
@@ -78,7 +78,7 @@ class PartialsAttack:
         self.sums: SumAttack | None = None
 
     def listen(self, training: Training, journal: Journal) -> None:
-        """Begin to listen, if messages are such that sums of them can be solved."""
+        """Have the journal pass its sums on, if messages are linear in features, so that they can be solved."""
         site = training.stage.site
         layer = site.net.layers[0]
         if site.stack.halo and linear_messages(site.net) is not None and isinstance(layer, Layer):
@@ -86,7 +86,7 @@ class PartialsAttack:
             journal.on_sums = SumListener(site, self.sums.attacked, layer.uses_degrees)
 
     def findings(self, scene: Scene) -> Iterator[Finding]:
-        """What was found in the partials of all steps; where they are no sums of linear messages, that it was not."""
+        """The finding of the attack on partials of all steps; one without a number where it could not be tried."""
         sigma = treatment(scene.training.wire.protect, Kind.PARTIALS)[1]
         found = None if self.sums is None else self.sums.finding(Kind.PARTIALS, 0, sigma, "all sums solved together")
         why = "messages are no linear map of features, or none was handed out"
@@ -94,7 +94,7 @@ class PartialsAttack:
 
 
 def features_from_sums_of_features(scene: Scene) -> Iterator[Finding]:
-    """FedGCN's sums: those of the first hop solved for single nodes, and regression on those of the second."""
+    """The attack on FedGCN's sums: those of the first hop are solved for single nodes, the second by regression."""
     if 0 not in scene.journal.aggregates:
         return
     sigma = treatment(scene.training.wire.protect, Kind.AGGREGATES)[1]

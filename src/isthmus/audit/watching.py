@@ -1,4 +1,4 @@
-"""How an audit goes, for people: a bar on a terminal, plain lines when piped, nothing where it takes no time."""
+"""Progress of an audit for people: a bar on a terminal; plain lines when piped, after some seconds."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _LINES = 10  # lines of a piped replay
 
 
 class Watch:
-    """Who is told how far an audit is; this one ignores it."""
+    """Receives the progress of an audit; this base class ignores it."""
 
     def begin(self, what: str, total: int) -> None:
-        """A part of the audit begins that has so many steps."""
+        """Called when a part of the audit begins, with its name and number of steps."""
 
     def advance(self, steps: int) -> None:
-        """So many steps of the part at hand are done."""
+        """Called when ``steps`` more steps of the current part are done."""
 
 
 class BarWatch(Watch):
-    """A live bar for the part at hand."""
+    """A live bar for the current part of an audit."""
 
     def __init__(self, bar: RichProgress) -> None:
         self.bar, self.task = bar, bar.add_task("audit", total=None)
 
     def begin(self, what: str, total: int) -> None:
-        """Start the bar anew."""
+        """Start the bar anew for a part."""
         self.bar.reset(self.task, total=total, description=f"audit: {what}")
 
     def advance(self, steps: int) -> None:
@@ -50,7 +50,7 @@ class LineWatch(Watch):
         self.begun, self.what, self.total, self.done, self.shown = time.perf_counter(), "", 0, 0, -1
 
     def begin(self, what: str, total: int) -> None:
-        """Remember the part at hand, and name it."""
+        """Remember the current part, and print its name."""
         self.what, self.total, self.done, self.shown = what, max(total, 1), 0, -1
         self._show()
 
@@ -73,19 +73,19 @@ class Replaying(Watcher):
         self.watch, self.begun = watch, False
 
     def on_step(self, progress: Progress, loss: float) -> None:
-        """One step more."""
+        """Count one more step of the replay."""
         if not self.begun:
             self.begun = True
             self.watch.begin("replaying the run, steps", progress.epochs * progress.steps_per_epoch)
         self.watch.advance(1)
 
     def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-        """Steps say it all."""
+        """Nothing happens at the end of an epoch: progress is counted in steps."""
 
 
 @contextmanager
 def watched_audit() -> Iterator[Watch]:
-    """Yield the watch that fits where stderr goes."""
+    """Yield a watch with a bar where stderr is a terminal, else one that prints lines."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield LineWatch()

@@ -1,4 +1,4 @@
-"""Commands that list what there is."""
+"""The commands ``isthmus methods`` and ``isthmus datasets``, which list what can be run."""
 
 from __future__ import annotations
 

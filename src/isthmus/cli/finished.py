@@ -1,4 +1,4 @@
-"""Commands on the folders of finished runs."""
+"""Commands on finished runs: ``isthmus score``, ``compare``, ``report`` and ``audit``."""
 
 from __future__ import annotations
 
@@ -42,11 +42,7 @@ def compare(
     if as_json:
         print((Path(out) / "comparison.json").read_text(), end="")
     else:
-        rows = comparison(folders)
-        table = comparison_table(rows)
-        if console.measure(table, options=console.options.update(width=10_000)).maximum > console.width:
-            table = comparison_table(rows, runs_across=True)
-        console.print(table)
+        console.print(comparison_table(comparison(folders)))
         console.print(str(page), highlight=False, soft_wrap=True)
 
 

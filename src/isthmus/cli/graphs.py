@@ -1,4 +1,4 @@
-"""Commands that make or cut graphs."""
+"""Commands that split or simulate graphs: ``isthmus split`` and ``isthmus simulate-aml``."""
 
 from __future__ import annotations
 

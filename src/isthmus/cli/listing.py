@@ -1,4 +1,4 @@
-"""What ``isthmus methods``, ``datasets`` and ``reproduce`` list: read from a file, so that nobody waits for PyTorch.
+"""Rows that ``isthmus methods``, ``datasets`` and ``reproduce`` list, read from a file to save importing PyTorch.
 
 ``python -m isthmus.cli.listing`` writes the file anew; a test compares it with the catalogues. Where there are
 plug-ins, the catalogues themselves are asked.
@@ -20,7 +20,7 @@ FILE = "listing.json"
 
 
 def listed(what: str) -> list[dict[str, Any]]:
-    """The rows of ``methods``, ``datasets`` or ``studies``."""
+    """The rows of ``methods``, ``datasets`` or ``studies``, from the file, or with plug-ins from the catalogues."""
     plugged = os.environ.get(VARIABLE) or any(entry_points(group=group) for group in GROUPS)
     if plugged:
         return asked()[what]
@@ -29,7 +29,7 @@ def listed(what: str) -> list[dict[str, Any]]:
 
 
 def asked() -> dict[str, list[dict[str, Any]]]:
-    """All rows, from the catalogues themselves."""
+    """The rows of all three lists, by name, from the catalogues themselves."""
     from isthmus.core.plugins import load_plugins
     from isthmus.data import DATASETS
     from isthmus.studies.main import listing
@@ -61,7 +61,7 @@ def _methods() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Write the file."""
+    """Write ``listing.json`` anew from the catalogues."""
     (Path(__file__).parent / FILE).write_text(json.dumps(asked(), indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""What the commands share: the console, options that many of them take, and lists."""
+"""Shared by all commands: the console, options that many of them take, and the printing of lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that make several runs."""
+"""Commands that make several runs: ``isthmus demo``, ``reproduce`` and ``study``."""
 
 from __future__ import annotations
 
@@ -125,8 +125,7 @@ def _run(study: Study, request: StudyRequest, forecast: bool, as_json: bool) -> 
     if as_json:
         print((folder / "results.json").read_text(), end="")
     else:
-        for table in grid_tables(findings) if study.axes else study_tables(findings):
-            console.print(table)
+        console.print(*(grid_tables(findings) if study.axes else study_tables(findings)))
         console.print(f"{folder}/report.html", highlight=False, soft_wrap=True)
     if failed:
         named = "; ".join(failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")

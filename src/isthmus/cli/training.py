@@ -98,7 +98,7 @@ def _request(said: dict[str, Any]) -> Request:
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Only what the user said."""
+    """The options that the user gave: without those that are None, and without empty tables."""
     said: dict[str, Any] = {}
     for key, value in options.items():
         inner = _given(value) if isinstance(value, dict) else value

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.table import Table
-
 from isthmus.commands.run import run_one
 from isthmus.report.compare import comparison_table, write_comparison
 from isthmus.report.compared_run import comparison
+from isthmus.report.fitting import FittingTable
 from isthmus.report.report import write_report
 from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
@@ -17,7 +16,7 @@ from isthmus.runs.recipe import merge_into, read_recipe
 METHODS = ("local", "fedavg", "sync-sgd", "sync-sgd+fwd-bwd-le", "centralised")
 
 
-def run_demo(out: Path) -> tuple[Table, Path]:
+def run_demo(out: Path) -> tuple[FittingTable, Path]:
     """Run the recipe ``demo`` with each method; ``report.html`` in ``out`` compares them."""
     root = RunFolder.create(out, resume=False, overwrite=True) if out.exists() else RunFolder.create(out, False, False)
     folders = []

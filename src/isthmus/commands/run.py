@@ -65,13 +65,13 @@ def configure(request: Request) -> RunConfig:
 
 
 def _table(asked: dict[str, Any], name: str) -> dict[str, Any]:
-    """A table of what was asked for; what is no table is refused later."""
+    """The table ``name`` of the options; empty if it is not a table, which is refused later."""
     table = asked.get(name, {})
     return table if isinstance(table, dict) else {}
 
 
 def _refuse_second_split(config: RunConfig, asked: dict[str, Any]) -> None:
-    """Parts are split already; silence would let somebody believe in another split."""
+    """Refuse ``--silos`` and ``--split`` for parts, which are split already."""
     name = config.data.name
     if not is_parts(name):
         return
@@ -93,7 +93,7 @@ def run_request(request: Request) -> dict[str, Any] | None:
 
 
 def _folder(out: Path, request: Request) -> AbstractContextManager[RunFolder]:
-    """The run folder, once it is clear that what is there may be used."""
+    """The run folder, claimed for this process; raises where what is in it may not be resumed or overwritten."""
     if int(os.environ.get("RANK", "0")) > 0:  # the first host has made the folder, or will
         out.mkdir(parents=True, exist_ok=True)
         return nullcontext(RunFolder(out))
@@ -107,7 +107,7 @@ def _folder(out: Path, request: Request) -> AbstractContextManager[RunFolder]:
 def run_one(
     config: RunConfig, folder: RunFolder, resume: bool, label: str = "", page: bool = True
 ) -> dict[str, Any] | None:
-    """One run in one folder; ``page``: with its report."""
+    """Run a configuration in a folder, with its report if ``page``; returns the final metrics."""
     watcher = watcher_for(config, label=label)
     try:
         metrics = execute(config, folder, resume, watcher)
@@ -119,7 +119,7 @@ def run_one(
 
 
 def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[str, Any] | None:
-    """The same run with seeds s, s + 1, ...; the folder itself holds mean and deviation."""
+    """Run a configuration with seeds s, s + 1, ..., each in a folder of its own; returns means over seeds."""
     if "RANK" in os.environ:
         raise IsthmusError("--seeds does not work under torchrun; start it once for each seed, with --seed.")
     keep_config(prepare(config), folder, request.resume)
@@ -141,7 +141,7 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
 
 
 def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
-    """Means over seeds with deviations beside them, the worst epsilon, all notes; all else is the first run's."""
+    """Metrics over seeds: means and deviations of scores, the worst epsilon, all notes; else the first seed's."""
     combined = {**each[0], "seeds": seeds, "seconds": fmean(run["seconds"] for run in each)}
     worst = max(each, key=lambda run: float(run["epsilon"]))
     combined |= {"epsilon": worst["epsilon"], "privacy": [_worst_of(told, each) for told in worst["privacy"]]}
@@ -164,14 +164,14 @@ def _notes_over(each: list[list[str]], seeds: list[int]) -> list[str]:
 
 
 def _worst_of(told: dict[str, Any], each: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of drawn lists, which no noise hides, the guarantee of the seed whose delta is largest; else ``told`` itself."""
+    """For a guarantee of drawn lists, that of the seed with the largest delta; any other guarantee is ``told``."""
     alike = [other for run in each for other in run["privacy"] if told["of"] == LISTS == other["of"]]
     alike = [other for other in alike if other["notion"] == told["notion"]]
     return max(alike, key=lambda other: (other["delta"], float(other["epsilon"])), default=told)
 
 
 def _scores_over(each: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means of scores, and deviations beside them."""
+    """Means of scores over runs under their own keys, and deviations under keys that end in ``_std``."""
     combined: dict[str, Any] = {}
     for split in [key for key in ("valid", "test", "valid_pooled", "test_pooled") if key in each[0]]:
         parts = [run[split] for run in each]

@@ -24,6 +24,7 @@ from isthmus.graph.silo import Silo
 from isthmus.launch.host import check_device, load_silos, open_run
 from isthmus.methods import catalogue
 from isthmus.methods.compose import TABLES, compose
+from isthmus.nn.masks import is_mask
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import merge_into, parse_set
@@ -34,7 +35,10 @@ from isthmus.wire.local import LocalWire
 def score_command(
     run_folder: str, data: str, sets: tuple[str, ...], out: Path | None, silo: int | None
 ) -> tuple[Path, int]:
-    """Score every node (or edge) of new data with a run's model; labels in the data are not needed."""
+    """Score every node (or edge) of new data with a run's model; returns the file and how many rows it has.
+
+    Labels in the data are not needed.
+    """
     import pyarrow.parquet as pq
 
     folder = RunFolder.open(run_folder)
@@ -56,7 +60,7 @@ def score_command(
 
 
 def _configure(folder: RunFolder, data: str, sets: tuple[str, ...]) -> RunConfig:
-    """The run's configuration for a single party that predicts: nothing crosses, and nothing is split."""
+    """The run's configuration, changed for one party that predicts on new data: no exchange, no split into silos."""
     recipe = {key: value for key, value in folder.config.items() if key not in (*TABLES, "score")}
     trained_on = recipe.get("data", {})
     kept = {key: trained_on[key] for key in ("scale", "folder") if key in trained_on}
@@ -68,7 +72,7 @@ def _configure(folder: RunFolder, data: str, sets: tuple[str, ...]) -> RunConfig
 
 
 def _models(config: Mapping[str, Any]) -> Mapping[str, ModelSpec]:
-    """The models of the method that a run trained, with their options, where it has any; else the usual classifier."""
+    """The models of a run's method with their options; the usual classifier where the method has none of its own."""
     if "models" not in config:
         return catalogue.get("centralised").models
     return compose(catalogue.get(str(config["method"])), {"models": config["models"]}).models
@@ -123,7 +127,7 @@ def _list(names: list[str]) -> str:
 
 
 def _to_score(part: Silo, data: str) -> Silo:
-    """Every row is to be scored; the first one counts as training, since a run has at least one training seed."""
+    """Data with every row in the test split but the first, which is in training: a run needs a training seed."""
     field = "split" if part.schema.target == "node" else "edge_split"
     rows = len(getattr(part, field))
     if not rows:
@@ -140,13 +144,16 @@ def _load(training: Training, path: Path) -> None:
     except (OSError, SafetensorError) as error:
         raise IsthmusError(f"'{path}' is damaged ({error}); resume or repeat the run.") from error
     for key, live in training.learner.classifier.sets.everything().items():
+        if is_mask(key):  # files hold weights that masks are multiplied into
+            live.fill_(1)
+            continue
         if key not in stored or stored[key].shape != live.shape:
             raise IsthmusError(f"'{path}' does not fit the configuration beside it ({key}); repeat the run.")
         live.copy_(stored[key])
 
 
 def _predict_all(training: Training) -> tuple[Tensor, Tensor]:
-    """Logits and row of everything that is scored, in the order of the data."""
+    """Logits and row number of every node (or edge), in the order of the data."""
     parts = [training.stage.scorer.logits(split) for split in (TRAIN, TEST)]
     logits, index = torch.cat([part[0] for part in parts]), torch.cat([part[2] for part in parts])
     order = torch.argsort(index)

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     EDGES = "edges"
     LEDGER = "ledger"
     PROTOTYPES = "prototypes"
+    GENERATED = "generated"
+    ROW_GRADIENTS = "row-gradients"
 
 
 class Purpose(StrEnum):
@@ -48,6 +50,7 @@ class Purpose(StrEnum):
     TEST_OWN = "test, own edges"  # along each silo's own edges
     TEST_ACROSS = "test, across"  # across the boundary
     TEST_GLOBAL = "test, merged graph"
+    TEST_EVERYWHERE = "test, all nodes of the merged graph"
     HANDOVER = "handover"  # between two phases: what the first has found, for the second
 
 
@@ -57,12 +60,14 @@ SCORES = {  # ways in which parameters are scored
     "own": "along each silo's own edges alone",
     "across": "with fresh rows from beyond the boundary, which their owners compute",
     "global": "on the merged graph (simulation alone)",
+    "everywhere": "on the merged graph, every silo's parameters on the nodes of all silos (simulation alone)",
 }
 TESTS = {
     "trained": Purpose.TEST_TRAINED,
     "own": Purpose.TEST_OWN,
     "across": Purpose.TEST_ACROSS,
     "global": Purpose.TEST_GLOBAL,
+    "everywhere": Purpose.TEST_EVERYWHERE,
 }  # by the way in which the test split is scored
 FINAL = (Purpose.END, *TESTS.values())  # after the last step
 STEPS = (Purpose.STEP, Purpose.CROSSING, Purpose.MIXED)

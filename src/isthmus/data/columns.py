@@ -12,7 +12,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.data.tables import ArrowColumn, Sheet, as_text, is_number
-from isthmus.graph.graph import SPLIT_NAMES, natural
+from isthmus.graph.graph import SPLIT_NAMES, natural, spelt_alike
 
 MISSING = ("na", "n/a", "#n/a", "<na>", "nan", "-nan", "nat", "null")  # how programs write that there is nothing
 GAPS = (*MISSING, "-", "--", "?", ".", "none", "missing", "unknown")
@@ -133,7 +133,8 @@ def labels(sheet: Sheet, name: str, declared: Sequence[str] = ()) -> tuple[Tenso
     """The class number of each row ([rows] int64, -1 where empty) and the class names, sorted with 2 before 10.
 
     Where all names are whole numbers 1.0 is 1: programs write it so as soon as one label of a column is missing. Words
-    for a missing value are refused, unless they are ``declared`` to be classes.
+    for a missing value, and names that differ in case or blanks alone, are refused, unless they are ``declared`` to be
+    classes.
     """
     from pyarrow import compute
 
@@ -144,6 +145,10 @@ def labels(sheet: Sheet, name: str, declared: Sequence[str] = ()) -> tuple[Tenso
             row = int(np.argmax(compute.equal(text, word).fill_null(False).to_numpy()))
             what = f"the label {word!r} reads like a missing value"
             raise sheet.wrong(name, row, what, "leave it empty if the label is unknown, or rename the class")
+    if twins := spelt_alike(word for word in spelt if word not in declared):
+        row = int(np.argmax(compute.equal(text, twins[1]).fill_null(False).to_numpy()))
+        what = f"the labels {twins[0]!r} and {twins[1]!r} differ in case or blanks alone"
+        raise sheet.wrong(name, row, what, "write a class in one way, or rename one of two classes")
     whole = all(re.fullmatch(r"-?[0-9]+(\.0+)?", word) for word in spelt) and not set(spelt) & set(declared)
     known = {word: word.split(".")[0] if whole else word for word in spelt}
     names = sorted(set(known.values()), key=natural)

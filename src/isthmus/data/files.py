@@ -64,7 +64,11 @@ def load_folder(folder: str, seed: int = 0, attributes: tuple[str, ...] = (), ta
         edge_time=time,
         columns={name: _values(nodes, name) for name in kept},
         name=Path(folder).resolve().name,
-        notes=(*filter(None, notes), *(both_labelled(nodes, edges) if target is None else ())),
+        notes=(
+            *filter(None, notes),
+            *unused_text(nodes, [name for name, note in zip(words, notes, strict=True) if not note]),
+            *(both_labelled(nodes, edges) if target is None else ()),
+        ),
     )
     return _labelled(graph, nodes, edges, seed, target).check()
 
@@ -176,6 +180,11 @@ def _rows(edges: Sheet, name: str, ends: ArrowColumn, ids: ArrowColumn) -> Tenso
 def text_columns(nodes: Sheet) -> list[str]:
     """Names of all columns of text, which serve to split by and never become features."""
     return [name for name in nodes.names if name not in NODE_COLUMNS and is_text(nodes.table[name])]
+
+
+def unused_text(nodes: Sheet, names: Sequence[str]) -> tuple[str, ...]:
+    """A sentence on the named columns of text, none of which is a feature; nothing where there are none."""
+    return (f"{nodes.path}: {', '.join(names)}: text, and no feature.",) if names else ()
 
 
 def features(sheet: Sheet, without: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:

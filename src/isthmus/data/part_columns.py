@@ -13,7 +13,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.data.columns import check_text_column, splits
-from isthmus.data.files import NODE_COLUMNS, both_labelled, features, label_columns, text_columns
+from isthmus.data.files import NODE_COLUMNS, both_labelled, features, label_columns, text_columns, unused_text
 from isthmus.data.tables import Sheet, is_list, is_number
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import UNUSED
@@ -41,8 +41,7 @@ def part_notes(nodes: Sheet, edges: Sheet, declared: dict[str, Any]) -> tuple[st
     remedy = f"list it as attributes in the [schema] of {nodes.path.parent / 'silo.toml'}"
     for name in unused:
         check_text_column(nodes, name, remedy)
-    told = [f"{nodes.path}: {', '.join(unused)} are text, and no features."] if unused else []
-    return (*told, *(both_labelled(nodes, edges) if "target" not in declared else ()))
+    return (*unused_text(nodes, unused), *(both_labelled(nodes, edges) if "target" not in declared else ()))
 
 
 def _sparse(nodes: Sheet, declared: dict[str, Any]) -> SparseRows:

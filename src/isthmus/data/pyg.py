@@ -16,6 +16,7 @@ from isthmus.data.split import random_split
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema, labelled
 
 MASKS = {"train_mask": TRAIN, "val_mask": VALID, "test_mask": TEST}
+READ = {"x", "y", "edge_index", "edge_attr", "time", "num_nodes", *MASKS}
 
 
 def from_pyg(data: Data, ids: Sequence[Any] | None = None, labels: Sequence[str] | None = None, seed: int = 0) -> Graph:
@@ -56,7 +57,16 @@ def from_pyg(data: Data, ids: Sequence[Any] | None = None, labels: Sequence[str]
         edge_attr=attr,
         edge_time=when,
         name="data",
+        notes=_unread(data),
     ).check()
+
+
+def _unread(data: Data) -> tuple[str, ...]:
+    """A sentence on what a ``Data`` object holds and a graph does not: weights of edges, positions, ..."""
+    unread = sorted(set(data.keys()) - READ)
+    return (
+        (f"Of the Data object nothing reads {', '.join(unread)}; edge_attr holds features of edges.",) if unread else ()
+    )
 
 
 def whole_numbers(name: str, values: Any) -> Tensor:

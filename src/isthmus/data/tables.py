@@ -29,8 +29,11 @@ class Sheet:
     def column(self, name: str) -> ArrowColumn:
         """The named column; raises if the table has none."""
         if name not in self.names:
-            have = ", ".join(f"'{have}'" for have in self.names)
-            raise IsthmusError(f"{self.path} has no column '{name}'; it has {have}. Add it, or rename one.")
+            have = ", ".join(f"{have!r}" for have in self.names)
+            todo = "Add it, or rename one"
+            if len(self.names) == 1 and (other := next((mark for mark in ";\t|" if mark in self.names[0]), "")):
+                todo = f"Write commas between columns, not {other!r}"
+            raise IsthmusError(f"{self.path} has no column '{name}'; it has {have}. {todo}.")
         return self.table[name]
 
     def wrong(self, name: str, row: int, what: str, todo: str) -> IsthmusError:
@@ -54,15 +57,27 @@ def read_file(path: Path, text: tuple[str, ...] = ()) -> Sheet:
     try:
         table = _parquet(path) if path.suffix == ".parquet" else _csv(path, text)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise IsthmusError(f"{path} cannot be read: {reason} Repair the file or write it again.") from error
+        reason = str(error).splitlines()[0].strip().rstrip(".:")
+        todo = "Save it as UTF-8" if "UTF8" in reason else "Repair the file or write it again"
+        raise IsthmusError(f"{path} cannot be read: {reason}. {todo}.") from error
     twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
     if twice:
         raise IsthmusError(f"{path} has two columns named '{twice[0]}'; rename one of them.")
+    unnamed = next((place for place, name in enumerate(table.column_names, 1) if _is_no_name(name)), 0)
+    if unnamed:
+        raise IsthmusError(
+            f"{path}: column {unnamed} has no name. If it holds row numbers, which would be a feature, write the table "
+            "without them (in pandas index=False); else give it a name."
+        )
     sheet = Sheet(path, table)
     if path.suffix != ".parquet":
         _refuse_other_encodings(sheet)
     return sheet
+
+
+def _is_no_name(name: str) -> bool:
+    """Whether a column's name is empty, or what pandas calls one without a name."""
+    return not name.strip() or name.startswith(("Unnamed: ", "__index_level_"))
 
 
 def _csv(path: Path, text: tuple[str, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""One forward pass: embed, then layer by layer with whatever the exchange brings, then the head."""
+"""One forward pass: layer by layer, with the rows or sums that the exchange brings from other silos, then the head."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from isthmus.sample.batches import Batch
 
 @dataclass(frozen=True)
 class Beyond:
-    """What a layer gets from beyond the boundary: source rows with the halo filled, or partial aggregates to merge."""
+    """What a layer reads: source rows, with halo rows filled, and perhaps partial aggregates to merge with its own."""
 
     rows: Features
     partial: State | None = None
 
 
 class Crossing(Protocol):
-    """What a forward pass asks of an exchange."""
+    """The methods of an exchange that a forward pass calls."""
 
     def enter(self, batch: Batch, this: Pass) -> tuple[int, Features]:
-        """How many layers are ready when a pass begins, and what the next one reads."""
+        """How many layers were computed before the pass began, and the rows that the next one reads."""
         ...
 
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
@@ -37,11 +37,11 @@ class Crossing(Protocol):
         ...
 
     def settle(self, layer: int, pre: Tensor, batch: Batch, this: Pass) -> Tensor:
-        """Rows between a layer and its normalisation and activation."""
+        """The rows ``pre`` of a layer, as normalisation and activation are to read them."""
         ...
 
     def meet(self, ends: Tensor, batch: Batch) -> Tensor:
-        """The rows of one end of the seed edges, before both ends meet in the head."""
+        """The rows of one end of the seed edges, as the head is to read them."""
         ...
 
 
@@ -58,7 +58,7 @@ def layers(net: GNN, exchange: Crossing, batch: Batch, this: Pass) -> Iterator[T
 
 
 def _steps(net: GNN, exchange: Crossing, batch: Batch, this: Pass) -> Iterator[_Step]:
-    """A step for each layer, first to last; layers that are ready when the pass begins are one step."""
+    """What each layer read and made, first to last; layers that were computed before the pass count as one."""
     edge: Edges | None = None
     ready, h = exchange.enter(batch, this)
     if ready:

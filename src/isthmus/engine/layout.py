@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
+from isthmus.core.words import some_of
 from isthmus.federation.boundary import build_boundary
 from isthmus.federation.federation import Federation
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, labelled
@@ -93,7 +94,7 @@ def _pool(federation: Federation, stack: Stack, labels: Tensor, split: int, doub
 
 
 def _shares(stack: Stack, edges: Tensor, dtype: torch.dtype) -> Tensor:
-    """By how much a silo learns from each of some edges: by half from a cross edge whose label both silos have."""
+    """What each of ``edges`` counts in its silo's loss: 1/2 for a cross edge whose label both silos have, else 1."""
     crosses = ~stack.owned[stack.ends[:, edges]].all(0)
     both = crosses if stack.edge_teacher is None else crosses & (stack.edge_teacher[edges] == BY_BOTH)
     return torch.where(both, 0.5, 1.0).to(dtype)
@@ -132,7 +133,7 @@ def check_seeds(layout: Layout) -> None:
         empty = [i for i, count in enumerate(layout.pools[split].counts.tolist()) if not count]
         if empty:
             nobody = len(empty) == wire.silos
-            who = "No silo" if nobody else ", ".join(wire.party(i) for i in empty)
+            who = "No silo" if nobody else some_of([wire.party(i) for i in empty])
             verb = "has" if len(empty) == 1 or nobody else "have"
             what = f"{'any' if nobody else 'no'} labelled {SPLIT_NAMES[split]} {federation.schema.target}s"
             federation.note(f"{who} {verb} {what}.")

@@ -22,7 +22,7 @@ OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.opt
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model that a method asks for, before anything is known of the data; this one is the classifier.
+    """A model that a method asks for, to be built when the data is known. This class builds the classifier, a `GNN`.
 
     Fields of a spec are its options: ``--set models.NAME.OPTION=…``.
     """
@@ -68,19 +68,24 @@ class Learner:
         """The model that is scored."""
         return self.models[CLASSIFIER]
 
-    def everything(self) -> dict[str, Tensor]:
-        """Parameters and buffers of all models as live tensors; those of the classifier by their bare names."""
-        return self._named(lambda sets: sets.everything())
+    def everything(self, models: Sequence[str] | None = None) -> dict[str, Tensor]:
+        """Parameters and buffers of all ``models``, or of the named ones, as live tensors.
+
+        Those of the classifier go by their bare names.
+        """
+        return self._named(lambda sets: sets.everything(), models)
 
     def unmasked(self) -> dict[str, Tensor]:
-        """The same with masks multiplied into their weights, as models without masks load them."""
+        """Parameters and buffers of all models, masks multiplied into weights, as models without masks load them."""
         return self._named(lambda sets: sets.unmasked())
 
-    def _named(self, tensors: Callable[[ParameterSets], dict[str, Tensor]]) -> dict[str, Tensor]:
+    def _named(
+        self, tensors: Callable[[ParameterSets], dict[str, Tensor]], models: Sequence[str] | None = None
+    ) -> dict[str, Tensor]:
         named: dict[str, Tensor] = {}
-        for name, model in self.models.items():
+        for name in self.models if models is None else models:
             head = "" if name == CLASSIFIER else f"{name}/"
-            named |= {f"{head}{key}": tensor for key, tensor in tensors(model.sets).items()}
+            named |= {f"{head}{key}": tensor for key, tensor in tensors(self.models[name].sets).items()}
         return named
 
 

@@ -1,4 +1,4 @@
-"""Parameter sets: one for all silos of a host, or one each, stored under each other so that all compute at once."""
+"""Parameter sets: one for all silos of a host, or one each, stacked in one tensor so that all are computed at once."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class ParameterSets:
         return {**{name: p.data for name, p in self.parameters.items()}, **dict(self.model.named_buffers())}
 
     def unmasked(self) -> dict[str, Tensor]:
-        """The same as :meth:`everything` with masks multiplied into their weights: what a model without masks loads."""
+        """Parameters and all buffers by name with masks multiplied into weights: what a model without masks loads."""
         return unmasked(self.model)
 
     def for_optimiser(self) -> list[nn.Parameter]:
-        """The views to step on."""
+        """The views of all sets, on which the optimiser steps."""
         return [view for views in self.views.values() for view in views]
 
     def groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """The views to step on, by how strongly each is pulled to 0: masks are not, whose 0 is no neutral value."""
+        """The views of all sets as the optimiser's groups; masks have no weight decay: 0 would switch weights off."""
         masks = [view for name, views in self.views.items() if is_mask(name) for view in views]
         others = [view for name, views in self.views.items() if not is_mask(name) for view in views]
         found = [{"params": others, "weight_decay": weight_decay}]

@@ -14,8 +14,9 @@ class TrainConfig:
     """``batch`` 0 is full batch; ``fanout`` one number for all layers or one a layer (-1: all neighbours).
 
     ``redraw``: neighbours are drawn anew at every step; else they are the same throughout the run. ``draws``: a node
-    with no more neighbours than the fanout has ``distinct`` ones, all of them; or ``refill``: the fanout is drawn from
-    them with replacement, and draws are counted for edge-LDP, and nodes with fewer neighbours than ``floor`` have none.
+    with no more neighbours than the fanout keeps all of them (``distinct``); or ``refill``: as many as the fanout are
+    drawn with replacement, draws are counted for edge-LDP, and nodes with fewer neighbours than ``floor`` have none.
+    ``scoring``: scores read neighbours as they are ``drawn`` in training, or ``all`` of them, in one pass.
     ``batches`` (joint, local) and ``statistics`` (own, agreed) override what the method prescribes. ``start``: what
     silos do not share starts from the same values, or from each silo's own. ``trim``: a layer computes only the rows
     that the seeds need of it; without, every sampled row at every layer. ``messages``, where edges carry the labels
@@ -37,6 +38,7 @@ class TrainConfig:
     redraw: bool = True
     draws: str = "distinct"
     floor: int = 0
+    scoring: str = "drawn"
     lr: float = 0.01
     weight_decay: float = 5e-4
     optimiser: str = "adam"
@@ -62,6 +64,7 @@ class TrainConfig:
             ("messages", ("all", "past")),
             ("average", ("seeds", "silos")),
             ("draws", ("distinct", "refill")),
+            ("scoring", ("drawn", "all")),
         ):
             if getattr(self, name) not in choices:
                 raise unknown(f"train.{name}", getattr(self, name), [c for c in choices if c])

@@ -1,4 +1,4 @@
-"""What a part of a method is opened with, and no more: a layout, the models, and how to train."""
+"""The site: what parts of a method are opened with, which is a layout of the data, the models, and how to train."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from isthmus.wire.wire import Wire
 
 @dataclass(frozen=True)
 class Site:
-    """One host's place of work during a phase.
+    """What a part may read and use on one host during a phase.
 
     ``agreed``: silos agree on statistics. ``whole``: passes over whole graphs, without sampling, cross the boundary.
     ``of``: the name of the model that this phase is about.
@@ -47,7 +47,7 @@ class Site:
 
     @property
     def wire(self) -> Wire:
-        """The wire: the one door between silos."""
+        """The wire, by which everything leaves a silo."""
         return self.layout.federation.wire
 
     @property
@@ -57,7 +57,7 @@ class Site:
 
     @property
     def stack(self) -> Stack:
-        """The silos of this host under each other."""
+        """The silos of this host as one block-diagonal graph."""
         return self.layout.stack
 
     @property
@@ -80,7 +80,7 @@ class Site:
 
     @property
     def model(self) -> ModelConfig:
-        """What that model is made of."""
+        """The configuration of that model (`net`): its layers, widths and options."""
         return self.net.config
 
     @property
@@ -90,16 +90,16 @@ class Site:
 
     @property
     def degrees(self) -> bool:
-        """Whether that model reads degrees."""
+        """Whether the layers of the model (`net`) read degrees."""
         return LAYERS[self.model.name].uses_degrees
 
     @property
     def draws(self) -> Draws:
-        """What the choice of neighbours follows from."""
+        """What neighbours are drawn by: seed, whether anew at every step, and whether draws are counted."""
         return Draws(self.seed, self.train.redraw, self.federation.drawn if self.train.draws == "refill" else None)
 
     def batcher(self, stack: Stack, reads_halo: bool) -> Batcher:
-        """What makes batches for that model on a stack."""
+        """A batcher of the model (`net`) on ``stack``; ``reads_halo``: its layers read rows of far ends."""
         shape = stack, self.model.layers, self.model.directed
         return Batcher(*shape, self.schema.target, self.model.ego, reads_halo, self.degrees, self.train.trim)
 
@@ -109,5 +109,5 @@ class Site:
 
     @property
     def total_moments(self) -> Callable[[Tensor], Tensor] | None:
-        """What sums normalisation moments over all silos; None where silos keep statistics of their own."""
+        """The function that sums normalisation moments over all silos; None where silos keep their own statistics."""
         return (lambda x: self.wire.total(Kind.STATISTICS, x)) if self.agreed else None

@@ -1,4 +1,4 @@
-"""The boundary of a host, laid out from its silos' halo plans."""
+"""Boundaries: which rows, or cross edges, of this host's silos others hold; and routes for those that are asked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.wire.wire import Wire
 
 
 def build_boundary(wire: Wire, plan: HaloPlan, stack: Stack) -> Boundary:
-    """Lay the halo plans of this host's silos end to end."""
+    """The boundary of this host's nodes: the halo plans of its silos, end to end and grouped by host."""
     first = dict(zip(stack.silos, stack.ptr, strict=False))
     device = stack.keys.device
     asks = sorted(plan.fill, key=lambda pair: (wire.members.home(pair[1]), pair[1], pair[0]))  # (silo, owner)
@@ -38,10 +38,10 @@ def build_boundary(wire: Wire, plan: HaloPlan, stack: Stack) -> Boundary:
 
 
 def build_edge_boundary(wire: Wire, boundary: Boundary, stack: Stack, alone: Tensor) -> Boundary:
-    """The boundary of cross edges: those into my silos' nodes, and mirrored, those out of them into others' nodes.
+    """The boundary of cross edges: ``halo`` lists those into my silos' nodes, ``served`` those into nodes of others.
 
-    Both ends know a cross edge by the same key, so that lists ordered by it mirror without any message. Edges that a
-    silo lists ``alone`` [edges] have no place in them.
+    Both silos of a cross edge know it by one public key, so that lists in the order of keys agree without a message.
+    Edges that a silo lists ``alone`` [edges] are not in them.
     """
     inward, outward = (
         (stack.owned[stack.ends[to]] & ~stack.owned[stack.ends[1 - to]] & ~alone).nonzero().flatten() for to in (1, 0)
@@ -87,7 +87,7 @@ def make_route(asks: Sequence[Asked], own: Tensor, every: Tensor, wire: Wire) ->
 
 
 def _lot(rows: list[Tensor], pairs: list[Tensor], splits: list[list[int]], among: Tensor, wire: Wire) -> Lot:
-    """Join the asks of several hops, grouped by host; both sides keep the order of hops, so the lists still mirror."""
+    """The rows that were asked for at several hops, as one lot grouped by host; both sides keep the order of hops."""
     sizes = torch.tensor(splits, dtype=torch.int64).reshape(-1, wire.hosts)
     host = torch.arange(wire.hosts).repeat(len(sizes)).repeat_interleave(sizes.flatten()).to(among.device)
     order = torch.argsort(host, stable=True)

@@ -26,7 +26,7 @@ _NONE = torch.zeros(0, dtype=torch.int64)
 
 @dataclass(frozen=True)
 class Compared:
-    """Cross edges of my silos after they were compared: [edges] bool of each silo, listed by it alone; and notes."""
+    """For each of my silos which edges it lists alone ([edges] bool), and notes on how many there are."""
 
     alone: list[Tensor]
     notes: list[str]
@@ -49,7 +49,7 @@ def agree_edges(wire: Wire, silos: Sequence[Silo], which: str) -> tuple[list[Sil
 
 
 def compare_edges(wire: Wire, silos: Sequence[Silo]) -> Compared:
-    """Both silos of a cross edge tell each other its key; what one does not tell, the other lists alone.
+    """Find cross edges that only one silo lists: both silos of such an edge send each other its key.
 
     A silo learns of each edge that it lists whether the other side lists it too, and of edges that it does not list how
     many there are and their keys, which are hashes: it can find out those whose ends it guesses. Of an edge that the
@@ -58,7 +58,7 @@ def compare_edges(wire: Wire, silos: Sequence[Silo]) -> Compared:
     for silo in silos:
         check_owners(silo, wire.silos)
     mine = {silo.number: cross_by_peer(silo) for silo in silos}
-    got = wire.post_keys(
+    got = wire.post_together(
         Kind.IDS, {(s.number, j): s.edge_keys[edges] for s in silos for j, edges in mine[s.number].items()}
     )
     heard: dict[int, dict[int, Tensor]] = {silo.number: {} for silo in silos}
@@ -69,14 +69,14 @@ def compare_edges(wire: Wire, silos: Sequence[Silo]) -> Compared:
     for silo in silos:
         mark, unheard = _compare(silo, mine[silo.number], heard[silo.number])
         alone.append(mark)
-        notes += _told(wire, silo, mine[silo.number], mark, unheard)
+        notes += _notes_on_lone_edges(wire, silo, mine[silo.number], mark, unheard)
     return Compared(alone, notes)
 
 
 def _compare(silo: Silo, mine: dict[int, Tensor], theirs: dict[int, Tensor]) -> tuple[Tensor, dict[int, int]]:
-    """Which edges of a silo [edges] their other end does not list; and how many edges of each peer this silo does not.
+    """Which edges of a silo ([edges] bool) the peer does not list; and {peer: number of its edges not listed here}.
 
-    A key counts for the peer that told it alone: nobody can confirm an edge between two others.
+    A key counts only for the peer that sent it: nobody can confirm an edge between two other silos.
     """
     edges = torch.cat([*mine.values(), _NONE])
     here = _with_peer(silo.edge_keys[edges], mine)
@@ -97,8 +97,10 @@ def _with_peer(keys: Tensor, lists: dict[int, Tensor]) -> Tensor:
     )
 
 
-def _told(wire: Wire, silo: Silo, mine: dict[int, Tensor], alone: Tensor, unheard: dict[int, int]) -> list[str]:
-    """Notes on edges that only one side lists. Those of a silo of this host are told by that silo."""
+def _notes_on_lone_edges(
+    wire: Wire, silo: Silo, mine: dict[int, Tensor], alone: Tensor, unheard: dict[int, int]
+) -> list[str]:
+    """Notes on edges that only one side lists; where both silos live on this host, the one that lists them reports."""
     notes = []
     for peer, edges in mine.items():
         only = edges[alone[edges]]
@@ -115,7 +117,7 @@ def _told(wire: Wire, silo: Silo, mine: dict[int, Tensor], alone: Tensor, unhear
 def tell_other_ends(
     wire: Wire, kind: Kind, silos: Sequence[Silo], numbers: Sequence[Tensor], alone: Tensor
 ) -> list[tuple[int, Tensor, Tensor]]:
-    """Both silos of a cross edge tell each other a number for it; returns peers, edges, and what they say of them.
+    """Both silos of a cross edge send each other a number for it; returns [(peer, edges, the peer's numbers)].
 
     ``numbers`` [edges] are what each of my silos says of its edges. Edges are counted end to end over my silos. Both
     list the edges of a pair of silos in the order of their public keys, so that numbers alone need to travel; edges
@@ -149,7 +151,7 @@ def cross_by_peer(silo: Silo) -> dict[int, Tensor]:
 
 
 def grouped_by(owner: Tensor) -> dict[int, Tensor]:
-    """The places, ascending, at which each number stands, by number."""
+    """{number: ascending places at which it stands in ``owner``}."""
     order = torch.argsort(owner, stable=True)
     each, counts = owner[order].unique_consecutive(return_counts=True)
     return dict(zip(each.tolist(), order.split(counts.tolist()), strict=True))
@@ -162,7 +164,7 @@ def check_owners(silo: Silo, silos: int) -> None:
 
 
 def check_keys(keys: Tensor, who: str) -> None:
-    """Refuse a letter of keys that is none."""
+    """Refuse a letter that is not a list of 64-bit keys."""
     if keys.dtype != torch.int64 or keys.dim() != 1:
         raise PeerError(f"{who} sent keys of nodes or edges that are {keys.dtype} {list(keys.shape)}.")
 

@@ -1,4 +1,4 @@
-"""Labels of cross edges: both silos list such an edge, and whoever has its label teaches it."""
+"""Labels of cross edges: both silos list such an edge, and training uses it in the silos that know its label."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LABELLED = 4  # added to the split of an edge whose label is known
 
 
 def agree_labels(wire: Wire, silos: Sequence[Silo], schema: Schema, alone: Tensor) -> tuple[list[Silo], list[str]]:
-    """Both silos of a cross edge tell each other its split, and whether they have its label; labels stay at home.
+    """Both silos of a cross edge tell each other its split and whether they have its label; labels themselves stay.
 
     Returns my silos with the splits that both sides then have (the target's owner's, or that of the only one with a
     label) and with who teaches each edge, and notes. ``alone`` marks edges, end to end, that one side alone lists: the
@@ -53,7 +53,7 @@ def _marks(silo: Silo) -> Tensor:
 
 
 def _tell(wire: Wire, silos: Sequence[Silo], marks: Sequence[Tensor], alone: Tensor) -> list[Tensor]:
-    """What the other silo of each cross edge says of it, -1 for all other edges: [edges] of each of my silos."""
+    """The mark that the other silo gives each cross edge, -1 for inner edges: [edges] for each of my silos."""
     heard = torch.full((len(alone),), -1)
     small = [mine.to(torch.uint8) for mine in marks]
     for peer, edges, theirs in tell_other_ends(wire, Kind.PORTS, silos, small, alone):

@@ -1,4 +1,4 @@
-"""Silos that have shaken hands: the wire, my parts of the graph, and what was agreed before training."""
+"""The federation as one host knows it: the wire, its silos, and what was agreed with the others before training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from isthmus.core.words import some_of
 from isthmus.federation.cross_edges import CLAIMED, MUTUAL, agree_edges
 from isthmus.federation.edge_labels import agree_labels
 from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_owner, plan_halo
@@ -23,7 +24,7 @@ CROSS = (KNOWN, UNKNOWN)  # whether silos know their edges to nodes of others
 
 @dataclass
 class Federation:
-    """What a host holds of a federation: its own silos, nothing of the others', and notes for the report."""
+    """What a host holds of a federation: its own silos, nothing of others, what all agreed on, and notes to report."""
 
     wire: Wire
     silos: list[Silo]
@@ -58,7 +59,7 @@ def open_federation(
     edges: str = MUTUAL,
     cross: str = KNOWN,
 ) -> Federation:
-    """Shake hands: one schema, one owner for each node, cross edges that both sides list, halo plans that mirror.
+    """Run the handshake and return the federation: one schema, one owner for each node, common cross edges, halo plans.
 
     ``edges``: see ``federation/cross_edges.py``. ``cross``: with ``unknown``, edges between silos are cut before
     anything is said of nodes, so that nobody learns of them.
@@ -86,12 +87,12 @@ def _without_cross_edges(silos: Sequence[Silo]) -> tuple[list[Silo], list[str]]:
     count = sum(int(silo.crosses.sum()) for silo in silos)
     note = (
         f"Nobody knows of edges between silos (data.cross=unknown): {count:,} ends of such edges in the data of "
-        f"{', '.join(silo.name for silo in silos[:3])}{' and others' if len(silos) > 3 else ''} were cut off first."
+        f"{some_of([silo.name for silo in silos])} were cut off first."
     )
     return [keep_edges(silo, ~silo.crosses) for silo in silos], [note] if count else []
 
 
 def _scaled(scaling: dict[str, Scaling]) -> list[str]:
-    """Sentences on tables of features that were scaled without the user's having said how."""
+    """Sentences on tables of features for which ``data.scale=auto`` chose a scaling."""
     titles = {"x": "Node features", "edge_attr": "Edge features"}
     return [each.sentence(titles[name]) for name, each in scaling.items() if each.why and each.how != "none"]

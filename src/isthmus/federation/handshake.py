@@ -1,4 +1,4 @@
-"""The handshake: what silos settle with each other before training, over the wire and without a global table."""
+"""The handshake: before training, silos agree on a schema, on who owns each node, and on which rows each will send."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER_NAME, Kind
 from isthmus.core.random import draw, stream
 from isthmus.federation.cross_edges import check_keys, check_owners, cross_by_peer, grouped_by
-from isthmus.graph.graph import Schema, natural
+from isthmus.graph.graph import Schema, natural, spelt_alike
 from isthmus.graph.silo import Silo
 from isthmus.wire.wire import Wire
 
@@ -23,7 +23,7 @@ from isthmus.wire.wire import Wire
 class HaloPlan:
     """For each (silo of mine, peer): which owned rows to send, and which halo rows the peer's rows fill.
 
-    The lists mirror: ``send[i, j]`` on i's side and ``fill[j, i]`` on j's side name the same nodes in the same order.
+    ``send[i, j]`` on silo i's side and ``fill[j, i]`` on silo j's side name the same nodes in the same order.
     """
 
     send: dict[tuple[int, int], Tensor]  # (mine, peer) -> owned rows of mine that lie in the peer's halo
@@ -31,7 +31,7 @@ class HaloPlan:
 
 
 def agree_schema(wire: Wire, silos: Sequence[Silo]) -> tuple[list[Silo], Schema]:
-    """One schema for all, or an error that names the silos that differ; class names become the union of all.
+    """Agree on one schema, or raise with the names of silos that differ; class names become the union of all.
 
     Returns my silos with the labels that all agreed on, and the schema, which a server without silos learns too.
     """
@@ -39,7 +39,7 @@ def agree_schema(wire: Wire, silos: Sequence[Silo]) -> tuple[list[Silo], Schema]
 
     def judge(said: dict[int, Tensor]) -> Tensor:
         for number, words in said.items():
-            told = _understood(words)
+            told = _decoded_schema(words)
             if told is None:
                 return _encode({"error": f"Silo {number} sent something else than its schema.", "labels": []})
             heard.append(told)
@@ -56,8 +56,8 @@ def agree_schema(wire: Wire, silos: Sequence[Silo]) -> tuple[list[Silo], Schema]
     return agreed, agreed[0].schema if agreed else _schema(heard[0], labels)
 
 
-def _understood(words: Tensor) -> dict[str, object] | None:
-    """The description of a schema that a silo has sent; None where it is none."""
+def _decoded_schema(words: Tensor) -> dict[str, object] | None:
+    """Decode the description of a schema that a silo sent; None where it is not one."""
     try:
         told = json.loads(_decode(words)) if words.dtype == torch.uint8 and words.dim() == 1 else None
     except ValueError:
@@ -68,7 +68,7 @@ def _understood(words: Tensor) -> dict[str, object] | None:
 
 
 def _schema(described: dict[str, object], labels: tuple[str, ...]) -> Schema:
-    """A schema from a silo's description of it, with the labels of all."""
+    """A schema from a silo's description of it, with the class names of all silos."""
     known = {f.name: described[f.name] for f in fields(Schema)}
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
     return replace(Schema(**plain), labels=labels)  # type: ignore[arg-type]
@@ -80,7 +80,10 @@ def _describe(silo: Silo) -> dict[str, object]:
 
 
 def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
-    """Compare every silo's schema with the first's; unlabelled and empty silos agree with any labels."""
+    """The server's verdict on all schemas: an error in words, or else the class names and the silos' names.
+
+    Every schema is compared with the first; silos without labels or nodes agree with any labels.
+    """
     names = [str(s["name"]) for s in schemas]
     if SERVER_NAME in names:
         return {"error": f"A silo is called '{SERVER_NAME}', which is another party; rename it.", "labels": []}
@@ -113,7 +116,24 @@ def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
             "error": "No silo has a label, so there is nothing to learn; add a label column.",
             "labels": [],
         }
-    return {"error": "", "labels": labels, "names": names}
+    return {"error": _spelt_apart(schemas), "labels": labels, "names": names}
+
+
+def _spelt_apart(schemas: list[dict[str, object]]) -> str:
+    """The error for a class that two silos spell in two ways; empty if there is none, or a silo has both as classes."""
+    spelling: dict[str, tuple[str, object]] = {}
+    for schema in schemas:
+        given = list(schema["labels"])  # type: ignore[call-overload]
+        if spelt_alike(given):
+            return ""
+        for name in given:
+            first, silo = spelling.setdefault(name.strip().casefold(), (name, schema["name"]))
+            if first != name:
+                return (
+                    f"Silos spell a label in two ways: {silo} has {first!r}, {schema['name']} has {name!r}. Write it "
+                    "in one way, or declare both as labels in silo.toml if they are two classes."
+                )
+    return ""
 
 
 def _differ(key: str, a: dict[str, object], b: dict[str, object]) -> str:
@@ -136,7 +156,7 @@ def _relabel(silo: Silo, labels: tuple[str, ...]) -> Silo:
 
 
 def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
-    """Every node has one owner: silos send keyed hashes of their ids to the server, which looks for repeats."""
+    """Raise where a node has two owners: silos send keyed hashes of ids to the server, which looks for repeats."""
     key = stream(seed, "ownership")
     said = {silo.number: draw(key, silo.keys[: silo.n]) for silo in silos}
 
@@ -149,7 +169,7 @@ def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
     if len(clash):
         hashed, a, b = clash[0].tolist()
         name = next(
-            (repr(s.ids[at].item()) for s in silos if (at := _where(draw(key, s.keys[: s.n]), hashed)) >= 0),
+            (repr(s.ids[at].item()) for s in silos if (at := _place_of(draw(key, s.keys[: s.n]), hashed)) >= 0),
             "a node",
         )
         raise IsthmusError(
@@ -167,20 +187,20 @@ def _repeats(said: dict[int, Tensor]) -> Tensor:
     return torch.stack([hashes[order][same], holder[order][same], holder[order][same + 1]], 1)
 
 
-def _where(values: Tensor, wanted: int) -> int:
+def _place_of(values: Tensor, wanted: int) -> int:
     hit = (values == wanted).nonzero()
     return int(hit[0]) if len(hit) else -1
 
 
 def plan_halo(wire: Wire, silos: Sequence[Silo], claimed: bool = False) -> HaloPlan:
-    """Each silo asks the owners for the nodes at the far end of its edges, by key.
+    """The halo plan: each silo asks the owners for the nodes at the far ends of its edges, by key.
 
-    An owner hands out nodes at the end of edges that both list, and raises if it is asked for others. With ``claimed``
-    it hands out any of its nodes, and an id that it denies is an error of who asks.
+    An owner grants nodes at the end of edges that both list, and all hosts raise if it is asked for others. With
+    ``claimed`` it grants any node that it owns, and all hosts raise if it is asked for one that it does not own.
     """
     fill = {(s.number, peer): rows for s in silos for peer, rows in _halo_by_owner(s, wire.silos).items()}
     by_number = {s.number: s for s in silos}
-    asked = wire.post_keys(Kind.IDS, {(i, j): by_number[i].keys[rows] for (i, j), rows in fill.items()})
+    asked = wire.post_together(Kind.IDS, {(i, j): by_number[i].keys[rows] for (i, j), rows in fill.items()})
     by_owner: dict[int, dict[int, Tensor]] = {silo.number: {} for silo in silos}
     for (peer, mine), keys in asked.items():
         check_keys(keys, wire.party(peer))
@@ -190,15 +210,15 @@ def plan_halo(wire: Wire, silos: Sequence[Silo], claimed: bool = False) -> HaloP
     for silo in silos:
         for peer, (rows, wrong) in _look_up(silo, by_owner[silo.number], claimed).items():
             send[silo.number, peer], denied[silo.number, peer] = rows, wrong
-    problem = _denied(wire, by_number, fill, denied) if claimed else _uninvited(wire, denied)
+    problem = _error_if_denied(wire, by_number, fill, denied) if claimed else _error_if_uninvited(wire, denied)
     raise_together(wire, problem)
     return HaloPlan(send, fill)
 
 
 def _look_up(silo: Silo, asked: Mapping[int, Tensor], claimed: bool) -> dict[int, tuple[Tensor, Tensor]]:
-    """For each peer the rows that have the keys it asks for, and the places of keys that it does not get.
+    """{peer: (rows with the keys that it asks for, places of keys that it is denied)}.
 
-    It gets nodes at the end of common edges; where edges are ``claimed``, any.
+    A peer is granted nodes at the end of common edges; where edges are ``claimed``, any node of this silo.
     """
     keys = torch.cat([*asked.values(), torch.zeros(0, dtype=torch.int64)])
     lengths = [len(each) for each in asked.values()]
@@ -216,8 +236,8 @@ def _look_up(silo: Silo, asked: Mapping[int, Tensor], claimed: bool) -> dict[int
     return dict(zip(asked, each, strict=True))
 
 
-def _uninvited(wire: Wire, denied: Mapping[tuple[int, int], Tensor]) -> str:
-    """The first silo that asked one of mine for nodes at the end of no common edge, in words."""
+def _error_if_uninvited(wire: Wire, denied: Mapping[tuple[int, int], Tensor]) -> str:
+    """An error that names the first silo which asked for nodes at the end of no common edge; empty if none did."""
     for (mine, peer), wrong in denied.items():
         if len(wrong):
             return (
@@ -227,14 +247,14 @@ def _uninvited(wire: Wire, denied: Mapping[tuple[int, int], Tensor]) -> str:
     return ""
 
 
-def _denied(
+def _error_if_denied(
     wire: Wire,
     by_number: Mapping[int, Silo],
     fill: Mapping[tuple[int, int], Tensor],
     denied: Mapping[tuple[int, int], Tensor],
 ) -> str:
-    """Owners tell who asked which nodes they do not own; the first of those that mine asked for, in words."""
-    for (owner, mine), wrong in wire.post_keys(Kind.IDS, denied).items():
+    """Owners tell peers which nodes they do not own; returns an error on the first that my silos asked for, or ""."""
+    for (owner, mine), wrong in wire.post_together(Kind.IDS, denied).items():
         if len(wrong):
             silo = by_number[mine]
             name = silo.halo_ids[int(fill[mine, owner][wrong[0]]) - silo.n]
@@ -252,7 +272,7 @@ def _halo_by_owner(silo: Silo, silos: int) -> dict[int, Tensor]:
 
 
 def raise_together(wire: Wire, problem: str, kind: Kind = Kind.SCHEMA) -> None:
-    """Every host raises when one has a problem, so that nobody waits for a host that has stopped."""
+    """Raise on every host when one host has a ``problem``, so that nobody waits for a host that has stopped."""
     mine = _encode_text(problem)
     said = dict.fromkeys(wire.mine, mine)
     first = wire.settle(kind, said, lambda all_: next((w for w in all_.values() if len(w)), mine))

@@ -47,7 +47,7 @@ class Scaling:
     deviation: Tensor | None = None
 
     def of(self, x: Features, silo: int) -> Features:
-        """The rows of one of my silos (by its place among them), scaled."""
+        """Features ``x`` of one silo, scaled; ``silo`` is its place among the silos of this host."""
         if self.how in ("rows", "lengths"):
             return rows_to_one(x, power=1 if self.how == "rows" else 2)
         if self.mean is None or self.deviation is None:
@@ -56,14 +56,14 @@ class Scaling:
         return zscore(x, self.mean[place], self.deviation[place])
 
     def as_dict(self) -> dict[str, Any]:
-        """How a table was scaled, in plain values: moments are there where all silos agreed on them."""
+        """How a table was scaled, for JSON; with mean and deviation where all silos agreed on them."""
         told: dict[str, Any] = {"how": self.how, "why": self.why}
         if self.agreed and self.mean is not None and self.deviation is not None:
             told |= {"mean": self.mean[0].tolist(), "deviation": self.deviation[0].tolist()}
         return told
 
     def sentence(self, what: str) -> str:
-        """What was done to a table and why, for the report."""
+        """A sentence for the report on how the table ``what`` was scaled, and why."""
         by = "moments of all silos" if self.agreed else "each silo's own moments"
         done = {
             "none": "left as they are",
@@ -107,7 +107,10 @@ def scale_features(
 
 
 def scaled_again(silo: Silo, told: Mapping[str, Mapping[str, Any]]) -> Silo:
-    """New data scaled as that of a run was, by the plain values that it left; by its own moments where silos were."""
+    """New data scaled as a finished run scaled its own; ``told`` is what :meth:`Scaling.as_dict` gave for each table.
+
+    Where each silo of the run used its own moments, the new data is scaled by its own moments, too.
+    """
     for field, values in told.items():
         scaling = Scaling(str(values["how"]))
         if "mean" in values:
@@ -123,7 +126,7 @@ def scaled_again(silo: Silo, told: Mapping[str, Mapping[str, Any]]) -> Silo:
 
 @dataclass(frozen=True)
 class Table:
-    """Features of my silos' nodes or edges, each node and edge of the federation in one silo's ``rows`` alone."""
+    """Features of my silos' nodes or edges; each node or edge of the federation is in the ``rows`` of one silo."""
 
     wire: Wire
     width: int
@@ -132,7 +135,7 @@ class Table:
     agreed: bool
 
     def over_all(self, measure: Callable[[Features], Tensor], like: Tensor) -> Tensor:
-        """A sum over the rows of all silos, as large as ``like``."""
+        """The sum of ``measure`` over all silos, in the shape of ``like``."""
         mine = stacked([measure(x) for x in self.rows], like)
         return self.wire.total(Kind.STATISTICS, mine)
 
@@ -183,7 +186,7 @@ def _of_edges(table: Table, how: str) -> Scaling:
 
 
 def _of_nodes(table: Table, how: str) -> Scaling:
-    """The scaling of node features; refuses one that their kind cannot bear."""
+    """The scaling of node features; raises for one that cannot be applied (negative or sparse features)."""
     rows, entries, negative, log, square, sparse = table.over_all(
         _entries, torch.zeros(6, dtype=torch.float64)
     ).tolist()
@@ -225,7 +228,7 @@ def _entries(x: Features) -> Tensor:
 
 
 def _standard(table: Table, why: str = "", moments: tuple[Tensor, Tensor] | None = None) -> Scaling:
-    """Columns to mean 0 and deviation 1; a constant one becomes 1 (or -1), which still tells that a node is there."""
+    """The scaling of columns to mean 0 and deviation 1; constant columns become 1 or -1, so that sums count nodes."""
     mean, deviation = moments or table.moments()[:2]
     constant = deviation == 0
     size = mean.abs().where(mean != 0, 1.0)
@@ -233,7 +236,7 @@ def _standard(table: Table, why: str = "", moments: tuple[Tensor, Tensor] | None
 
 
 def _standard_if_uneven(table: Table) -> Scaling:
-    """Columns scaled where they are of different sizes, or far from 0; where moments are own, most rows decide."""
+    """Columns scaled where sizes differ or they are far from 0, else left; with own moments, silos vote by rows."""
     mean, deviation, filled = table.moments()
     size = ((deviation**2 + mean**2) / filled.where(filled > 0, 1.0)).sqrt().where(filled > 0, 1.0)
     odd, offset = size.log().abs().amax(1) > torch.tensor(EVEN).log(), mean.norm(dim=1)
@@ -251,7 +254,7 @@ def _standard_if_uneven(table: Table) -> Scaling:
 
 
 def _why(size: Tensor, offset: float, names: tuple[str, ...]) -> str:
-    """What is uneven about columns: one whose entries are large or small, or means that are far from 0."""
+    """The reason for scaling columns, in words: one whose entries are large or small, or means far from 0."""
     worst = int(size.log().abs().argmax())
     if not 1 / EVEN <= float(size[worst]) <= EVEN:
         return f"column '{names[worst] if names else worst}' holds values of about {float(size[worst]):.2g}"

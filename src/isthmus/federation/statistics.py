@@ -1,4 +1,4 @@
-"""Statistics that a centralised run would know: agreed through the server, or each silo's own."""
+"""Statistics that a centralised run would compute on the whole graph: agreed through the server, or each silo's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isthmus.wire.wire import Wire
 
 
 def summed(wire: Wire, x: Tensor, agreed: bool) -> Tensor:
-    """Per-silo sums [mine, ...] replaced by the federation's (the same for all), or left as each silo's own."""
+    """Sums ``x`` [mine, ...] of each silo; where ``agreed``, each row is the sum over all silos of the federation."""
     return wire.total(Kind.STATISTICS, x).expand_as(x) if agreed else x
 
 
@@ -34,7 +34,7 @@ def mean_log_degree(wire: Wire, stack: Stack, agreed: bool) -> tuple[Tensor, Ten
 def positive_weights(wire: Wire, counts: Tensor, agreed: bool) -> Tensor:
     """Negatives / positives of each task over training seeds, from [mine, T, 2] counts of no and yes: [mine, T].
 
-    Where all labels are alike there is nothing to balance, and each counts once.
+    Where all labels of a task are equal the weight is 1.
     """
     total = summed(wire, counts, agreed)
     return torch.where((total > 0).all(-1), total[..., 0] / total[..., 1].clamp(min=1), 1.0)
@@ -46,7 +46,7 @@ def _by_silo(stack: Stack, values: Tensor) -> Tensor:
 
 
 def agree_far_degrees(wire: Wire, stack: Stack, boundary: Boundary) -> None:
-    """Owners tell the degrees of boundary nodes to those who hold them as halo; written into the stack."""
+    """Owners tell the degrees of boundary nodes to silos that hold them as halo, which write them into their stack."""
     asked = wire.ask(boundary, boundary.halo)
     leaving, arriving = asked.lots(wire.silos)
     for degree in (stack.in_degree, stack.out_degree):
@@ -54,7 +54,7 @@ def agree_far_degrees(wire: Wire, stack: Stack, boundary: Boundary) -> None:
 
 
 def agree_far_ports(wire: Wire, silos: Sequence[Silo], alone: Tensor, stack: Stack) -> None:
-    """Each end of a cross edge tells the other its port; written into the stack.
+    """The two silos of a cross edge tell each other its ports, and write them into their stack.
 
     The owner of the target knows the in-port, the owner of the source the out-port. Edges that a silo lists ``alone``
     are left out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -145,6 +146,16 @@ def natural(name: str) -> tuple[bool, float, str]:
     except ValueError:
         return True, 0.0, name
     return (False, number, name) if number == number else (True, 0.0, name)
+
+
+def spelt_alike(names: Iterable[str]) -> tuple[str, str] | None:
+    """Two names that differ in case or in blanks around them alone; None if there are none."""
+    seen: dict[str, str] = {}
+    for name in names:
+        first = seen.setdefault(name.strip().casefold(), name)
+        if first != name:
+            return first, name
+    return None
 
 
 def labelled(y: Tensor) -> Tensor:

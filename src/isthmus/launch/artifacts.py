@@ -1,4 +1,4 @@
-"""What a run leaves behind: scores, models, ledger, releases and the loss of privacy, in the run folder."""
+"""Files that a run writes at its end: scores, models, ledger, releases and privacy guarantees, in the run folder."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from torch import Tensor
 from isthmus import kernels
 from isthmus.core.files import private, write_atomic
 from isthmus.core.kinds import SERVER, TESTS, Kind, Purpose
-from isthmus.core.tensors import stacked
 from isthmus.core.version import VERSION
 from isthmus.engine.learner import CLASSIFIER
 from isthmus.graph.digest import Digests
-from isthmus.graph.graph import TRAIN
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.privacy import privacy_of, take_account
-from isthmus.launch.released import notes_on_draws, notes_on_noise, write_releases
+from isthmus.launch.released import notes_on_draws, notes_on_idle_mechanisms, notes_on_noise, write_releases
+from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.methods.exchange.drift import drift_note
 from isthmus.protect.accounting.guarantee import Guarantee, as_json, headline
 from isthmus.runs.config import RunConfig
@@ -38,13 +37,13 @@ from isthmus.train.training import Training
 def leave_behind(
     config: RunConfig, folder: RunFolder, result: Result, data: Mapping[str, Digests]
 ) -> dict[str, Any] | None:
-    """Collect ledgers, models and notes at the server's host, and write the final files there.
+    """Write models and releases on every host, and metrics and ledger at the server's; returns the metrics there.
 
     ``data``: hashes of what each silo of this host has read.
     """
     training = result.training
     wire = training.wire
-    sizes = silo_sizes(training)
+    sizes, figures = silo_sizes(training), silo_figures(training)
     _note_what_happened(training, sizes)
     _write_models(training, folder)
     with private():
@@ -66,6 +65,7 @@ def leave_behind(
         "hosts": wire.hosts,
         "server": _server(training),
         "silo_nodes": sizes,
+        "silo_figures": figures,
         "version": VERSION,
         "data_digests": data,
         "environment": _environment(config),
@@ -75,7 +75,7 @@ def leave_behind(
 
 
 def _note_what_happened(training: Training, sizes: dict[str, dict[str, int]]) -> None:
-    """Notes that only the end of a run can make."""
+    """Add notes that only the end of a run can make: on empty silos, divergence, sums in the ledger, noise, drift."""
     note = training.federation.note
     for silo, size in sizes.items():
         if not size["nodes"]:
@@ -93,7 +93,7 @@ def _note_what_happened(training: Training, sizes: dict[str, dict[str, int]]) ->
     if why:
         note(f"Without compiled kernels this run was slower, and no less right: {why}.")
     drifts = [drift for line in training.progress.history for drift in line.get("silo_drift", ())]
-    told = [*notes_on_noise(training.wire), *notes_on_draws(training)]
+    told = [*notes_on_noise(training.wire), *notes_on_idle_mechanisms(training.wire), *notes_on_draws(training)]
     for sentence in [*told, *training.stage.exchange.notes(), *drift_note(drifts)]:
         note(sentence)
 
@@ -121,7 +121,7 @@ def _about(config: RunConfig, training: Training, result: Result) -> dict[str, A
 
 
 def _scored(result: Result, usage: dict[str, Usage]) -> dict[str, Any]:
-    """How well the selected parameters did, and how they were scored; of every way also the bytes of the test."""
+    """Fields of ``metrics.json`` on scores: of the run's own way of scoring, and under ``scored`` of every way."""
     sizes = {how: int(usage.get(purpose, Usage()).bytes) for how, purpose in TESTS.items()}
     each = {
         verdict.how: {"sees": _sees(result, verdict), **_verdict(verdict), "bytes": sizes[verdict.how]}
@@ -133,7 +133,7 @@ def _scored(result: Result, usage: dict[str, Usage]) -> dict[str, Any]:
 
 
 def _sees(result: Result, verdict: Verdict) -> str:
-    """What a way of scoring sees of the graph: two runs compare where they see alike."""
+    """What a way of scoring sees of the graph (own edges, across, ...); only runs that see alike are compared."""
     method = result.training.method
     if method.merged:
         return "global"
@@ -150,10 +150,11 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _crossed(training: Training, privacy: list[Guarantee], transport: dict[str, int]) -> dict[str, Any]:
-    """Bytes that crossed, by kind, and the privacy loss of each kind."""
+    """Bytes that crossed, by kind and by the model that messages were about, and the privacy loss of each kind."""
     sizes = training.wire.ledger.by_kind()
     return {
         "bytes": {"total": sum(sizes.values()), **sizes},
+        "bytes_by_model": training.wire.ledger.by_model(),
         "transport": transport,
         "epsilon": as_json(headline(privacy).epsilon),
         "privacy": [guarantee.as_dict() for guarantee in privacy],
@@ -172,14 +173,14 @@ def _timed(training: Training) -> dict[str, Any]:
 
 
 def _server(training: Training) -> dict[str, Any]:
-    """Where the server lived, and which silos' owners could see what it saw."""
+    """The host of the server, and the silos on it, whose owners could see what the server saw."""
     wire = training.wire
     beside = [wire.party(silo) for silo in wire.members.shared_with_server]
     return {"host": wire.members.home(SERVER), "beside": beside}
 
 
 def _write_ledger(training: Training, folder: RunFolder) -> tuple[dict[str, Usage], dict[str, list[Any]]]:
-    """Write ``ledger``, ``steps`` and ``legs.parquet``; returns usage by purpose, and the price of each validation."""
+    """Write the ledger's three tables; returns network usage by purpose, and bytes and legs up to each validation."""
     import pyarrow.parquet as pq
 
     ledger, schema = training.wire.ledger, training.federation.schema
@@ -192,7 +193,7 @@ def _write_ledger(training: Training, folder: RunFolder) -> tuple[dict[str, Usag
 
 
 def _bytes_per_crossing(training: Training) -> float | None:
-    """Mean bytes, apart from gradients, of a step at which silos cross or the server corrects; None without such."""
+    """Mean bytes, without gradients, of steps at which silos cross or the server corrects; None if there are none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -209,21 +210,11 @@ def _scores(scores: Scores | None) -> dict[str, Any]:
     return {} if scores is None else {**scores.as_dict(), "silos": scores.per_silo()}
 
 
-def silo_sizes(training: Training) -> dict[str, dict[str, int]]:
-    """Nodes, halo, training seeds, and bytes in tables of every silo, as the silos themselves tell them."""
-    kept, wire = training.stage.exchange.table_bytes(), training.wire
-    mine = [torch.tensor([s.n, s.h, size]) for s, size in zip(training.federation.silos, kept, strict=True)]
-    shared = wire.share(Kind.METRICS, stacked(mine, torch.zeros(3, dtype=torch.int64))).tolist()
-    seeds = training.stage.layout.pools[TRAIN].counts.tolist()
-    names = ("nodes", "halo", "table_bytes")
-    return {wire.party(i): {**dict(zip(names, row, strict=True)), "train": seeds[i]} for i, row in enumerate(shared)}
-
-
 def _write_models(training: Training, folder: RunFolder) -> None:
     """Write ``model.safetensors``, and ``model-silo-N.safetensors`` where silos of this host have their own models.
 
-    Models beside the classifier are in files of their own, ``model-NAME.safetensors``. Masks are multiplied into the
-    weights, so that a model without masks computes the same with them.
+    Other models than the classifier are written to ``model-NAME.safetensors``. Masks are multiplied into the weights,
+    so that a model without masks can load them.
     """
     wire, personal = training.wire, training.stage.phase.sync.personal and training.wire.silos > 1
     for name, model in training.learner.models.items():

@@ -1,4 +1,4 @@
-"""One host's whole life: read its parts, shake hands, train, write what a run leaves behind."""
+"""One host from start to end: read its parts, run the handshake, train, write the files of the run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from isthmus.wire.wire import Wire
 
 
 def prepare(config: RunConfig) -> RunConfig:
-    """Settle what can be settled before any data is read: device, number of silos, hosts."""
+    """The configuration with the number of silos filled in; device and hosts are checked before any data is read."""
     check_device(config.system.device)
     if is_parts(config.data.name):
         silos = len(member_names(Path(config.data.name)))
@@ -62,7 +62,7 @@ def set_up_process(config: RunConfig) -> None:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that is not here."""
+    """Refuse ``cuda`` where PyTorch sees no GPU."""
     if device == "cuda" and not torch.cuda.is_available():
         raise IsthmusError("--device cuda, but PyTorch sees no GPU here; use --device cpu.")
 
@@ -96,7 +96,7 @@ def agree_before_merge(silos: list[Silo], config: DataConfig) -> list[Silo]:
 
 
 def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
-    """Shake hands and lay out the run."""
+    """Run the handshake over the wire and return the training, ready for its first step."""
     give_secrets(wire, config.seed, config.method.noisy)
     federation = open_federation(
         wire, silos, config.seed, config.data.scale, _agrees_on_moments(config), config.data.edges, config.data.cross
@@ -106,7 +106,7 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
 
 
 def _agrees_on_moments(config: RunConfig) -> bool:
-    """Whether features are scaled by moments of all silos: unless told otherwise, where rows or parameters cross."""
+    """Whether features are scaled by moments of all silos; by default where rows or parameters cross."""
     if config.train.statistics:
         return config.train.statistics == "agreed"
     apart = all(phase.sync.alone and isinstance(phase.exchange, Nothing) for phase in config.method.phases)
@@ -120,7 +120,7 @@ class Recorder(Watcher):
         self.training, self.folder, self.checkpoints, self.inner = training, folder, checkpoints, inner
 
     def on_step(self, progress: Progress, loss: float) -> None:
-        """Pass the step on to the inner watcher."""
+        """Tell the inner watcher of a step."""
         self.inner.on_step(progress, loss)
 
     def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
@@ -156,7 +156,7 @@ def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watch
 
 
 def _run_on(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
-    """Read the parts of this host, shake hands, train, and write what a run leaves behind."""
+    """Read the parts of this host, run the handshake, train, and write the files of the run; returns its metrics."""
     many = wire.hosts > 1
     split_here = many and not is_parts(config.data.name)
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data

@@ -1,4 +1,4 @@
-"""What hosts tell the server at the end of a run: who sent what to whom, and what a reader must know."""
+"""Collecting the ledgers and notes of all hosts at the server, at the end of a run."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Collected:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What one host has told beside its lines."""
+class _HostReport:
+    """What one host has told beside the lines of its ledger: events, bytes of its transport, notes."""
 
     events: list[Events] = field(default_factory=list)
     transport: dict[str, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class _Told:
 
 
 def collect_ledgers(wire: Wire, notes: Sequence[str]) -> Collected:
-    """Every silo's lines go to the server, by the one way out, and with them the notes of its host.
+    """Send every silo's ledger lines and its host's notes to the server; returns bytes carried and notes of all.
 
     The letter that carries a ledger cannot list itself: the server adds a line for each that it receives. Lines that a
     silo cannot have are refused, on every host.
@@ -50,7 +50,7 @@ def collect_ledgers(wire: Wire, notes: Sequence[str]) -> Collected:
     said = _letters(wire, notes)
     with ledger.at_once():
         heard = {what: wire.gather(Kind.LEDGER, letters) for what, letters in said.items()}
-    told: dict[int, _Told] = {}  # by host
+    told: dict[int, _HostReport] = {}  # by host
     problem = ""
     try:
         for host in (host for host in wire.members.hosts if host != wire.host and wire.houses(SERVER)):
@@ -65,7 +65,7 @@ def collect_ledgers(wire: Wire, notes: Sequence[str]) -> Collected:
 
 
 def _letters(wire: Wire, notes: Sequence[str]) -> dict[str, dict[int, Tensor]]:
-    """What each of my silos tells: its own lines, and the first of them what is the whole host's."""
+    """Letters {what: {silo: tensor}} of my silos: each sends its own lines, the first also what is the whole host's."""
     ledger = wire.ledger
     words = json.dumps([[to_json(each) for each in ledger.events], ledger.transport, list(notes)])
     text = torch.frombuffer(bytearray(words.encode()), dtype=torch.uint8)
@@ -83,13 +83,13 @@ def _concerns(lines: Tensor, silo: int) -> Tensor:
     return (sender == silo) | ((sender == SERVER) & (receiver == silo))
 
 
-def _adopt(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]]) -> _Told:
+def _adopt(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]]) -> _HostReport:
     """Check what another host has told, and add its lines to this ledger."""
     ledger, silos = wire.ledger, wire.members.on(host)
     who = ", ".join(map(wire.party, silos))
     if not silos:
-        return _Told()
-    told = _understood(heard["words"][silos[0]], who)
+        return _HostReport()
+    told = _decoded(heard["words"][silos[0]], who)
     for silo in silos:
         lines = heard["ledger"][silo]
         _check_lines(wire, "ledger", lines, len(told.events), wire.party(silo))
@@ -109,14 +109,14 @@ def _adopt(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]]) -> 
     return told
 
 
-def _understood(words: Tensor, who: str) -> _Told:
+def _decoded(words: Tensor, who: str) -> _HostReport:
     """Events, bytes carried and notes of another host, from its letter."""
     try:
         events, transport, notes = json.loads(bytes(words.tolist()))
         kinds = [Kind(kind) for kind in transport]
         whole = all(isinstance(size, int) and size >= 0 for size in transport.values())
         short = len(notes) <= _LONGEST and all(isinstance(n, str) and len(n) <= _LONGEST for n in notes)
-        told = _Told([from_json(each) for each in events], {k.value: transport[k.value] for k in kinds}, notes)
+        told = _HostReport([from_json(each) for each in events], {k.value: transport[k.value] for k in kinds}, notes)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise IsthmusError(f"{who} sent a ledger whose words make no sense ({type(error).__name__}).") from error
     if not whole or not short:
@@ -125,7 +125,7 @@ def _understood(words: Tensor, who: str) -> _Told:
 
 
 def _check_lines(wire: Wire, book: str, lines: Tensor, events: int, who: str) -> None:
-    """Refuse lines that no ledger of this federation can have."""
+    """Refuse lines of a book with a wrong shape, or with parties, kinds or events that do not exist."""
     columns = BOOKS[book]
     if lines.dtype != torch.int64 or lines.dim() != 2 or lines.shape[1] != len(columns):
         raise IsthmusError(f"{who} sent lines of the book '{book}' that are {lines.dtype} {list(lines.shape)}.")
@@ -134,6 +134,7 @@ def _check_lines(wire: Wire, book: str, lines: Tensor, events: int, who: str) ->
         "purpose": (0, len(PURPOSES)),
         "kind": (0, len(KINDS)),
         "event": (0, max(events, 1)),
+        "model": (0, len(wire.ledger.models)),
         **dict.fromkeys(("sender", "receiver", "party"), parties),
     }
     for place, column in enumerate(columns):
@@ -143,7 +144,7 @@ def _check_lines(wire: Wire, book: str, lines: Tensor, events: int, who: str) ->
 
 
 def merged_notes(wire: Wire, notes: Mapping[int, Sequence[str]]) -> list[str]:
-    """Notes of all hosts: once where all have the same, else with the silos of the hosts whose they are."""
+    """Notes of all hosts, each once; one that not all hosts have begins with the silos of the hosts that have it."""
     found: dict[str, list[int]] = {}
     for host, each in notes.items():
         for sentence in each:

@@ -1,4 +1,4 @@
-"""The privacy loss of a run: what its silos' books of releases and the ledger of all of them add up to."""
+"""The privacy guarantees of a run, computed from its silos' books of releases and from the ledger of all."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ ALL_DATA = "all data, in one place"
 
 @dataclass(frozen=True)
 class Accounts:
-    """How often what left [silos, kinds, fields of ``Charge``]; and metric figures of this host's silos, by name.
+    """What the accountant needs: charges [silos, kinds, fields of ``Charge``], and figures of silos by name.
 
-    ``lists``: at the server's host, figures of every silo's drawn lists, by name; empty where draws are not counted.
-    ``labels``: figures of every silo's labels, by name; empty where steps are not bounded.
+    ``figures``: of metric privacy, for this host's silos. ``lists``: at the server's host, of every silo's drawn lists;
+    empty where draws are not counted. ``labels``: of every silo's labels; empty where steps are not bounded.
     """
 
     charges: Tensor
@@ -49,7 +49,7 @@ def take_account(training: Training, folder: Path | None = None) -> Accounts:
     Counts alone are told. Distances between rows come from private rows and get no noise, so that they stay with the
     host: in ``privacy-host-N.json`` of the ``folder`` where that host does not write the report.
     """
-    wire, lists, labels = training.wire, _lists(training), _labels(training)
+    wire, lists, labels = training.wire, _gather_list_figures(training), _share_label_figures(training)
     none = torch.zeros(len(CHARGED), len(fields(Charge)), dtype=torch.int64)
     if not wire.protect.noisy:
         return Accounts(none.expand(wire.silos, *none.shape), {}, lists, labels)
@@ -68,7 +68,7 @@ def take_account(training: Training, folder: Path | None = None) -> Accounts:
 
 
 def privacy_of(training: Training, accounts: Accounts) -> list[Guarantee]:
-    """The guarantees of a run, as the host of the server knows them; the first is what the run is known by."""
+    """The guarantees of a run, at the server's host; the first is that of everything, the run's headline."""
     if training.method.merged:
         return [Guarantee(EVERYTHING, NODE, DP, float("inf"), 0.0, bare=(ALL_DATA,))]
     wire, schema = training.wire, training.federation.schema
@@ -98,8 +98,8 @@ def privacy_of(training: Training, accounts: Accounts) -> list[Guarantee]:
     return found + (list_guarantees(accounts.lists) if accounts.lists else [])
 
 
-def _labels(training: Training) -> dict[str, SeedFigures]:
-    """Figures of labels in bounded steps, which silos tell all, by the silo's name; without such steps none."""
+def _share_label_figures(training: Training) -> dict[str, SeedFigures]:
+    """By silo's name, in how many bounded steps its labels were (silos share the counts); {} without such steps."""
     wire, book = training.wire, training.federation.learnt
     if not wire.protect.bounds_seeds:
         return {}
@@ -112,8 +112,8 @@ def _labels(training: Training) -> dict[str, SeedFigures]:
     return {wire.party(silo): SeedFigures(*numbers) for silo, numbers in enumerate(told.tolist())}
 
 
-def _lists(training: Training) -> dict[str, ListFigures]:
-    """Figures of drawn lists, which silos tell the server, by the silo's name; elsewhere, and uncounted, none."""
+def _gather_list_figures(training: Training) -> dict[str, ListFigures]:
+    """By silo's name, figures of its drawn lists, at the server's host; {} elsewhere, or where draws do not count."""
     if training.train.draws != "refill":
         return {}
     wire, book = training.wire, training.federation.drawn
@@ -150,7 +150,7 @@ def _embedding_noise(wire: Wire) -> GaussianNoise | None:
 
 
 def _during_training(wire: Wire) -> set[Kind]:
-    """The kinds that left at steps and rounds: of statistics, these are moments of the rows of steps."""
+    """The kinds that left at steps and rounds; if statistics are among them, these are moments of rows of a batch."""
     lines = wire.ledger.book("steps")
     kind, purpose = (lines[:, STEP_COLUMNS.index(name)] for name in ("kind", "purpose"))
     besides = torch.tensor([PURPOSES.index(each) for each in (Purpose.SETUP, Purpose.HANDOVER, *FINAL)])

@@ -50,7 +50,7 @@ def _execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watche
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM end what is inside with a word, as Ctrl-C does, where this thread may say so."""
+    """Turn SIGTERM within the block into a `HostLost` with a message; only the main thread can set this up."""
 
     def end(*_: Any) -> None:
         raise HostLost("Ended by SIGTERM; the run continues from its last checkpoint with --resume.")
@@ -66,7 +66,7 @@ def terminable() -> Iterator[None]:
 
 
 def keep_config(config: RunConfig, folder: RunFolder, resume: bool) -> None:
-    """Write ``config.toml``; a resumed run must have the one that is there, but for its length and place."""
+    """Write ``config.toml``; refuse to resume a run whose ``config.toml`` differs in more than length and place."""
     if resume and (folder.path / "config.toml").is_file():
         kept = resolve(folder.config)
         if kept.digest() != config.digest():
@@ -78,7 +78,7 @@ def keep_config(config: RunConfig, folder: RunFolder, resume: bool) -> None:
 
 
 def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
-    """One process of a job that ``torchrun`` (or :func:`_start_hosts`) started; it reads only its own parts."""
+    """Run as one process of a job that ``torchrun`` or :func:`_start_hosts` started; it reads only its own parts."""
     config = prepare(replace(config, system=replace(config.system, hosts=int(os.environ["WORLD_SIZE"]))))
     if not is_parts(config.data.name) and not is_parts(str(folder.path / "parts")):
         raise IsthmusError(
@@ -91,7 +91,7 @@ def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watc
 
 
 def _write_parts(config: RunConfig, folder: RunFolder) -> None:
-    """Hosts read their own parts from disk; a whole graph is therefore split first, into the run folder."""
+    """Split a whole graph into parts in the run folder, from which each host then reads its own."""
     parts = folder.path / "parts"
     if is_parts(config.data.name) or parts.exists():
         return
@@ -137,7 +137,7 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
 
 
 def _watch(processes: list[subprocess.Popen[bytes]]) -> list[int]:
-    """Wait for all; once one has failed the others get some seconds to notice and tell, then they are stopped."""
+    """Exit codes of all processes; once one fails, the others get some seconds to notice and say why."""
     failed_at: float | None = None
     while any(process.poll() is None for process in processes):
         if failed_at is None and any(process.poll() not in (None, 0) for process in processes):
@@ -149,7 +149,7 @@ def _watch(processes: list[subprocess.Popen[bytes]]) -> list[int]:
 
 
 def _explain(codes: list[int], logs: Path) -> IsthmusError:
-    """The cause before its consequences: a killed host, then an error of a host, then the loss others saw."""
+    """The error to raise: a killed host first, then an error of a host, and last that hosts lost each other."""
     for host, code in enumerate(codes):
         if code < 0 and code != -signal.SIGSTOP:
             how = signal.Signals(-code).name
@@ -166,7 +166,7 @@ def _explain(codes: list[int], logs: Path) -> IsthmusError:
 
 
 def _end_with(parent: int) -> None:
-    """A host does not outlive the process that started it: somebody else may resume the run by then."""
+    """End this host when the process that started it is gone, since somebody else may resume the run by then."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(LOST)

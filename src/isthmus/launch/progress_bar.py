@@ -1,4 +1,4 @@
-"""How training goes, for people: a progress bar on a terminal, plain lines when piped."""
+"""Progress of training for people: a bar on a terminal, plain lines when piped."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _score(lines: list[dict[str, Any]]) -> str:
 
 
 def watcher_for(config: RunConfig, quiet: bool = False, label: str = "") -> Watcher:
-    """The watcher that fits where the output goes."""
+    """A progress bar where the output is a terminal, plain lines where it is piped, and nothing if ``quiet``."""
     if quiet:
         return Watcher()
     console = Console(stderr=True)

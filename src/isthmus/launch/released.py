@@ -1,4 +1,4 @@
-"""What a run keeps of its releases: how often each node left, and as what; and where its noise comes from."""
+"""Files on a run's releases (how often each node left, and its last values), and secrets that noise comes from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from safetensors.torch import save
 
 from isthmus.core.files import write_atomic
 from isthmus.core.kinds import ROWS, Kind
+from isthmus.protect.base import Chain
 from isthmus.protect.releases import COUNTS, LEFT
 from isthmus.protect.secrets import Noise, secrets_from_seed, secrets_from_system
 from isthmus.train.training import Training
@@ -25,7 +26,7 @@ RESUMED = "This run was resumed: what left between its last checkpoint and the i
 
 
 def give_secrets(wire: Wire, seed: int, noisy: bool) -> None:
-    """Give the wire what its silos draw from, if they are to draw anything (``noisy``)."""
+    """Give the wire the secrets that its silos draw noise from, if any noise is to be drawn (``noisy``)."""
     if noisy:
         mine = wire.mine
         wire.noise = Noise(secrets_from_seed(seed, mine) if by_seed(wire) else secrets_from_system(mine))
@@ -46,13 +47,29 @@ def notes_on_noise(wire: Wire) -> list[str]:
     return [BY_SEED] if by_seed(wire) else []
 
 
+def notes_on_idle_mechanisms(wire: Wire) -> list[str]:
+    """A sentence on mechanisms that were asked for and have changed nothing that left; noise has one of its own."""
+    left = [Kind(kind) for kind in wire.ledger.by_kind()]
+    idle = [
+        mechanism.name
+        for mechanism in wire.protect.mechanisms
+        if not mechanism.noisy and not mechanism.bounds_seeds and not any(map(Chain((mechanism,)).events, left))
+    ]
+    if not idle:
+        return []
+    return [
+        f"protect has {', '.join(idle)}, which changed nothing that left a silo: its options leave it off, or it acts "
+        "on other kinds of messages."
+    ]
+
+
 def notes_on_draws(training: Training) -> list[str]:
     """What a reader must know of neighbours that were drawn for edge-LDP."""
     return [DRAWN_BY_SEED] if training.train.draws == "refill" and training.train.batch else []
 
 
 def write_releases(training: Training, folder: Path) -> None:
-    """``releases.parquet`` (how often each node left) and ``released.safetensors`` (as what it left last).
+    """Write ``releases.parquet`` (how often each node left) and ``released.safetensors`` (its last values).
 
     Of this host's silos alone; both stay with the host. The rows of a kind and layer lie in the order of the lines.
     """

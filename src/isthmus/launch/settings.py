@@ -9,8 +9,8 @@ from isthmus.core.version import VERSION
 from isthmus.data.members import is_parts, member_names
 from isthmus.runs.config import RunConfig, flat
 
-# What a host may choose for itself: where and how fast it computes, where its parts lie, and whence its noise comes
-# (the report names the hosts whose noise follows from the seed).
+# Settings that may differ from host to host: where and how fast it computes, where its parts lie, and where its noise
+# comes from (the report names the hosts whose noise follows from the seed).
 OF_HOST = (
     "data.folder",
     "system.device",
@@ -24,7 +24,7 @@ OF_HOST = (
 
 
 def common_settings(config: RunConfig, resume: bool) -> dict[str, Any]:
-    """By dotted key, what hosts compare before anything crosses.
+    """The settings that must be equal on all hosts, by dotted key; hosts compare them before anything crosses.
 
     Parts may lie in folders of different names, but list the same silos in the same order.
     """

@@ -2,7 +2,7 @@
 
 A method answers five questions: what crosses the boundary (exchange; by a schedule, at which steps), how parameters
 agree (sync), what a silo minimises (objective), what is done to a payload before it leaves (protect), and how
-parameters are scored (score). Local-only is all nothings.
+parameters are scored (score). In ``local`` the answer to each is the part that does nothing.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from isthmus.core.errors import IsthmusError, unknown
-from isthmus.engine.learner import CLASSIFIER
+from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.masked import Masked
 from isthmus.federation.federation import UNKNOWN
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise
 from isthmus.methods.exchange.generated import Generated
+from isthmus.methods.exchange.mended import Mended
 from isthmus.methods.exchange.optimes import OptimES
-from isthmus.methods.exchange.prototypes import Prototypes
+from isthmus.methods.exchange.prototypes import Embeddings, Prototypes
 from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.method import Method, Phase, one_phase, vary
-from isthmus.methods.missing_neighbours import ENCODER, GENERATOR, Encoder, FusedClassifier, NeighbourGenerator
+from isthmus.methods.missing_neighbours import ENCODER, GENERATOR, LOCAL, Encoder, FusedClassifier, NeighbourGenerator
+from isthmus.methods.objective.asked_reconstruction import AskedReconstruction
 from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import Proximal
 from isthmus.methods.objective.reconstruction import Reconstruction
@@ -34,11 +36,13 @@ from isthmus.methods.sync.fedpergnn import PseudoItems
 from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
+from isthmus.protect.dp_sgd import DPSGD
 from isthmus.protect.laplace import Laplace
 
 _LAYERWISE = "Ceydeli 2026"
 _MOVING = "Guo et al. 2026"
 _FEDDEP = "Zhang et al. 2024"
+_FEDSAGE = "Zhang et al. 2021"
 _SWIFT = "Swift-FedGNN, OpenReview QXwtkVI8Yr"
 
 _CATALOGUE: dict[str, Callable[[], Method]] = {}
@@ -55,13 +59,13 @@ def method(make: Callable[[], Method]) -> Callable[[], Method]:
 
 @method
 def local() -> Method:
-    """Every axis is nothing: each silo trains alone on what it owns."""
+    """Each silo trains alone on what it owns: nothing crosses, nothing is averaged, nothing is protected."""
     return Method("local", "each silo trains alone")
 
 
 @method
 def local_mlp() -> Method:
-    """Each silo alone, and without edges: what features are worth by themselves."""
+    """Each silo trains an MLP alone, without edges: a baseline for what features tell without the graph."""
     return replace(local(), name="local-mlp", summary="each silo trains alone, without edges", model="mlp")
 
 
@@ -80,7 +84,7 @@ def fedprox() -> Method:
 
 @method
 def fedper() -> Method:
-    """FedAvg of the base layers; the head stays at home (the paper's personalisation layers)."""
+    """FedAvg of all layers but the head, of which each silo keeps its own (the paper's personalisation layers)."""
     home = FedAvg(private=("head",))
     return vary(fedavg(), "fedper", "FedAvg with a private head for each silo", "Arivazhagan et al. 2019", sync=home)
 
@@ -148,22 +152,42 @@ def fedgnn_g() -> Method:
 
 @method
 def fedsage() -> Method:
-    """Local neighbours alone; the server steps along the mean of all silos' gradients, at every iteration."""
-    summary = "the mean gradient of all silos at every step, local neighbours alone"
-    alone = vary(fedgnn_g(), "fedsage", summary, "Zhang et al. 2021", schedule=Schedule(silos=0))
+    """FedSage: silos sample local neighbours only; at every step all move along the mean of silos' gradients.
+
+    So Swift-FedGNN's paper compares FedSage. No neighbour is generated: ``fedsage+`` does that.
+    """
+    summary = "the mean gradient of all silos at every step, local neighbours alone, none generated"
+    alone = vary(fedgnn_g(), "fedsage", summary, _FEDSAGE, schedule=Schedule(silos=0))
     return replace(alone, scores=("own",))
 
 
 @method
+def fedsage_plus() -> Method:
+    """Generators of each silo's own, which learn from gradients of other silos, then FedAvg on mended graphs.
+
+    Phase ``generate`` is the paper's federated training of NeighGen (its equation 4, and the task loss of a classifier
+    of the silo's own beside it), phase ``train`` FedSage on the graphs that are mended then.
+    """
+    learning = Phase(
+        "generate", (LOCAL, GENERATOR), LOCAL, Mended(anew=True), objective=AskedReconstruction(hide=0.1), epochs=20
+    )
+    train = Phase("train", exchange=Mended(), sync=FedAvg())
+    generator = NeighbourGenerator(shared=True, steady=True)
+    models = {CLASSIFIER: ModelSpec(), GENERATOR: generator, LOCAL: ModelSpec()}
+    summary = "FedAvg on graphs mended with generated neighbours, whose generators got gradients from all other silos"
+    return Method("fedsage+", summary, _FEDSAGE, (learning, train), models, model="sage", cross=UNKNOWN)
+
+
+@method
 def swift_fedgnn() -> Method:
-    """FedGNN-G at every I-th iteration and by K silos alone (the paper's Algorithm 2); FedSage otherwise."""
+    """At every I-th step K silos use FedGNN-G's aggregates; all other steps are FedSage's (the paper's Algorithm 2)."""
     summary = "aggregates of neighbours elsewhere, through the server, every 10th step, by half of the silos"
     return vary(fedgnn_g(), "swift-fedgnn", summary, schedule=Schedule(every=10, share=0.5))
 
 
 @method
 def fedgnn_pns() -> Method:
-    """FedGNN-G at ever shorter intervals of each silo's own; in between a silo reuses the last aggregates it got."""
+    """FedGNN-G at intervals that each silo has for itself and that shrink; in between it reuses its last aggregates."""
     summary = "aggregates of neighbours elsewhere at ever shorter intervals, reused in between"
     kept = ServerAggregate(reuse=True)
     return vary(fedgnn_g(), "fedgnn-pns", summary, "Du and Wu 2022", exchange=kept, schedule=Shrinking())
@@ -182,9 +206,9 @@ def llcg() -> Method:
 
 @method
 def llcg_every_step() -> Method:
-    """FedSage, and every 10th iteration a step of the server on some nodes with all their neighbours.
+    """FedSage, and at every 10th step a step of the server on some nodes with all their neighbours.
 
-    So Swift-FedGNN's paper compares LLCG. Parameters are scored with aggregates through the server.
+    This is LLCG as Swift-FedGNN's paper compares it. Parameters are scored with aggregates through the server.
     """
     summary = "the mean gradient of all silos at every step, corrected by the server, to which features go"
     corrected = LLCGEveryStep(weights="silos")
@@ -193,7 +217,7 @@ def llcg_every_step() -> Method:
 
 @method
 def feddep() -> Method:
-    """Encoders of each silo's own, one exchange of prototypes, then FedAvg of a generator and a classifier.
+    """Each silo trains an encoder, prototypes cross once, then FedAvg trains a neighbour generator and a classifier.
 
     Section 3.2 of the paper: prototypes and pseudo-FL; 3.1: generator and embedding-fused layers; equation 3.1: losses.
     """
@@ -206,6 +230,17 @@ def feddep() -> Method:
 
 
 @method
+def feddep_no_prototypes() -> Method:
+    """FedDEP without prototypes: generated rows go to all other silos at every step, which send gradients back.
+
+    As in FedSage+ (equation 4 there), with rows of each silo's encoder in the place of features.
+    """
+    summary = "FedDEP without prototypes: generated rows go to all other silos at every step, gradients come back"
+    whole = replace(feddep(), name="feddep-no-prototypes", summary=summary)
+    return whole.with_phase("encode", exchange=Embeddings()).with_phase("train", objective=AskedReconstruction())
+
+
+@method
 def feddep_no_generator() -> Method:
     """FedDEP without generated neighbours: FedAvg of its classifier, whose second input is 0."""
     models = {CLASSIFIER: FusedClassifier(), ENCODER: Encoder()}
@@ -215,12 +250,22 @@ def feddep_no_generator() -> Method:
 
 
 @method
+def feddep_dpsgd() -> Method:
+    """FedDEP whose silos bound the gradient of every seed and add noise at every step, in both of its phases.
+
+    The paper's ablation without noise-free DP, sigma = 2. It names no clipping norm: here 1.
+    """
+    summary = "FedDEP with clipped gradients of seeds and noise at every step (DP-SGD)"
+    return replace(feddep(), name="feddep-dpsgd", summary=summary, protect=(DPSGD(seed_clip=1.0, seed_sigma=2.0),))
+
+
+@method
 def fed_pub() -> Method:
-    """Masked models that the server mixes by what they say of a random graph, for edges that nobody knows.
+    """Masked models, mixed by the server by how alike their outputs on a random graph are; cross edges are unknown.
 
     The sync is the paper's personalised weight aggregation by functional similarity with tau, the model its adaptive
-    weight masking, the objective its local loss with lambda_1 on masks and lambda_2 on the way from what the server
-    gave.
+    weight masking, the objective its local loss with lambda_1 on masks and lambda_2 on the distance from the weights
+    that the server gave.
     """
     summary = "masked models of each silo's own, mixed by the server by what they say of a random graph"
     parts = one_phase(sync=SimilarModels(), objective=SparseMasks())
@@ -230,7 +275,7 @@ def fed_pub() -> Method:
 
 @method
 def fedpergnn() -> Method:
-    """Noisy gradients of every step (equation 1 of Wu et al.) with pseudo items, for edges that nobody knows.
+    """The mean of noisy gradients at every step (equation 1 of Wu et al.), with pseudo items; cross edges are unknown.
 
     FedDEP's authors call it FedGNN. Its graph expansion, in which a third party matches encrypted ids, is not here.
     """
@@ -277,7 +322,7 @@ def sync_sgd_fwd_bwd_le() -> Method:
 
 @method
 def centralised() -> Method:
-    """One silo owns everything and trains alone, on the same joint batches: the upper end of the space."""
+    """One silo owns the whole graph and trains alone, on joint batches; ``sync-sgd+fwd-bwd-le`` equals it."""
     summary = "one silo owns all nodes (simulation only)"
     return Method("centralised", summary, phases=one_phase(batches="joint"), merged=True)
 
@@ -288,7 +333,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Method:
-    """The named method."""
+    """The method of this name from the catalogue."""
     if name not in _CATALOGUE:
         raise unknown("method", name, _CATALOGUE)
     return _CATALOGUE[name]()

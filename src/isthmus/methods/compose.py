@@ -19,7 +19,7 @@ TABLES = (*AXES, "protect", "phase", "models")  # keys of a recipe that hold tab
 
 
 def compose(method: Method, asked: Mapping[str, Any]) -> Method:
-    """The method with what was asked of it: ``{"sync": {"local_epochs": 3}, "protect": {"name": "gaussian"}}``.
+    """The method with parts and options replaced: ``{"sync": {"local_epochs": 3}, "protect": {"name": "gaussian"}}``.
 
     Every key must be read by a part. With several phases an axis stands for the one phase whose part has these options;
     otherwise say which: ``{"phase": {"federate": {"sync": {...}}}}``.
@@ -47,7 +47,7 @@ def _ways(asked: Any) -> tuple[str, ...]:
 
 
 def _with_tables(method: Method, name: str, tables: Mapping[str, Any]) -> Method:
-    """The method with what was asked of the phase ``name``."""
+    """The method with parts and options of the phase ``name`` replaced as its ``tables`` say."""
     phase = next((phase for phase in method.phases if phase.name == name), None)
     if phase is None:
         raise unknown(f"phase of '{method.name}'", name, [each.name for each in method.phases])
@@ -82,7 +82,7 @@ def _phase_of(method: Method, axis: str, table: Mapping[str, Any]) -> Phase:
 
 
 def _model_specs(method: Method, tables: Mapping[str, Any]) -> dict[str, ModelSpec]:
-    """The models of a method of which options are asked, with these options."""
+    """The specs of the models in ``tables``, {name: {option: value}}, with these options set."""
     specs = {}
     for name, table in tables.items():
         if name not in method.models:
@@ -153,7 +153,7 @@ def swapped(method: Method) -> list[str]:
 
 
 def _each_part(method: Method, usual: Method) -> list[tuple[str, Any, Any]]:
-    """Every part of a method beside the one of another composition of the same phases."""
+    """[(axis, part of ``method``, part of ``usual``)] for every phase and axis; both methods have the same phases."""
     several = len(method.phases) > 1
     return [
         (f"{here.name}.{axis}" if several else axis, getattr(here, axis), getattr(there, axis))
@@ -163,7 +163,7 @@ def _each_part(method: Method, usual: Method) -> list[tuple[str, Any, Any]]:
 
 
 def tables_of(method: Method) -> dict[str, Any]:
-    """What :func:`compose` needs to make this method again from the catalogue's."""
+    """The tables from which :func:`compose` makes this method out of the catalogue's method of its name."""
     tables: dict[str, Any] = {}
     for phase in method.phases:
         mine = {axis: _table(getattr(phase, axis)) for axis in AXES}

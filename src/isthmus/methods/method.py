@@ -30,7 +30,7 @@ class Phase:
     ``learns`` names the models that step; ``net`` the one whose logits meet the labels. ``batches``: ``local`` (each
     silo its own batches, degree constants, normalisation moments and class weights) or ``joint`` (one global batch by
     ranks, and statistics that all agree on). ``epochs``: how long it lasts; 0, which only the last phase may have, is
-    as long as training does.
+    until training ends.
     """
 
     name: str = "train"
@@ -93,7 +93,7 @@ class Method:
 
     ``models``: those that learn, by name; the ``classifier`` is scored. ``protect`` is done, in order, to what leaves
     a silo. ``scores``: the ways in which parameters are scored (names of ``SCORES``), each with a selection of its own;
-    the run is known by the first. ``merged``: one silo owns all. ``model``: the model that the method prescribes.
+    the first gives the run's scores. ``merged``: one silo owns all. ``model``: the model that the method prescribes.
     ``cross``: whether silos know of edges between them (``known``), or nobody does (``unknown``).
     """
 
@@ -145,12 +145,12 @@ class Method:
 
     @property
     def chain(self) -> Chain:
-        """What is done to whatever leaves a silo."""
+        """The mechanisms that change whatever leaves a silo, as one chain."""
         return Chain(self.protect)
 
     @property
     def noisy(self) -> bool:
-        """Whether anything in it draws from silos' secrets."""
+        """Whether a mechanism or a sync of this method draws noise from silos' secrets."""
         return self.chain.noisy or any(phase.sync.noisy for phase in self.phases)
 
     def check(self, model: ModelConfig, train: TrainConfig) -> None:
@@ -174,7 +174,7 @@ class Method:
             )
 
     def _check_models(self) -> None:
-        """Refuse parts whose models the method does not have, or has of another kind."""
+        """Refuse parts that need a model which the method does not have, or has of another kind."""
         for phase in self.phases:
             for axis, part in (("exchange", phase.exchange), ("objective", phase.objective)):
                 for name, spec in part.needs.items():

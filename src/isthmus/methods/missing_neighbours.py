@@ -1,4 +1,4 @@
-"""Neighbours that nobody knows: the models that imagine them, and passes of the generator over a silo's own graph."""
+"""FedDEP's models for neighbours that nobody knows: encoder, generator and classifier; and passes of the generator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.random import normals, stream
+from isthmus.core.random import combine, keep_mask, normals, stream
 from isthmus.engine.learner import ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.engine.site import Site
@@ -22,7 +22,7 @@ from isthmus.nn.model import GNN, LAYERS, ModelConfig
 from isthmus.sample.batches import Batcher, Seeds
 from isthmus.sample.neighbours import Sampler
 
-ENCODER, GENERATOR = "encoder", "generator"
+ENCODER, GENERATOR, LOCAL = "encoder", "generator", "local"  # local: a classifier of each silo's own
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Encoder(ModelSpec):
 
 @dataclass(frozen=True)
 class FusedClassifier(ModelSpec):
-    """FedDEP's classifier, whose layers also read what was generated for a node."""
+    """FedDEP's classifier, whose layers also read the mean of rows generated for a node."""
 
     def build(
         self, schema: Schema, config: ModelConfig, train: TrainConfig, specs: Mapping[str, ModelSpec]
@@ -59,10 +59,17 @@ class FusedClassifier(ModelSpec):
 
 @dataclass(frozen=True)
 class NeighbourGenerator(ModelSpec):
-    """What makes rows for missing neighbours: at most ``most`` for a node, through a layer of ``wide`` units."""
+    """A generator of rows for missing neighbours: at most ``most`` a node, through a layer of ``wide`` units.
+
+    ``shared``: a node's neighbours have one last layer and noise of their own, and not layers of their own and one
+    noise. ``steady``: numbers of missing neighbours follow from codes of unit length, without a ReLU. With one they
+    overshoot, and where it makes all of them 0 they stay so.
+    """
 
     most: int = 5
     wide: int = 256
+    shared: bool = False
+    steady: bool = False
 
     def __post_init__(self) -> None:
         if self.most < 1 or self.wide < 1:
@@ -76,18 +83,19 @@ class NeighbourGenerator(ModelSpec):
         """A generator that encodes nodes by as many layers as the classifier has."""
         kind, hidden = LAYERS[config.name], config.hidden
         encode = [kind(hidden, hidden, **config.options) for _ in range(config.layers)]
-        return Generator(schema.features, hidden, encode, self.most, _width(schema, config, specs), self.wide)
+        shape = self.most, _width(schema, config, specs), self.wide
+        return Generator(schema.features, hidden, encode, *shape, self.shared, self.steady)
 
 
 def _width(schema: Schema, config: ModelConfig, specs: Mapping[str, ModelSpec]) -> int:
-    """How many numbers a generated row has: as many as stand for a node of another silo."""
+    """The width of a generated row: that of the encoder's rows; without an encoder that of features."""
     encoder = specs.get(ENCODER)
-    return encoder.width(schema, config) if isinstance(encoder, Encoder) else config.hidden
+    return encoder.width(schema, config) if isinstance(encoder, Encoder) else schema.features
 
 
 @dataclass(frozen=True)
 class Codes:
-    """What the generator knows of some nodes, and how these lie among silos."""
+    """The generator's codes of some nodes, and to which silos these belong."""
 
     code: Tensor  # [n, hidden]
     rows: Rows
@@ -99,8 +107,20 @@ class Codes:
         return Codes(self.code[places], Rows(ptr, self.rows.keys[places]))
 
 
+@dataclass(frozen=True)
+class Made:
+    """Generated rows: row i is the neighbour ``number[i]`` of the node at place ``node[i]`` among those asked for.
+
+    Nodes are in ascending order.
+    """
+
+    rows: Tensor  # [some, width]
+    node: Tensor  # [some]
+    number: Tensor  # [some]
+
+
 class GeneratorPass:
-    """The generator at work on the own edges of this host's silos, or on some of them; ``purpose`` names its draws."""
+    """Passes of the generator along edges of ``stack``, inside silos; ``purpose`` names the random draws."""
 
     def __init__(self, site: Site, stack: Stack, purpose: str) -> None:
         self.site, self.stack, self.purpose = site, stack, purpose
@@ -116,18 +136,48 @@ class GeneratorPass:
         assert isinstance(module, Generator)
         return module
 
-    def encode(self, at: Tensor, step: int) -> Codes:
-        """The codes of the stack rows ``at`` (ascending), over all of their neighbours or over a sample of them."""
+    def encode(self, at: Tensor, step: int, whole: bool = False) -> Codes:
+        """The codes of the stack rows ``at`` (ascending): in full batches, or ``whole``, over all of their neighbours.
+
+        Otherwise over a sample of these.
+        """
         ptr = self.stack.segments(at)
         seeds = Seeds(at, torch.zeros_like(at), ptr, len(at), torch.zeros(len(ptr) - 1))
-        if self.site.train.batch:
+        if self.site.train.batch and not whole:
             batch = self._batcher.sampled(seeds, self._sampler.sample(at, step, self.purpose), step)
         else:
             batch = self._batcher.whole(seeds, step)
         code = self.generator.encode(batch.x, batch.x_rows, batch.blocks)
         return Codes(code[batch.ends[0]], Rows(ptr, self.stack.keys[at]))
 
-    def noise(self, codes: Codes, step: int) -> Tensor:
-        """Standard normal noise for codes, which follows from seed, purpose, step and public ids: [n, hidden]."""
-        key = stream(self.site.seed, f"{self.purpose}/noise", step)
-        return normals(key, codes.rows.keys, codes.code.shape[1]).to(codes.code.dtype)
+    def make(self, every: Codes, wanted: Tensor, step: int, noisy: bool) -> Made:
+        """The neighbours of coded nodes that are ``wanted`` [n, most], from noisy codes or from codes as they are."""
+        node, number = wanted.nonzero(as_tuple=True)
+        if self.generator.shared:
+            codes = every.at(node)
+            keys = combine(codes.rows.keys, number)
+            code = codes.code + self.noise(keys, codes.code, step) if noisy else codes.code
+            return Made(self.generator.generate(code, codes.rows), node, number)
+        some = wanted.any(1).nonzero().flatten()
+        codes = every.at(some)
+        code = codes.code + self.noise(codes.rows.keys, codes.code, step) if noisy else codes.code
+        return Made(self.generator.generate_apart(code, codes.rows, wanted[some]), node, number)
+
+    def noise(self, keys: Tensor, code: Tensor, step: int) -> Tensor:
+        """Standard normal noise for codes, which follows from seed, purpose, step and public keys: [n, hidden]."""
+        stream_of_step = stream(self.site.seed, f"{self.purpose}/noise", step)
+        return normals(stream_of_step, keys, code.shape[1]).to(code.dtype)
+
+    def believed(self, every: Codes, step: int, rate: float) -> Tensor:
+        """Which neighbours the generator believes that nodes miss, each kept with probability ``rate``: [n, most].
+
+        As many as its count says, to the nearest whole number, and at most ``most``.
+        """
+        generator = self.generator
+        count = generator.count(every.code, every.rows).detach().round()
+        missing = torch.arange(generator.most, device=count.device) < count[:, None]
+        if rate == 1:
+            return missing
+        return missing & keep_mask(
+            stream(self.site.seed, f"{self.purpose}/kept", step), every.rows.keys, generator.most, 1 - rate
+        )

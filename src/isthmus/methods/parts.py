@@ -13,9 +13,11 @@ from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise
 from isthmus.methods.exchange.generated import Generated
+from isthmus.methods.exchange.mended import Mended
 from isthmus.methods.exchange.optimes import OptimES
-from isthmus.methods.exchange.prototypes import Prototypes
+from isthmus.methods.exchange.prototypes import Embeddings, Prototypes
 from isthmus.methods.exchange.swift import ServerAggregate
+from isthmus.methods.objective.asked_reconstruction import AskedReconstruction
 from isthmus.methods.objective.base import Objective
 from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import Proximal
@@ -45,8 +47,10 @@ PARTS: dict[str, dict[str, Maker]] = {
         "ce-fedgnn": MovingAverage,
         "fedgcn": FeatureSums,
         "swift": ServerAggregate,
+        "embeddings": Embeddings,
         "prototypes": Prototypes,
         "generated": Generated,
+        "mended": Mended,
     },
     "schedule": {"every": Schedule, "shrinking": Shrinking},
     "sync": {
@@ -63,6 +67,7 @@ PARTS: dict[str, dict[str, Maker]] = {
         "task": Objective,
         "proximal": Proximal,
         "reconstruction": Reconstruction,
+        "asked-reconstruction": AskedReconstruction,
         "fed-pub": SparseMasks,
     },
     "protect": {
@@ -76,7 +81,7 @@ PARTS: dict[str, dict[str, Maker]] = {
 
 
 def register_part(axis: str, name: str) -> Callable[[Maker], Maker]:
-    """Make a part of your own known: ``@register_part("sync", "scaffold")`` above its class."""
+    """Register a part of your own under a name: put ``@register_part("sync", "scaffold")`` above its class."""
     if axis not in PARTS:
         raise unknown("axis", axis, PARTS)
 

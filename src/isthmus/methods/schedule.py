@@ -1,4 +1,4 @@
-"""Which silos step across the boundary, and when: a part of a method that every step-wise exchange obeys."""
+"""Schedules: which silos use neighbours beyond the boundary at which steps, for exchanges that cross at steps."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Timetable:
         return cross
 
     def purpose(self, step: int) -> Purpose:
-        """What the ledger calls a training step (counted from 0)."""
+        """The ledger's purpose of a training step (counted from 0): all silos cross, some (mixed), or none."""
         if self.schedule.always:
             return Purpose.STEP
         cross = self.across(step)
@@ -138,7 +138,7 @@ class Timetable:
 
 
 class ShrinkingTimetable(Timetable):
-    """Remembers the steps at which each silo was due so far, which follow from the seed."""
+    """A timetable with an interval for each silo that shrinks; steps at which a silo is due follow from the seed."""
 
     schedule: Shrinking
 
@@ -147,7 +147,7 @@ class ShrinkingTimetable(Timetable):
         self._due: dict[int, list[int]] = {}
 
     def due(self, step: int) -> Tensor:
-        """Those of the drawn silos whose interval is over."""
+        """The drawn silos whose interval ends at this step: [silos] bool."""
         over = torch.tensor([self._is_due(silo, step) for silo in range(len(self.learn))], dtype=torch.bool)
         return super().due(step) & over
 

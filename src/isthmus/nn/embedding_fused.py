@@ -21,10 +21,15 @@ class FusedGNN(GNN):
     """
 
     def __init__(self, config: ModelConfig, schema: Schema, width: int, batch: int = 0) -> None:
-        if schema.target != "node" or not config.embed or config.head or config.directed:
+        if schema.target != "node":
             raise IsthmusError(
-                "Embedding-fused layers are for labels on nodes, without directions: use model.directed=false and "
-                "model.embed=true on such data, or another method."
+                "Labels lie on edges, and embedding-fused layers are for labels on nodes; use another method, such as "
+                "fedavg."
+            )
+        if not config.embed or config.head or config.directed:
+            raise IsthmusError(
+                "Embedding-fused layers embed, have no head and no directions: use model.embed=true and "
+                "model.directed=false, or another method."
             )
         super().__init__(config, schema, batch)
         outputs = [config.hidden] * config.layers + [len(schema.labels)]

@@ -1,1 +1,1 @@
-"""What a run would send, wait for and give away, before anything leaves."""
+"""Plans: the bytes, time and privacy loss of a run, estimated before anything leaves."""

@@ -12,12 +12,12 @@ from isthmus.graph.graph import TRAIN, VALID
 from isthmus.methods.sync.base import Sync
 from isthmus.train.stage import Stage
 
-MOST = 64  # trial steps, where nobody asks for more
+MOST = 64  # trial steps, unless --trial-steps asks for more
 
 
 @dataclass(frozen=True)
 class Length:
-    """What a run goes through if nothing stops it early."""
+    """How many steps, epochs, rounds and validations a run has if nothing stops it early."""
 
     steps: int = 0
     crossings: int = 0  # steps at which a schedule lets all silos cross; 0 where they always do
@@ -29,7 +29,7 @@ class Length:
     seeds: dict[Purpose, float] = field(default_factory=dict)  # by kind of step, seeds for which rows may cross
 
     def over(self, part: Length) -> dict[Purpose, float]:
-        """For each purpose of the ledger, how many times as often this run has it as ``part`` of the run."""
+        """The factor from messages in ``part`` of the run to those of the whole run, by purpose of the ledger."""
         often = {
             Purpose.ORDER: (self.epochs, part.epochs),
             Purpose.STEP: (self.rests, part.rests),
@@ -49,7 +49,7 @@ class Length:
         return Length(**numbers, seeds={kind: self.seeds.get(kind, 0.0) + other.seeds.get(kind, 0.0) for kind in STEPS})
 
     def rows_over(self, part: Length) -> dict[Purpose, float]:
-        """For each purpose, how many times as many rows this run draws as ``part`` of it: at steps, by their seeds."""
+        """The factor from rows drawn in ``part`` to those of the whole run, by purpose; at steps by their seeds."""
         steps = {kind: seeds / part.seeds[kind] if part.seeds.get(kind) else 0.0 for kind, seeds in self.seeds.items()}
         return {**self.over(part), **steps}
 
@@ -101,18 +101,18 @@ def _kinds(stage: Stage, steps: int) -> tuple[Purpose, ...]:
     return tuple(stage.purpose(stage.first_step + step) for step in range(steps))
 
 
-def _least(stage: Stage, total: int) -> int:
-    """How many steps show all kinds that a run of ``total`` steps has: all silos cross, some, none; a correction.
+def _steps_for_all_kinds(stage: Stage, total: int) -> int:
+    """How many steps it takes to see each kind of step of a phase once: all silos cross, some, none; a correction.
 
-    Corrections that follow rounds are shown by every trial, whose last step ends a round.
+    Corrections at the end of rounds are seen in every trial, whose last step ends a round.
     """
     kinds = _kinds(stage, total)
     first = next((step for step in range(total) if stage.phase.sync.server_steps(step, round_over=False)), -1)
     return 1 + max([first, *(kinds.index(kind) for kind in set(kinds))], default=-1)
 
 
-def _everybody(stage: Stage, total: int) -> int:
-    """Steps, at most ``MOST``, until silos have crossed twice on average where only some do; 0 if none are drawn."""
+def _steps_until_silos_crossed(stage: Stage, total: int) -> int:
+    """Steps, at most ``MOST``, until silos crossed twice on average; 0 where the schedule does not draw silos."""
     if not stage.phase.schedule.draws:
         return 0
     crossed = 0
@@ -125,7 +125,7 @@ def _everybody(stage: Stage, total: int) -> int:
 
 
 def _ends(sync: Sync, step: int, size: int, last: int) -> bool:
-    """Whether a round ends after a step."""
+    """Whether a round ends after ``step`` of a phase of ``last`` steps, with ``size`` steps an epoch."""
     return sync.round_over(step, -(-step // size), step % size == 0) or step == last
 
 
@@ -138,7 +138,7 @@ def trial_steps_of(stage: Stage, total: int, wished: int | None) -> tuple[int, b
     size = stage.steps_per_epoch
     if wished is not None and wished < 1:
         raise IsthmusError(f"--trial-steps is {wished}; it must be at least 1.")
-    least = _least(stage, total)
+    least = _steps_for_all_kinds(stage, total)
     if wished is not None and least > wished:
         raise IsthmusError(
             f"--trial-steps is {wished}, but the first {wished} steps are not of all kinds that the schedule has; "
@@ -146,6 +146,6 @@ def trial_steps_of(stage: Stage, total: int, wished: int | None) -> tuple[int, b
         )
     sync = stage.phase.sync
     fits = next((s for s in range(max(2, size), MOST + 1) if _ends(sync, s, size, total)), MOST)
-    steps = min(wished or max(fits, least, _everybody(stage, total)), total)
+    steps = min(wished or max(fits, least, _steps_until_silos_crossed(stage, total)), total)
     whole = any(_ends(sync, step, size, total) for step in range(1, steps + 1))
     return steps, whole

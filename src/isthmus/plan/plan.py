@@ -1,4 +1,4 @@
-"""What a run would send, wait for and give away, estimated from a few trial steps before anything leaves."""
+"""The plan of a run: bytes, time over a network and epsilon, estimated from a few trial steps in one process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from isthmus.core.kinds import ROWS, STEPS, Kind, Purpose
 from isthmus.engine.settings import TrainConfig
-from isthmus.launch.artifacts import silo_sizes
 from isthmus.launch.host import load_silos, open_run, prepare, set_up_process
 from isthmus.launch.privacy import Accounts, privacy_of, take_account
+from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.plan.length import Length, length_of, trial_steps_of
 from isthmus.plan.trial import ByPurpose, Stopwatch
 from isthmus.protect.accounting.guarantee import EDGE, EVERYTHING, NODE, as_json, headline
@@ -26,8 +26,8 @@ from isthmus.wire.ledger import Ledger
 from isthmus.wire.local import LocalWire
 
 Sizes = dict[tuple[str, str], float]  # bytes by purpose and kind
-# How many of these leave depends on which nodes were drawn.
-_SAMPLED = (Kind.IDS, *ROWS, Kind.FEATURES, Kind.LABELS, Kind.EDGES)
+# Kinds of which as many leave as drawn nodes need.
+_SAMPLED = (Kind.IDS, *ROWS, Kind.FEATURES, Kind.LABELS, Kind.EDGES, Kind.GENERATED, Kind.ROW_GRADIENTS)
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,12 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
     tried = _try_phases(training, config.train, trial_steps, releases)
     finish(training)
     silo_sizes(training)  # called for the messages that the end of a run sends
+    silo_figures(training)
     training.stage.exchange.notes()
     releases.scale([each.rows for each in tried], [each.often for each in tried])
     accounts = take_account(training)
     by_phase = _bytes(wire.ledger, tried)
-    sizes = _together(by_phase)
+    sizes = _over_phases(by_phase)
     length, trial = (sum((getattr(each, of) for each in tried), Length()) for of in ("length", "trial"))
     return Plan(
         length,
@@ -91,7 +92,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
 
 @dataclass(frozen=True)
 class Tried:
-    """What a trial of one phase showed: how long the phase would be, and how much of it was tried.
+    """A trial of one phase: how long the whole phase would be, and how much of it was tried.
 
     ``last_step`` is the step of the trial that the phase ended with; ``seconds`` are those of the whole phase.
     """
@@ -104,17 +105,17 @@ class Tried:
 
     @property
     def often(self) -> dict[Purpose, float]:
-        """For each purpose, how many times as often the phase has it as its trial."""
+        """By purpose, the factor from messages of the trial to those of the phase."""
         return self.length.over(self.trial)
 
     @property
     def rows(self) -> dict[Purpose, float]:
-        """For each purpose, how many times as many rows the phase draws as its trial."""
+        """By purpose, the factor from rows drawn in the trial to those of the phase."""
         return self.length.rows_over(self.trial)
 
 
 def _try_phases(training: Training, train: TrainConfig, wished: int | None, releases: ByPurpose) -> list[Tried]:
-    """Train a few steps of each phase, one after the other."""
+    """Train a few steps of each phase, one phase after the other; returns a `Tried` for each."""
     tried, begun = list[Tried](), Progress()  # where a phase begins in the run that is planned
     for number, phase in enumerate(training.phases):
         if number:
@@ -131,13 +132,13 @@ def _try_phases(training: Training, train: TrainConfig, wished: int | None, rele
 
 
 def _draws(training: Training) -> bool:
-    """Whether steps draw what crosses: nodes, silos, or seeds of corrections."""
+    """Whether what crosses at steps is random: nodes, silos, or seeds of corrections are drawn."""
     phase = training.stage.phase
     return bool(training.train.batch) or phase.schedule.draws or phase.sync.server_steps(0, round_over=True) > 0
 
 
 def _extrapolated(training: Training, sizes: Sizes) -> list[str]:
-    """The kinds whose bytes are not exact: what is drawn, and how many groups a model makes that has learnt more."""
+    """Kinds whose bytes are estimates: those that are drawn, and prototypes, whose number depends on training."""
     drawn = [kind for kind in _SAMPLED if _draws(training) and _in_training(kind, sizes)]
     return [*drawn, *([Kind.PROTOTYPES] if (Purpose.HANDOVER, Kind.PROTOTYPES) in sizes else [])]
 
@@ -158,8 +159,8 @@ def _phase_at(tried: Sequence[Tried], step: int) -> int:
     return bisect_left([each.last_step for each in tried[:-1]], step)
 
 
-def _together(sizes: Sequence[Sizes]) -> Sizes:
-    """Bytes of all phases."""
+def _over_phases(sizes: Sequence[Sizes]) -> Sizes:
+    """Bytes by purpose and kind, summed over phases."""
     keys = dict.fromkeys(key for each in sizes for key in each)
     return {key: sum(each.get(key, 0.0) for each in sizes) for key in keys}
 
@@ -173,12 +174,12 @@ def _of_part(sizes: Sizes, purposes: tuple[Purpose, ...]) -> dict[str, int]:
 
 
 def _in_training(kind: Kind, sizes: Sizes) -> bool:
-    """Whether a kind leaves at steps or at the ends of rounds; elsewhere the draw is the same every time."""
+    """Whether a kind leaves at steps, corrections or ends of rounds; validations repeat one draw, and are exact."""
     return any((purpose, kind) in sizes for purpose in (*STEPS, Purpose.CORRECTION, Purpose.ROUND))
 
 
 def _times(config: RunConfig, ledger: Ledger, tried: Sequence[Tried], sizes: Sequence[Sizes]) -> dict[str, Any]:
-    """The ``link`` table."""
+    """The table ``link`` of the plan: time over the network, from legs and bytes scaled to the whole run."""
     usage: dict[str, Usage] = {}
     if not config.method.merged:
         lines = phases(ledger.step_table(), ledger.leg_table())
@@ -191,7 +192,7 @@ def _times(config: RunConfig, ledger: Ledger, tried: Sequence[Tried], sizes: Seq
 
 
 def _whole_usage(found: Mapping[str, Usage], often: Mapping[Purpose, float], sizes: Sizes) -> dict[str, Usage]:
-    """What a phase uses of the link, by purpose; losses grow with the steps of an epoch, but come once an epoch."""
+    """Usage of the network in a whole phase, by purpose; losses are one message an epoch, longer with more steps."""
     trips = {**often, Purpose.LOSSES: often[Purpose.ORDER]}
     whole = {purpose: sum(size for (of, _), size in sizes.items() if of == purpose) for purpose in found}
     return {
@@ -203,7 +204,7 @@ def _whole_usage(found: Mapping[str, Usage], often: Mapping[Purpose, float], siz
 def _epsilon(
     training: Training, accounts: Accounts, length: Length, trial: Length, sizes: Sizes
 ) -> dict[str, float | str] | None:
-    """Epsilon of one node over the whole run, of everything and by kind; words where a trial cannot tell."""
+    """Epsilon of one node over the whole run, of everything and by kind; a reason in words where it is unknown."""
     if not training.wire.protect.noisy:
         return None
     known = privacy_of(training, accounts)
@@ -211,12 +212,12 @@ def _epsilon(
     found |= dict.fromkeys(headline(known).bare, "inf")
     for kind in ROWS:
         if kind in found and any((purpose, kind) in sizes for purpose in STEPS):
-            why = _unknown(training.stage, length, trial)
+            why = _why_unknown(training.stage, length, trial)
             found |= {of: why for of in (kind.value, EVERYTHING) if why and found[of] != "inf"}
     return found
 
 
-def _unknown(stage: Stage, length: Length, trial: Length) -> str:
+def _why_unknown(stage: Stage, length: Length, trial: Length) -> str:
     """Why a trial does not show how often nodes leave at steps; empty where it does."""
     if trial.crosses < min(stage.steps_per_epoch, length.crosses):
         what = count_text(trial.crosses, "trial step") + ("" if stage.phase.schedule.always else " across the boundary")
@@ -227,7 +228,7 @@ def _unknown(stage: Stage, length: Length, trial: Length) -> str:
 
 
 def _notes(config: RunConfig, training: Training, round_fits: bool, sizes: Sizes) -> list[str]:
-    """What the reader must know of the figures."""
+    """Notes on what the figures of a plan do and do not cover."""
     notes = []
     if config.train.patience:
         notes.append("train.patience may end the run earlier; these are the figures of its whole length.")

@@ -1,4 +1,4 @@
-"""A plan for people: a table of bytes, and sentences on time and on what the figures are."""
+"""A plan as text for people: a table of bytes, and sentences on time and on which figures are exact."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _epsilon(plan: Plan, kind: str) -> list[str]:
 
 
 def sentences(plan: Plan, link: LinkConfig, seeds: int) -> Iterator[str]:
-    """Time over the link, what is exact and what is not, and notes."""
+    """Yield sentences on time over the network, on which figures are exact, on epsilon, and the plan's notes."""
     times = plan.link
     computing, transfer, latency = (wait_text(times[f"{key}_seconds"]) for key in ("compute", "transfer", "latency"))
     yield (

@@ -1,4 +1,4 @@
-"""What a trial of a few steps measures, apart from the ledger: releases by purpose, and seconds."""
+"""Measurements of a trial of a few steps, beside its ledger: releases by purpose, and seconds."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ByPurpose(Releases):
         self.each[key] = self.each[key] + more if key in self.each else more
 
     def scale(self, rows: Sequence[Mapping[Purpose, float]], often: Sequence[Mapping[Purpose, float]]) -> None:
-        """Scale the counts to those of the whole run: of rows by what steps draw, of payloads by how often they leave.
+        """Scale the counts of the trial to the whole run: rows by the factors ``rows``, payloads by ``often``.
 
-        Factors are by phase and purpose.
+        Both have, for each phase, a factor by purpose.
         """
         for name in {name for name, *_ in self.each}:
             factors = often if name.startswith(f"{PAYLOADS}/") else rows

@@ -1,1 +1,1 @@
-"""What is done to a payload before it leaves a silo, and what its release costs in privacy."""
+"""Protection: mechanisms that change a payload before it leaves a silo, and accounting of what its release tells."""

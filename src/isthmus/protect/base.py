@@ -1,4 +1,4 @@
-"""What is done to a payload before it leaves a silo: a chain of mechanisms, applied in order and undone in reverse."""
+"""The chain of mechanisms that change a payload before it leaves a silo, applied in order and undone in reverse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One link of the chain; this one does nothing, and is the parent of all others.
+    """Base of all mechanisms; this one changes nothing.
 
     ``seal`` runs at the sender and may change width and number format; ``open`` runs at whoever may read and brings
     rows back to the format of the run. What the server makes of sealed rows needs no second seal.
@@ -51,11 +51,11 @@ class Mechanism:
         return parcel.rows, None, None
 
     def bound_each(self, gradients: Tensor) -> Tensor:
-        """Gradients of single seeds [n, numbers], before they are summed."""
+        """Gradients of single seeds [n, numbers] with their norms bounded, before they are summed; here unchanged."""
         return gradients
 
     def perturb(self, sums: Tensor, silos: Sequence[int], noise: Noise) -> tuple[Tensor, Event | None]:
-        """Sums [n, numbers] of bounded gradients of the named silos, and what was done to them (None: nothing)."""
+        """Sums of bounded gradients of ``silos`` [n, numbers], perturbed, and what was done (here None: nothing)."""
         return sums, None
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class Chain:
         return Sealed(rows, tuple(events), plain)
 
     def events(self, kind: Kind) -> Events:
-        """What this chain does to rows or payloads of a kind."""
+        """The events of a parcel of this kind that passes the chain."""
         none = torch.zeros(0, dtype=torch.int64)
         return self.seal(Parcel(kind, torch.zeros(0, 1), Origin(none, none), Traffic.up(none)), Noise()).events
 

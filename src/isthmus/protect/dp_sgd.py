@@ -21,10 +21,10 @@ from isthmus.protect.secrets import Noise
 class DPSGD(Mechanism):
     r"""g <- (sum over seeds i of g_i min(1, C / ||g_i||) + N(0, (sigma C)^2 I)) / seeds,  at every step of every silo.
 
-    g_i is the gradient of the loss of seed i, over all parameters that learn; C is ``seed_clip``, and sigma,
-    ``seed_sigma``, counts in multiples of it (Abadi et al. 2016). Nothing is done when parameters leave: what they
-    tell of a training label has passed these steps. ``seed_delta`` is that of the accountant, ``seed_secrets`` says
-    where noise comes from, like ``secrets`` of ``gaussian``.
+    g_i is the gradient of the loss of seed i with respect to all parameters that learn, C is ``seed_clip`` and sigma is
+    ``seed_sigma`` (Abadi et al. 2016). Parameters that leave are not changed again: whatever they tell of a training
+    label has passed these steps. The accountant states epsilon for ``seed_delta``. ``seed_secrets`` says where noise
+    comes from: the run's ``seed`` or ``random`` secrets (empty: the seed in a simulation, else secrets).
 
     Without clip and noise it computes what ordinary training does, seed by seed.
     """
@@ -67,7 +67,7 @@ class DPSGD(Mechanism):
         return clipped(gradients, self.seed_clip)
 
     def perturb(self, sums: Tensor, silos: Sequence[int], noise: Noise) -> tuple[Tensor, Event | None]:
-        """Sums of bounded gradients [n, numbers] of the named silos with noise, each from its own secret."""
+        """Sums of bounded gradients [n, numbers], one for each of ``silos``, with noise from that silo's secret."""
         event = NoisyGradients(self.seed_clip, self.seed_sigma, self.seed_delta)
         if not self.noisy:
             return sums, event

@@ -53,9 +53,9 @@ class DrawnLists:
         self._seen = set(state[SEEN].tolist()) if SEEN in state else set()
 
     def again(self, key: int, nodes: Tensor, degree: Tensor) -> bool:
-        """Whether this very draw was made before: the same key, nodes and lengths. From now on it was.
+        """Whether a draw with this key, these nodes and list lengths was made before; it is remembered from now on.
 
-        Each validation draws as the one before it did, so that a second one shows no more of any list.
+        Every validation repeats the draws of the one before it, so that it shows no more of any list.
         """
         mark = int(mix(mix(nodes) + degree + key).sum())
         if mark in self._seen:
@@ -68,7 +68,7 @@ class DrawnLists:
     ) -> None:
         """Count one draw from the list of each of ``rows``, which lie in a stack whose silos begin at ``ptr``.
 
-        ``anew``: it is a draw of its own; else one and the same however often it is used.
+        ``anew``: every call is a new draw; else all calls together count as one draw, which is used again and again.
         """
         at, name = renumbered(rows, ptr, self.ptr), f"{side}/{fanout}/{int(refilled)}"
         draws = self._table(f"{DRAWS}/{name}", 0, rows)

@@ -1,4 +1,4 @@
-"""What happened to a payload before it left: frozen facts, which accountants interpret and ledgers keep."""
+"""Events: frozen records of what was done to a payload before it left, for the ledger and the accountants."""
 
 from __future__ import annotations
 
@@ -169,13 +169,13 @@ UNPROTECTED = "unprotected"
 
 
 def register_event(event: type[Event]) -> type[Event]:
-    """Make an event of a mechanism known by its name, so that checkpoints can be read again."""
+    """Register an event class under its name, so that checkpoints with such events can be read; returns the class."""
     EVENTS[event.name] = event
     return event
 
 
 def describe(events: Events) -> str:
-    """What was done, as ledgers and reports print it: the mechanisms, and after a slash whom they hide."""
+    """Events as ledgers and reports print them: what was done, and after a slash the unit that is hidden."""
     if not events:
         return UNPROTECTED
     unit = next((event.unit for event in events if event.unit), "")
@@ -193,7 +193,7 @@ def to_json(events: Events) -> list[dict[str, Any]]:
 
 
 def from_json(told: Sequence[Mapping[str, Any]]) -> Events:
-    """The inverse of :func:`to_json`."""
+    """Events from the list of dictionaries that :func:`to_json` gave."""
     return tuple(
         EVENTS[each["name"]](**{k: math.inf if v == "inf" else v for k, v in each.items() if k != "name"})
         for each in told

@@ -1,4 +1,4 @@
-"""Clip, then add Gaussian noise, at the sender; off unless asked for."""
+"""The Gaussian mechanism: each payload is clipped and gets normal noise at its sender; off by default."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Gaussian(Mechanism):
         return self.bounds(kind) != (math.inf, 0.0)
 
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
-        """Clip each row, then add its noise; what the server makes of noisy rows stays as it is."""
+        """Clip each row and add noise to it; rows that the server computed from noisy ones are not changed again."""
         clip, sigma = self.bounds(parcel.kind)
         if not self.separates(parcel.kind):
             return parcel.rows, None, None
@@ -112,7 +112,7 @@ class Gaussian(Mechanism):
 
 
 def clipped(rows: Tensor, clip: float) -> Tensor:
-    """Rows [n, ...] brought to a norm of at most ``clip``, each as a whole."""
+    """Rows x [n, ...], each scaled to a norm of at most ``clip``: x min(1, clip / ||x||)."""
     if clip == math.inf or not rows.numel():
         return rows
     norm = torch.linalg.vector_norm(rows.flatten(1), dim=1)
@@ -121,7 +121,7 @@ def clipped(rows: Tensor, clip: float) -> Tensor:
 
 
 def finite(rows: Tensor) -> Tensor:
-    """Rows [n, ...] in which those that are not finite, and that no clipping would bound, are zeros."""
+    """Rows [n, ...] with zeros for every row that holds NaN or infinity, which no clipping would bound."""
     if not rows.numel():
         return rows
     kept = rows.flatten(1).isfinite().all(1)

@@ -1,4 +1,4 @@
-"""Bound each number of a gradient, then add Laplace noise, at the sender; off unless asked for."""
+"""The Laplace mechanism: each number of a gradient is bounded and gets Laplace noise at its sender; off by default."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Laplace(Mechanism):
         return kind == Kind.GRADIENTS and (self.bound < math.inf or self.noisy)
 
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
-        """Bound each number, then add its noise; what the server makes of noisy gradients stays as it is."""
+        """Bound each number and add noise to it; gradients that the server summed are not changed again."""
         if not self.separates(parcel.kind):
             return parcel.rows, None, None
         event: Event = LaplaceNoise(self.bound, self.scale, "silo") if self.noisy else Bounded(self.bound)

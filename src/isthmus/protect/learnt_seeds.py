@@ -1,4 +1,4 @@
-"""How often each training label was in a step whose gradients were bounded and perturbed: the book of DP-SGD."""
+"""In how many DP-SGD steps (bounded, noisy gradients) each training label was: the bookkeeping for its accountant."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LearntSeeds:
 
     @property
     def event(self) -> NoisyGradients | None:
-        """Bounds no better than those of any step; None before the first one."""
+        """The weakest bounds of all steps: largest clip, smallest sigma and delta; None before the first step."""
         if not self.state:
             return None
         clip, sigma, delta = self.state[BOUNDS].unbind(1)

@@ -35,7 +35,7 @@ class NumberFormat(Mechanism):
             raise unknown("protect.format", self.format, [*filter(None, FORMATS), "int8"])
 
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
-        """The rows in the format of the wire."""
+        """Rows of nodes in the shorter format; other payloads as they are."""
         if not self.format or parcel.kind not in ROWS:
             return parcel.rows, None, None
         return self._encoded(parcel.rows), Formatted(self.format), None
@@ -52,7 +52,7 @@ class NumberFormat(Mechanism):
         return torch.cat([head, steps.clamp(-127, 127).to(torch.int8).view(torch.uint8)], 1)
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
-        """The rows in the format of the run."""
+        """Rows that arrived, in the number format of ``like``."""
         if not self.format or kind not in ROWS:
             return rows
         if self.format in FORMATS:

@@ -1,4 +1,4 @@
-"""Which rows have left, how often, and as what: the bookkeeping that privacy accounting and audits read."""
+"""Releases: how often each row has left its silo, and with which values; privacy accounting and audits read it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Releases:
         self.rows, self.state, self.events = rows, {}, {}
 
     def book(self, parcel: Parcel, sealed: Sealed, chain: Chain) -> None:
-        """Remember what leaves: of rows of nodes how often each has left, of protected payloads how many."""
+        """Record a parcel that leaves: for rows of nodes how often each has left, for protected payloads how many."""
         if parcel.by_server:
             return
         if parcel.of_nodes or sealed.events:
@@ -85,7 +85,7 @@ class Releases:
         before.index_copy_(0, at, before.index_select(0, at).clamp(min=width))
 
     def count(self, name: str, at: Tensor, size: int, every: bool = False) -> None:
-        """Add one to the places ``at`` of a table: once, however often a place is listed, or for ``every`` listing."""
+        """Add one to the places ``at`` of a table; to a place that is listed twice once, or with ``every`` twice."""
         if name not in self.state:
             self.state[name] = torch.zeros(size, dtype=torch.int64, device=at.device)
         counts = self.state[name]

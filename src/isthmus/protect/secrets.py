@@ -1,4 +1,4 @@
-"""Noise that nobody else can subtract again: from a silo's own secret, through a cryptographic generator."""
+"""Noise that nobody else can subtract: a cryptographic generator makes it from a silo's own secret."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SECRET = 32  # bytes
 
 
 class Noise:
-    """Random numbers of each silo: SHAKE-256 of (secret, how many draws there were before), brought into shape.
+    """Random numbers of each silo, made from SHAKE-256 of (secret, number of earlier draws).
 
     A shared seed would let every silo subtract the noise of the others; hence the secrets. ``draws`` is checkpointed,
-    so that a simulation, whose secrets follow from its seed, resumes to the same curve.
+    so that a simulation, whose secrets follow from its seed, continues with the noise it would have had.
     """
 
     def __init__(self, secrets: Mapping[int, bytes] | None = None) -> None:
@@ -28,7 +28,7 @@ class Noise:
         self.draws = 0
 
     def normal(self, silo: int, rows: int, width: int) -> Tensor:
-        """One silo's standard normal numbers of this draw, by Box and Muller: float64, [rows, width]."""
+        """Standard normal numbers of one silo, by the Box-Muller transform: float64 [rows, width]."""
         count = rows * width
         radius, angle = _uniform(self._words(silo, 2 * -(-count // 2)).reshape(2, -1))
         length = np.sqrt(-2 * np.log1p(-radius))
@@ -36,13 +36,13 @@ class Noise:
         return torch.from_numpy(pairs.reshape(-1)[:count]).reshape(rows, width)
 
     def laplace(self, silo: int, rows: int, width: int) -> Tensor:
-        """One silo's Laplace numbers of scale 1 of this draw, exponentials with a sign: float64, [rows, width]."""
+        """Laplace numbers of scale 1 of one silo, as exponentials with a random sign: float64 [rows, width]."""
         words = self._words(silo, rows * width)
         sign = 1.0 - 2.0 * (words & np.uint64(1))  # a bit that the exponential does not read
         return torch.from_numpy(sign * -np.log1p(-_uniform(words))).reshape(rows, width)
 
     def _words(self, silo: int, count: int) -> np.ndarray:
-        """64 random bits, ``count`` times."""
+        """Random 64-bit words of one silo for this draw: [count]."""
         if silo not in self.secrets:
             raise IsthmusError(f"Silo {silo} has no secret to draw noise from; give the wire a Noise with one.")
         name = b"isthmus noise" + self.secrets[silo] + self.draws.to_bytes(8, "big")

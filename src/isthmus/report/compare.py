@@ -9,13 +9,11 @@ from functools import partial
 from html import escape
 from pathlib import Path
 
-from rich.table import Table
-from rich.text import Text
-
 from isthmus.audit.findings import ATTACK_NOTE, attack_text
 from isthmus.core.files import write_atomic, writing
 from isthmus.report import compare_plots
 from isthmus.report.compared_run import SAW, ComparedRun, cautions, comparison
+from isthmus.report.fitting import FittingTable
 from isthmus.report.network import price
 from isthmus.report.page import box, figure, page, table
 from isthmus.runs.folder import RunFolder
@@ -24,6 +22,7 @@ from isthmus.runs.summary import curves, final_score, silo_names
 from isthmus.runs.text import bytes_text, duration, epsilon_text, metric_label, score_text, spread_text
 
 ShownColumn = tuple[str, Callable[["ComparedRun"], str]]  # title, and the text of a run's cell
+_WORDS = ("Run", "Data", "Metric")  # titles of columns that hold words
 
 
 def _columns(rows: Sequence[ComparedRun]) -> list[ShownColumn]:
@@ -109,22 +108,11 @@ def _title(rows: Sequence[ComparedRun]) -> str:
     return f"{count} on {', '.join(dict.fromkeys(row.data for row in rows))}{between}{scored}"
 
 
-def comparison_table(rows: Sequence[ComparedRun], runs_across: bool = False) -> Table:
-    """The comparison as a table for the terminal: a line for each run, or ``runs_across`` a column for each."""
-    out = Table(title=Text(_title(rows)), title_justify="left", caption=Text(" ".join(cautions(rows))))
-    columns, words = _columns(rows), ("Run", "Data", "Metric")
-    if runs_across:
-        out.add_column("Run")
-        for row in rows:
-            out.add_column(Text(row.name), justify="right", overflow="fold")
-        for title, text in columns[1:]:
-            out.add_row(title, *(Text(text(row)) for row in rows))
-        return out
-    for title, _ in columns:
-        out.add_column(title, justify="left" if title in words else "right", overflow="fold", no_wrap=title == "Run")
-    for row in rows:
-        out.add_row(*(Text(text(row)) for _, text in columns))
-    return out
+def comparison_table(rows: Sequence[ComparedRun]) -> FittingTable:
+    """The comparison for the terminal, in as many tables as its width needs."""
+    columns = _columns(rows)
+    lines = [[text(row) for _, text in columns] for row in rows]
+    return FittingTable(_title(rows), [title for title, _ in columns], lines, _WORDS, " ".join(cautions(rows)))
 
 
 def write_comparison(folders: Sequence[RunFolder], out: Path) -> Path:
@@ -156,7 +144,7 @@ def _overview(rows: Sequence[ComparedRun]) -> str:
         note += " Merged: all data in one place, as an upper bound; nothing left that place."
     if any(row.attack is not None for row in rows):
         note += f" {ATTACK_NOTE}"
-    left = sum(title in ("Run", "Data", "Metric") for title, _ in columns)
+    left = sum(title in _WORDS for title, _ in columns)
     lines = [[text(row) for _, text in columns] for row in rows]
     return box(cautions(rows)) + table([title for title, _ in columns], lines, note, left)
 

@@ -21,7 +21,13 @@ from isthmus.runs.summary import (
 )
 
 # What a score saw, in the order of columns. Two scores compare where they saw alike.
-SAW = {"own": "own edges", "trained": "as trained", "across": "across", "global": "merged graph"}
+SAW = {
+    "own": "own edges",
+    "trained": "as trained",
+    "across": "across",
+    "global": "merged graph",
+    "everywhere": "all nodes, merged graph",
+}
 _LEARNT = "learnt from (an edge counts in every silo that learns from it)"
 
 

@@ -12,6 +12,7 @@ from isthmus.core.kinds import SCORES
 from isthmus.protect.accounting.guarantee import headline
 from isthmus.report.adversary import adversary
 from isthmus.report.disclosure import disclosure, in_short, server_place
+from isthmus.report.generated import generated
 from isthmus.report.network import over_network
 from isthmus.report.page import box, page, table, tiles
 from isthmus.report.privacy import privacy
@@ -54,6 +55,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
         results(folder, base),
         training(folder),
         traffic(folder, flows),
+        generated(folder),
         over_network(folder, link or link_of(folder.config)),
         privacy(folder, flows),
         adversary(folder),

@@ -1,1 +1,1 @@
-"""Runs as data: recipes, configurations, run folders and what they tell."""
+"""Runs as data: recipes, configurations, run folders, and facts and texts read from them."""

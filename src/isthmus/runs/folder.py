@@ -161,13 +161,13 @@ def _kept_or_restored(folder: RunFolder, aside: Path, was: list[Path] | None, ov
 
 @contextmanager
 def locked(path: Path) -> Iterator[IO[str]]:
-    """Keep a folder to this process; the lock of a process that has died is none."""
+    """Lock a folder for this process, or raise if another holds it; a lock ends with the process that held it."""
     with writing(path):
         file = open(path / LOCK, "w")  # noqa: SIM115 - it stays open as long as the folder is kept
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = _lies_at(file, path / LOCK)  # else whoever had it has just taken it away
+            free = _lies_at(file, path / LOCK)  # False if the process that had the lock just deleted the file
         except BlockingIOError:
             free = False
         if not free:

@@ -102,7 +102,7 @@ def used(table: pa.Table, key: str, leave_out: Sequence[str] = ()) -> dict[Any, 
 
 
 def price_of_scores(steps: pa.Table, legs: pa.Table, scores: Mapping[int, float | None]) -> dict[str, list[Any]]:
-    """The ``curve`` of ``metrics.json``: validation scores by epoch, and what training alone had cost until then.
+    """The ``curve`` of ``metrics.json``: validation scores by epoch, and the network usage of training until then.
 
     Costs are sums from the start: all bytes, bytes of messages other than parameters and gradients (``exchanged``),
     bytes of the busiest parties, and one-way trips.

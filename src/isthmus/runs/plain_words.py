@@ -152,6 +152,20 @@ WORDS: dict[Kind, Words] = {
         "A mean tells what its nodes have in common; a mean of one node would be that node's row. Attributes of nodes "
         "can be inferred from it, the better the smaller their group is.",
     ),
+    Kind.GENERATED: Words(
+        "generated rows of neighbours that nobody knows",
+        "Rows that a silo's generator made for neighbours that its nodes may miss: features or embeddings of nodes "
+        "that do not exist.",
+        "They follow from features and neighbours of single nodes; a generator that has learnt much of its silo's "
+        "nodes repeats them.",
+    ),
+    Kind.ROW_GRADIENTS: Words(
+        "gradients for generated rows",
+        "For every row that the receiver generated, the derivative of its squared distance to the nearest row of the "
+        "sender's nodes.",
+        "It is twice the difference of both rows, and the receiver knows one of them: it can work out the other, which "
+        "are the features, or the embedding, of one of the sender's nodes, as they are.",
+    ),
 }
 
 
@@ -159,8 +173,12 @@ RAW = (Kind.FEATURES, Kind.LABELS, Kind.EDGES)  # records as they are; where non
 
 
 def never(kinds: Collection[str]) -> str:
-    """The records that nobody received, in words, given the kinds that crossed; empty where raw features crossed."""
+    """The records that nobody received, in words, given the kinds that crossed; empty where raw features crossed.
+
+    From sums of features, and from gradients for generated rows, single nodes' features can be worked out.
+    """
     inside = "edge features and edges inside a silo"
     if Kind.FEATURES in kinds:
         return ""
-    return inside if Kind.AGGREGATES in kinds else f"node features, {inside}"
+    told = Kind.AGGREGATES in kinds or Kind.ROW_GRADIENTS in kinds
+    return inside if told else f"node features, {inside}"

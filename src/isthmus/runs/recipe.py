@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -12,6 +13,8 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import is_folder, there
 
 PART_KEYS = ("exchange", "schedule", "sync", "objective", "protect")  # keys that name a part of a method
+
+_SHORT_NUMBER = re.compile(r"[+-]?([0-9]+\.|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def recipe_names() -> list[str]:
@@ -72,13 +75,16 @@ def nest(key: str, value: Any) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """The value of a text: numbers, booleans and lists as in TOML (also 10,5 for a list), anything else as text."""
+    """The value of a text: numbers, booleans and lists as in TOML (also 10,5 for a list), anything else as text.
+
+    Of numbers that TOML has no word for, .5 and 1. are read.
+    """
     for attempt in (text, f"[{text}]" if "," in text else text):
         try:
             return tomllib.loads(f"v = {attempt}")["v"]
         except (tomllib.TOMLDecodeError, RecursionError):
             continue
-    return text
+    return float(text) if _SHORT_NUMBER.fullmatch(text) else text
 
 
 def merge_into(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class Flow:
 def read_flows(folder: RunFolder) -> list[Flow]:
     """The flows of a run: its ledger summed over time and seeds, by sender, receiver, kind and protection.
 
-    Where very many pairs of silos talk, all that a silo gets from others is of one sender, ``OTHERS``.
+    With more than 20,000 pairs of parties, whatever a silo gets from other silos counts as from one sender, ``OTHERS``.
     """
     known = vars(folder)  # read once for each folder object, like the ledger itself
     if "flows" not in known:
@@ -193,7 +193,7 @@ def rank(kind: str) -> int:
 
 
 def guarantees(folder: RunFolder) -> list[Guarantee]:
-    """The privacy guarantees of a run, first the one that it is known by; of several seeds, those of the worst.
+    """The privacy guarantees of a run, first its headline (of everything that left); of seeds, those of the worst.
 
     Whatever was written down, epsilon is infinite where the ledger has data of nodes that no noise hides.
     """
@@ -207,7 +207,7 @@ def guarantees(folder: RunFolder) -> list[Guarantee]:
 
 
 def epsilon_of(folder: RunFolder) -> float:
-    """The epsilon that a run is known by: of everything that left it, against any two values; infinite if void."""
+    """The headline epsilon of a run: of everything that left it, between any two values; infinite if void."""
     told = None if is_merged(folder) else headline(guarantees(folder))
     return float("inf") if told is None or told.void else told.epsilon
 

@@ -1,4 +1,4 @@
-"""Sampling that crosses the boundary: whoever reaches a halo row asks its owner, which expands its own node."""
+"""Sampling across the boundary: a silo that reaches a halo row asks the owner, which draws that node's neighbours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.wire.wire import Wire
 
 
 class JointSampler(Sampler):
-    """The sample of the whole graph, drawn together: ids of the asked nodes travel, features never.
+    """Silos together draw the sample that one would draw on the whole graph; ids of asked nodes travel, not features.
 
     The owner expands a node once a step, and the silo that asked never receives that node's neighbours. Since every
     hop is taken by all silos together, a node's depth is its depth in the whole sampled graph.
@@ -36,7 +36,7 @@ class JointSampler(Sampler):
         return torch.cat([new[mine], served])
 
     def slots(self, slot: Tensor, sample: Sample) -> Tensor:
-        """Whoever scores an edge tells the owner of its far end the slot; of several the owner takes the first."""
+        """The ego slot of each row, after owners were told those of far ends of seed edges; the smallest counts."""
         asked = sample.asks[0]  # the ends of seed edges are asked for before the first hop
         served, halo = asked.lots(self.wire.silos)
         told = self.wire.move(Kind.IDS, slot[asked.halo], halo, served)

@@ -10,7 +10,7 @@ from torch import Tensor
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows, side_by_side
-from isthmus.sample.neighbours import NO_SEED, Sample
+from isthmus.sample.neighbours import NO_SEED, Sample, Sampler
 from isthmus.wire.route import Asked, Route
 
 
@@ -41,7 +41,7 @@ class Seeds:
         return replace(self, index=self.index[kept], slot=self.slot[kept], ptr=ptr, share=share)
 
     def amounts(self) -> Tensor:
-        """What the seeds of each of my silos count together, each seed by its share."""
+        """The sum of the shares of each silo's seeds: [my silos]."""
         if self.share is None:
             return self.counts()
         return torch.stack([part.sum() for part in self.share.split(self.counts().tolist())])
@@ -159,7 +159,7 @@ class Batcher:
         return LayerRows(alive, held, asks, self.trim)
 
     def _trimmed(self, layout: LayerRows, sample: Sample) -> list[Block]:
-        """The edges of each layer: fewer and fewer, towards rows that lie closer and closer to the seeds."""
+        """The block of each layer: the last layers have fewer edges, towards rows closer to the seeds."""
         depth = torch.full((self.stack.rows,), self.layers + 1, device=sample.rows.device)
         depth[sample.rows] = sample.depth
         sides, blocks = self._sides(sample), []
@@ -253,9 +253,35 @@ class Batcher:
         return side_by_side(rows, None if attr is None else attr[seeds.index], self.stack.ports[seeds.index])
 
     def slots(self, seeds: Seeds) -> Tensor | None:
-        """The slot of each stack row in the batch (NO_SEED: none), where the model reads it; of several, the first."""
+        """The smallest batch slot of each stack row (NO_SEED: none); None where the model has no ego ids."""
         if not self.ego:
             return None
         slot = torch.full((self.stack.rows,), NO_SEED, device=seeds.index.device)
         slots = seeds.slot if self.target == "node" else seeds.slot.repeat(2)
         return slot.scatter_reduce_(0, self.roots(seeds), slots.to(slot), "amin")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a pass runs on: what makes batches of a graph, and what samples it.
+
+    ``place`` says where the rows of the layout, by which seeds are known, lie in that graph (None: where they are).
+    """
+
+    batcher: Batcher
+    sampler: Sampler
+    place: Tensor | None = None
+
+    def batch(self, seeds: Seeds, step: int, purpose: str, whole: bool) -> Batch:
+        """A batch of the seeds: the whole graph, or a sample around them."""
+        at = seeds if self.place is None else replace(seeds, index=self.place[seeds.index])
+        if whole:
+            self.sampler.draws.read_whole()
+            batch = self.batcher.whole(at, step)
+        else:
+            sample = self.sampler.sample(self.batcher.roots(at), step, purpose)
+            slots = self.batcher.slots(at)
+            if slots is not None and self.batcher.target == "edge":  # the ends of a seed may lie in two silos
+                slots = self.sampler.slots(slots, sample)
+            batch = self.batcher.sampled(at, sample, step, slots)
+        return batch if at is seeds else replace(batch, seeds=seeds)

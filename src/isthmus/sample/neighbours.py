@@ -1,4 +1,4 @@
-"""Neighbour sampling that gives the same sample wherever a node lies."""
+"""Neighbour sampling by hashes of public keys, so that a node's sample does not depend on the silo or host it is in."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Draws:
-    """What the choice of a node's neighbours follows from: the seed, and where it is made ``anew`` the step and hop.
+    """What neighbours are drawn by: the seed, and if they are drawn ``anew`` at every step also step and hop.
 
-    Otherwise it stays as it is throughout a run, whatever the purpose, and a smaller fanout chooses some of those that
-    a larger one does.
+    Otherwise a node's neighbours are fixed for the whole run, whatever the purpose, and a smaller fanout chooses a
+    subset of those that a larger one does.
 
     Where draws are ``counted``, lists no longer than the fanout are not read as a whole but refilled: ``fanout`` draws
     with replacement. Lists below the book's floor are passed over.
@@ -44,13 +44,13 @@ class Draws:
     counted: DrawnLists | None = None
 
     def key(self, purpose: str, step: int, hop: int, side: int) -> int:
-        """The stream that edges of one direction are drawn from."""
+        """The random stream for edges of one direction (``side`` 0: incoming, 1: outgoing) at a step and hop."""
         if not self.anew:
             return stream(self.seed, "neighbours", side)
         return stream(self.seed, f"neighbours/{purpose}", step, hop, side)
 
     def read_whole(self) -> None:
-        """Take note that lists were read as a whole, and not drawn from."""
+        """Record, where draws are counted, that neighbour lists were read as a whole and not drawn from."""
         if self.counted is not None:
             self.counted.read_whole()
 
@@ -105,7 +105,7 @@ class Sampler:
         return torch.cat([again, pick(adjacency, many, fanout, key, stack.edge_keys)])
 
     def slots(self, slot: Tensor, sample: Sample) -> Tensor:
-        """The ego slots of all rows (NO_SEED: none), with those that other silos tell; here none do."""
+        """The ego slots of all rows (NO_SEED: none); a subclass adds those that other silos tell."""
         return slot
 
     def _reach(self, found: Tensor, hop: int, depth: Tensor, reached: list[Tensor], asks: list[Asked]) -> Tensor:
@@ -145,7 +145,7 @@ def refill(adjacency: Adjacency, rows: Tensor, fanout: int, key: int, edge_keys:
 
 
 def shuffled(adjacency: Adjacency, rows: Tensor, key: int, edge_keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions of all edges of each row, one row after the other, by their hashes; and the place of each one's row."""
+    """Positions of all edges of ``rows``, row after row and hashed within a row; and the place in ``rows`` of each."""
     size = adjacency.degree[rows]
     at = spread(adjacency.ptr[rows], size)
     by_hash = torch.argsort(draw(key, edge_keys[adjacency.edge[at]]))

@@ -1,4 +1,4 @@
-"""Who learns from which node at which step: every training node gets a rank, and the rank gives batch and slot."""
+"""Which seeds are in which batch: every training seed gets a rank in a shuffle, and the rank gives batch and slot."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WEIGHTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Local:
-    """Each silo shuffles and cuts its own seeds; a silo with fewer batches sits the last steps out."""
+    """Each silo shuffles its own seeds and cuts them into batches; one with fewer batches rests at the last steps."""
 
     weights: str = "nodes"
 
@@ -63,7 +63,10 @@ class Local:
         return [int(self.seeds_of(pool, size, step).sum()) for step in range(steps)]
 
     def seed_weights(self, pool: Pool, size: int, step: int) -> Tensor:
-        """The weight of one seed of each silo in a joint loss; by ``nodes``, a silo counts in full to its last seed."""
+        """The weight of one seed of each silo in a loss that silos share: (silo's share / sum of shares) / its seeds.
+
+        By ``nodes`` the share is the silo's training nodes, also at its last step, which may have few seeds.
+        """
         left = self.seeds_of(pool, size, step)
         share = WEIGHTS[self.weights](pool.counts, left).double()
         return share / share.sum().clamp(min=1) / left.clamp(min=1)
@@ -91,13 +94,13 @@ class Joint:
         return [min(size, total - first) for first in range(0, total, size)]
 
     def seed_weights(self, pool: Pool, size: int, step: int) -> Tensor:
-        """The weight of one seed of each silo in a joint loss: all seeds count alike."""
+        """The weight of one seed of each silo in a loss that silos share: 1 / seeds of the step."""
         total = int(pool.counts.sum())
         return torch.full((len(pool.counts),), 1 / max(min(size, total - step * size), 1), dtype=torch.float64)
 
 
 def _ranks(said: dict[int, Tensor]) -> dict[int, Tensor]:
-    """The server's work: for each silo, the places of its hashes in the order of all."""
+    """At the server: for each silo, the ranks of its hashes among those of all silos."""
     ranks = _rank(torch.cat(list(said.values()))).split([len(hashes) for hashes in said.values()])
     return dict(zip(said, ranks, strict=True))
 

@@ -1,4 +1,4 @@
-"""Sampling for aggregates: whoever draws a cross edge asks the owner of its source to add that source to a sum."""
+"""Sampling for partial aggregates: a silo that draws a cross edge asks the owner of its source to add it to a sum."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from isthmus.wire.wire import Wire
 class AskedEdges(Asked):
     """Cross edges into my silos' targets, and those that others asked of my silos; ``halo``, ``served`` are edges.
 
-    A target that has cross edges has a slot, numbered within its silo; from it the owners of its neighbours learn no
-    more of the target than the edges that they share with it.
+    A target that has cross edges has a slot, numbered within its silo. Owners of its neighbours see the slot instead of
+    the target, of which they learn no more than the edges that they share with it.
     """
 
     target: Tensor  # [t] stack rows of my silos' targets, ascending
@@ -32,9 +32,9 @@ class AskedEdges(Asked):
 
 
 class PartialSampler(Sampler):
-    """The sample of the whole graph, each node expanded by its owner, once a step; the fanout counts all neighbours.
+    """Draws the sample of the whole graph, each node's neighbours by its owner; the fanout counts all neighbours.
 
-    Only owned rows are reached: what lies beyond is somebody else's to compute, and to add up. ``boundary`` lists cross
+    Only owned rows are reached: rows of other silos are computed and added up by their owners. ``boundary`` lists cross
     edges, not rows.
     """
 
@@ -69,7 +69,7 @@ class PartialSampler(Sampler):
         return Sample(rows, depth[rows].long(), incoming, incoming[:0], tuple(asks))
 
     def ask(self, edges: Tensor, used: Tensor) -> AskedEdges:
-        """Ask for cross edges; their targets get the slots that follow those ``used`` [my silos] so far."""
+        """Ask owners of their sources for cross edges; targets get the slots after those ``used`` [my silos] so far."""
         asked = self.wire.ask(self.boundary, edges)
         target, at, held = self.stack.ends[1][asked.halo].unique(return_inverse=True, return_counts=True)
         near = neighbours(at, self.stack.ends[0][asked.halo], len(target), self.stack.rows)
@@ -87,6 +87,6 @@ class PartialSampler(Sampler):
 
 
 def neighbours(target: Tensor, source: Tensor, targets: int, rows: int) -> Tensor:
-    """How many different sources, of ``rows``, each target (counted from 0) has; edges may be parallel."""
+    """How many different sources each target has, parallel edges counted once: [targets]."""
     pairs = (target * rows + source).unique()  # as single numbers: many times faster than as columns
     return torch.bincount(pairs // rows, minlength=targets)

@@ -1,4 +1,4 @@
-"""All studies by name: of papers, from modules that list theirs in ``STUDIES``, and grids, from files in ``grids``."""
+"""All studies by name: those of papers, from the ``STUDIES`` of their modules, and grids, from files in ``grids``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from isthmus.studies import (
     ce_fedgnn_aml,
     ce_fedgnn_epsilon,
     ce_fedgnn_parts,
+    feddep,
+    feddep_parts,
     layerwise,
     swift,
     swift_surface,
@@ -17,7 +19,17 @@ from isthmus.studies import (
 from isthmus.studies.grid import read_study
 from isthmus.studies.study import Study
 
-PAPERS = (layerwise, ce_fedgnn, ce_fedgnn_aml, ce_fedgnn_parts, ce_fedgnn_epsilon, swift, swift_surface)
+PAPERS = (
+    layerwise,
+    ce_fedgnn,
+    ce_fedgnn_aml,
+    ce_fedgnn_parts,
+    ce_fedgnn_epsilon,
+    swift,
+    swift_surface,
+    feddep,
+    feddep_parts,
+)
 GRIDS = Path(__file__).parent / "grids"
 STUDIES: dict[str, Study] = {study.name: study for paper in PAPERS for study in paper.STUDIES} | {
     path.stem: read_study(path) for path in sorted(GRIDS.glob("*.toml"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from isthmus.studies import ce_fedgnn, ce_fedgnn_aml
 from isthmus.studies.ce_fedgnn import PAPER, ROUNDS, merged, on_blocks
-from isthmus.studies.study import Study, StudyColumn, StudyRow, Tuning, Value
+from isthmus.studies.study import FOOTING, Study, StudyColumn, StudyRow, Tuning, Value
 from isthmus.studies.tables import line_values, read_table
 
 INTERVALS = (32, 64, 128, 256, 512, 1024)
@@ -37,6 +37,7 @@ class Ground:
     title: str
     base: Mapping[str, Any]
     columns: tuple[StudyColumn, ...]
+    beside: tuple[str, ...]
     measure: str
     silos: int
     fedavg: dict[str, Any]
@@ -60,6 +61,7 @@ class Ground:
                 seeds=3,
                 close=2.0,
                 notes=(*notes, *self.notes),
+                beside=self.beside,
             )
         )
 
@@ -69,11 +71,16 @@ CORA = Ground(
     title="Cora",
     base=ce_fedgnn.citation_recipe("cora"),
     columns=ce_fedgnn.COLUMNS,
+    beside=ce_fedgnn.BESIDE,
     measure=ce_fedgnn.MEASURE,
     silos=ce_fedgnn.SILOS,
     fedavg=FEDAVG,
     tuning=replace(ce_fedgnn.TUNING, grid={**ce_fedgnn.TUNING.grid, **ce_fedgnn.DECAY}),
-    notes=(*ce_fedgnn.NOTES[:2], "The paper has this for transactions only: there is nothing to compare with."),
+    notes=(
+        *ce_fedgnn.NOTES[:2],
+        FOOTING,
+        "The paper has this for transactions only: there is nothing to compare with.",
+    ),
     small=on_blocks,
 )
 BANKS = Ground(
@@ -81,6 +88,7 @@ BANKS = Ground(
     title="simulated transactions",
     base=merged(ce_fedgnn_aml.BASE, ce_fedgnn_aml.MODELS["PNA"]),
     columns=ce_fedgnn_aml.COLUMNS,
+    beside=ce_fedgnn_aml.BESIDE,
     measure=ce_fedgnn_aml.MEASURE,
     silos=ce_fedgnn_aml.SILOS,
     fedavg=merged(FEDAVG, ce_fedgnn_aml.KEPT),

@@ -19,7 +19,7 @@ DONE, USERS_ERROR, OUR_ERROR = 0, 2, 1  # what a worker says of a run that has e
 
 
 def go_on(folder: RunFolder, label: str = "") -> None:
-    """Train the run of a folder's ``config.toml``, from its last checkpoint where there is one; no page is written."""
+    """Train the run of a folder's ``config.toml``, from its last checkpoint if there is one, without a report."""
     run_one(resolve(folder.config), folder, resume=True, label=label, page=False)
 
 

@@ -26,7 +26,7 @@ class Forecast:
         self.measured: dict[str, list[float]] = {}
 
     def ended(self, job: Job, seconds: float) -> None:
-        """Take note of how long a run took."""
+        """Record how many seconds a run took."""
         self.waiting.pop(job.path, None)
         self.measured.setdefault(row_of(job), []).append(seconds)
 
@@ -59,20 +59,36 @@ def write_forecast(out: Path, seconds: Mapping[str, float]) -> None:
 
 
 def short_job(job: Job, place: Path) -> Job:
-    """A run like ``job``, of as few epochs as tell what it costs, in a folder of its own."""
-    train = job.config.train
-    epochs = max(_EPOCHS, train.evaluate_every)
-    short = replace(train, epochs=epochs, steps=0) if not train.steps else replace(train, steps=min(train.steps, 8))
-    return replace(job, config=replace(job.config, train=short), path=place / job.row.slug)
+    """A run like ``job``, of as few epochs of every phase as tell what it costs, in a folder of its own."""
+    train, method = job.config.train, job.config.method
+    few = max(_EPOCHS, train.evaluate_every)
+    *before, last = method.phases
+    brief = (*(replace(phase, epochs=min(phase.epochs, few)) for phase in before), last)
+    if train.steps:
+        short = replace(train, steps=min(train.steps, 8))
+    else:
+        short = replace(train, epochs=few + sum(phase.epochs for phase in brief[:-1]), steps=0)
+        method = replace(method, phases=brief)
+    return replace(job, config=replace(job.config, train=short, method=method), path=place / job.row.slug)
 
 
 def whole_seconds(job: Job, short: Job, took: float) -> float:
-    """What ``job`` will take, from its short form, which took so long from start to end."""
+    """Seconds that ``job`` will take, from its ``short`` form, which ``took`` so many seconds from start to end."""
     assert short.state == FINISHED
     metrics, train = RunFolder(short.path).metrics, job.config.train
     training = float(metrics["seconds"])
-    often: float = train.steps / max(metrics["steps"], 1) if train.steps else train.epochs / max(metrics["epochs"], 1)
-    return took - training + training * often
+    if train.steps:
+        return took - training + training * train.steps / max(int(metrics["steps"]), 1)
+    return took - training + training * times_longer(job, short, metrics["seconds_by_epoch"])
+
+
+def times_longer(job: Job, short: Job, by_epoch: Sequence[float]) -> float:
+    """How many times as long as its short form a run trains: each phase by its own epochs, and by what these took."""
+    left, seconds, first = job.config.train.epochs, 0.0, 0
+    for phase, brief in zip(job.config.method.phases[:-1], short.config.method.phases[:-1], strict=True):
+        seconds += phase.epochs * fmean(by_epoch[first : first + brief.epochs])
+        left, first = left - phase.epochs, first + brief.epochs
+    return (seconds + left * fmean(by_epoch[first:])) / max(sum(by_epoch), 1e-9)
 
 
 class Stopwatch:
@@ -83,10 +99,10 @@ class Stopwatch:
         self.took: dict[Path, float] = {}
 
     def start(self, job: Job) -> None:
-        """A run begins."""
+        """Remember when a run begins."""
         self.since[job.path] = time.monotonic()
 
     def stop(self, job: Job) -> float:
-        """A run has ended; returns its seconds."""
+        """The seconds of a run that has ended, since its start."""
         self.took[job.path] = time.monotonic() - self.since.pop(job.path)
         return self.took[job.path]

@@ -27,6 +27,7 @@ from isthmus.studies.study import (
 KEYS = ("title", "summary", "metric", "seeds", "vary_data", "against")
 TABLES = ("base", "axes", "tune", "leave_out", "quick", "notes")
 _Leave = tuple[Mapping[str, Sequence[str]], str]  # values by axis, and why their places are left out
+_LeftOut = Sequence[_Leave]
 
 
 def read_study(path: Path) -> Study:
@@ -53,6 +54,7 @@ def grid_study(name: str, said: Mapping[str, Any]) -> Study:
     against = str(said.get("against", ""))
     if against and against not in axes[compared]:
         raise unknown(f"value of axis {compared}", against, axes[compared])
+    left_out = _left_out(said.get("leave_out", ()), axes)
     study = Study(
         name=name,
         title=str(said.get("title", name)),
@@ -60,7 +62,7 @@ def grid_study(name: str, said: Mapping[str, Any]) -> Study:
         source="No paper has this table",
         measure=f"test {metric_label(metric)}, %",
         columns=_columns(metric, _ways(base)),
-        rows=_rows(axes, _left_out(said.get("leave_out", ()), axes)),
+        rows=_rows(axes, left_out),
         base=base,
         seeds=int(said.get("seeds", 1)),
         notes=tuple(map(str, said.get("notes", ()))),
@@ -70,7 +72,7 @@ def grid_study(name: str, said: Mapping[str, Any]) -> Study:
         vary_data=bool(said.get("vary_data", False)),
     )
     small = said.get("quick")
-    return replace(study, quick=_small(study, small)) if small else study
+    return replace(study, quick=_small(study, small, axes, left_out)) if small else study
 
 
 def _ways(base: Mapping[str, Any]) -> list[str]:
@@ -83,13 +85,13 @@ def _ways(base: Mapping[str, Any]) -> list[str]:
 
 
 def _columns(metric: str, ways: Sequence[str]) -> tuple[StudyColumn, ...]:
-    """Bytes of training and of one scoring, then a test score for each way; the last one is what rows are judged by."""
-    sizes = [StudyColumn("MB, training", training_megabytes)]
-    sizes += [StudyColumn(f"MB, scoring {SAW[way]}", scoring_megabytes(way)) for way in ways if way != "own"]
+    """Columns of a grid: bytes of training and of one scoring, then a test score for each way; the last one decides."""
+    sizes = [StudyColumn("MB to train", training_megabytes)]
+    sizes += [StudyColumn(f"MB to score {SAW[way]}", scoring_megabytes(way)) for way in ways if way != "own"]
     return (*sizes, *(score_column(SAW[way], metric, way=way) for way in ways))
 
 
-def _rows(axes: Mapping[str, Mapping[str, Any]], left_out: Sequence[_Leave]) -> tuple[StudyRow, ...]:
+def _rows(axes: Mapping[str, Mapping[str, Any]], left_out: _LeftOut) -> tuple[StudyRow, ...]:
     """A row for each place of the grid; the settings of later axes are written over those of earlier ones."""
     rows = []
     for names in product(*axes.values()):
@@ -104,7 +106,7 @@ def _rows(axes: Mapping[str, Mapping[str, Any]], left_out: Sequence[_Leave]) -> 
 
 
 def _left_out(said: Sequence[Mapping[str, Any]], axes: Mapping[str, Mapping[str, Any]]) -> list[_Leave]:
-    """Which places are not run, and why."""
+    """The places of ``[[leave_out]]``, which are not run: values by axis, and the reason."""
     found: list[_Leave] = []
     for entry in said:
         where = {
@@ -135,11 +137,24 @@ def _tuning(said: Mapping[str, Any] | None) -> Tuning | None:
     return Tuning(grid, int(said.get("seeds", 1)), said.get("changes", {}))
 
 
-def _small(study: Study, said: Mapping[str, Any]) -> Study:
-    """The small form of a grid: changed settings of all rows, some values of each axis, one seed."""
+def _small(study: Study, said: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]], left_out: _LeftOut) -> Study:
+    """The small form of a grid: changed settings of all rows, one seed, nothing tuned.
+
+    Of an axis it has a list of names, or a table with names and settings of its own.
+    """
     changes = {key: value for key, value in said.items() if key != "axes"}
-    kept = said.get("axes", {})
+    chosen = {axis: _chosen(axis, names, said.get("axes", {}).get(axis)) for axis, names in axes.items()}
     base = merge_into(deepcopy(dict(study.base)), deepcopy(changes))
-    rows = tuple(row for row in study.rows if all(row.at[axis] in names for axis, names in kept.items()))
+    rows = tuple(replace(row, tune={}) for row in _rows(chosen, left_out))
     note = "Quick: fewer places of the grid, and small runs. Look at what is there, not at the values."
-    return replace(study, base=base, rows=rows, seeds=1, notes=(note,))
+    return replace(study, base=base, rows=rows, seeds=1, notes=(note,), tuning=None)
+
+
+def _chosen(axis: str, names: Mapping[str, Any], kept: Sequence[str] | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The names of an axis in the small form, with their settings."""
+    if kept is None or isinstance(kept, Mapping):
+        return names if kept is None else kept
+    for name in kept:
+        if name not in names:
+            raise unknown(f"value of axis {axis} in [quick]", name, names)
+    return {name: names[name] for name in kept}

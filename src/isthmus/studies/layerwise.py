@@ -17,7 +17,17 @@ from typing import Any
 from isthmus.data.patterns import STRUCTURAL, TASKS
 from isthmus.runs.recipe import merge_into
 from isthmus.studies.constant import constant_predictor
-from isthmus.studies.study import Study, StudyColumn, StudyRow, Value, mean_column, score_column
+from isthmus.studies.study import (
+    BOTH_WAYS,
+    FOOTING,
+    Study,
+    StudyColumn,
+    StudyRow,
+    Value,
+    footing_columns,
+    mean_column,
+    score_column,
+)
 from isthmus.studies.tables import line_values, read_table
 
 PAPER = "Ceydeli 2026"
@@ -71,10 +81,17 @@ OURS = (
 )
 
 
-def task_columns(tasks: Sequence[str]) -> tuple[StudyColumn, ...]:
-    """A column for the PR-AUC of each task, and one for their mean."""
+ALIKE = footing_columns(MACRO, "macro_pr_auc")
+BESIDE = tuple(column.label for column in ALIKE)
+
+
+def task_columns(tasks: Sequence[str], footing: bool = False) -> tuple[StudyColumn, ...]:
+    """A column for the PR-AUC of each task, and one for their mean.
+
+    With ``footing`` also those in which all rows are scored alike, and what crossed for it.
+    """
     each = [score_column(task, f"pr_auc/{task}") for task in tasks]
-    return (*each, mean_column(MACRO, each))
+    return (*each, *(ALIKE if footing else ()), mean_column(MACRO, each))
 
 
 def layerwise_recipe(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,17 +103,19 @@ def ten_rows(split: str, title: str, table: str, number: str) -> Study:
     """The study of the paper's ten methods on one split, with two rows of ours."""
     paper = {line["method"]: line_values(line, (*STRUCTURAL, MACRO)) for line in read_table(table)}
     rows = tuple(StudyRow(label, overrides, paper[label]) for label, overrides in METHODS.items())
+    columns = task_columns(STRUCTURAL, footing=True)
     return Study(
         name=f"layerwise-{split}",
         title=f"Ten methods on pattern graphs, {title} split",
         summary=f"ten methods with and without layer-wise exchange, {title} split (Table {number})",
         source=f"{PAPER}, Table {number}",
         measure=MEASURE,
-        columns=task_columns(STRUCTURAL),
+        columns=columns,
         rows=(*rows, *OURS),
-        base=layerwise_recipe({**SPLITS[split], "silos": 15}),
+        base={**layerwise_recipe({**SPLITS[split], "silos": 15}), "score": BOTH_WAYS},
         silos=15,
-        notes=(FEWER_SEEDS,),
+        notes=(FEWER_SEEDS, FOOTING),
+        beside=BESIDE,
     )
 
 
@@ -162,7 +181,9 @@ def with_quick(study: Study, changes: Mapping[str, Any], labels: Sequence[str] =
         "Quick: small graphs, fewer silos, three layers, two tasks, few epochs. Look at the order of groups of rows, "
         "not at the values. The paper's mean is over the same two tasks."
     )
-    small = replace(study, base=base, rows=tuple(rows), columns=task_columns(FEW_TASKS), seeds=1, notes=(note,))
+    small = replace(
+        study, base=base, rows=tuple(rows), columns=task_columns(FEW_TASKS, bool(study.beside)), seeds=1, notes=(note,)
+    )
     return replace(study, quick=small)
 
 

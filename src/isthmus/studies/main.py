@@ -43,7 +43,7 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
             settle(tuned.jobs, request.overwrite)
             take_over(tuned.jobs, plan.out, request.merge)
             find_data([*waiting(tuned, plan), *to_come(plan.wanted, plan.out, request.merge)])
-            for _ in _now_and_then(_run(waiting(tuned, plan), request, lock, errors, plan.out)):
+            for _ in _once_a_minute(_run(waiting(tuned, plan), request, lock, errors, plan.out)):
                 write_files(tuning.tuning_files(tuned), plan.out)
             write_files(tuning.tuning_files(tuned), plan.out)
             plan = plan_rows(tuned.settle_on(plan.study), request, plan.out)
@@ -52,15 +52,15 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
         take_over(plan.jobs, plan.out, request.merge)
         missing = [job for job in plan.wanted if job.state != FINISHED and _ready(job, tuned)]
         find_data(missing)
-        for _ in _now_and_then(_run(missing, request, lock, errors, plan.out)):
+        for _ in _once_a_minute(_run(missing, request, lock, errors, plan.out)):
             write_findings(collect(plan, errors, facts, tuned), plan.out)
         findings = collect(plan, errors, facts, tuned)
         write_findings(findings, plan.out)
     return findings, plan.out, list(errors)
 
 
-def _now_and_then(jobs: Iterator[Job]) -> Iterator[Job]:
-    """Go through all jobs as they end, and yield one a minute at most: for what takes long and can wait."""
+def _once_a_minute(jobs: Iterator[Job]) -> Iterator[Job]:
+    """Run through all jobs as they end, and yield at most one a minute, after which results are written."""
     yielded = time.monotonic()
     for job in jobs:
         if time.monotonic() - yielded > _BETWEEN:
@@ -90,8 +90,8 @@ def _run(jobs: Sequence[Job], request: StudyRequest, lock: int, errors: dict[str
 def forecast_study(study: Study, request: StudyRequest) -> tuple[dict[str, float], dict[str, int]]:
     """Time a few epochs of every wanted row; returns by row the seconds of a run, and the number of runs.
 
-    Runs of all seeds count, those of tuning too. The forecast is kept in the folder, and the time that is left is told
-    by it later.
+    Runs of all seeds count, those of tuning too. The forecast is kept in the folder, for the time that later runs show
+    as left.
     """
     plan = plan_study(study, request)
     tuned = make_trials(plan.study, request, plan.out) if plan.study.tuning and request.tune else None

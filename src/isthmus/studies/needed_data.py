@@ -29,5 +29,5 @@ def find_data(jobs: Iterable[Job]) -> None:
 
 
 def _source(data: DataConfig) -> tuple[str, str, str]:
-    """What says where files lie; other options of a data set say how they are read."""
+    """The options that say where the files of a data set lie; other options say how they are read."""
     return data.name, data.folder, str(data.options.get("path", ""))

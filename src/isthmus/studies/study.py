@@ -1,4 +1,4 @@
-"""What a study is: the rows of a paper's table, their settings, and what is read of their runs. Data only."""
+"""The data classes of a study: rows of a paper's table, their settings, and columns read from finished runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StudyColumn:
 def score_column(label: str, metric: str, scale: float = 100.0, way: str = "") -> StudyColumn:
     """The column of a test score, in per cent: the mean over silos, and pooled over all silos' predictions.
 
-    ``way`` is the way of scoring (``own``, ``across``, ...); empty: the one that a run is known by.
+    ``way`` is the way of scoring (``own``, ``across``, ...); empty: the run's first.
     """
 
     def reader(split: str) -> Reader:
@@ -74,6 +74,24 @@ def scoring_megabytes(way: str) -> Reader:
         return None if metrics["merged"] or way not in metrics["scored"] else metrics["scored"][way]["bytes"] / 1e6
 
     return read
+
+
+BOTH_WAYS = "trained,own,across"  # the score of studies whose rows are compared on one footing
+FOOTING = (
+    "Every row is scored in three ways, with parameters that each selects for itself by validation: as it was trained, "
+    "along own edges, and across the boundary with fresh rows. Rows differ by training alone within one of the last "
+    "two columns; the first one mixes training with what a method is scored with."
+)
+
+
+def footing_columns(label: str, metric: str) -> tuple[StudyColumn, ...]:
+    """The columns in which all rows are scored alike, along own edges and across, after what training and that sent."""
+    return (
+        StudyColumn("MB to train", training_megabytes),
+        StudyColumn("MB to score across", scoring_megabytes("across")),
+        score_column(f"{label}, own edges", metric, way="own"),
+        score_column(f"{label}, across", metric, way="across"),
+    )
 
 
 def mean_column(label: str, columns: Sequence[StudyColumn]) -> StudyColumn:

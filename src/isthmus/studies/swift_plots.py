@@ -36,7 +36,7 @@ def _mean(curves: Sequence[Sequence[float | None]]) -> list[float]:
 
 def surface(findings: Findings) -> str:
     """The figure of scores by how often (I) and how many (K) of M silos cross, and against K / (I M)."""
-    points = [(line, *_where(line)) for line in findings.lines if findings.headline(line).ours is not None]
+    points = [(line, *_interval_and_silos(line)) for line in findings.lines if findings.headline(line).ours is not None]
     if not points:
         return ""
     caption = (
@@ -47,7 +47,7 @@ def surface(findings: Findings) -> str:
     return page.figure(_surface(findings), caption)
 
 
-def _where(line: RowResult) -> tuple[int, int]:
+def _interval_and_silos(line: RowResult) -> tuple[int, int]:
     """A row's steps between crossings (I), and silos that cross (K)."""
     schedule = line.row.overrides["schedule"]
     return schedule["every"], schedule["silos"]
@@ -61,7 +61,7 @@ def _surface(findings: Findings) -> Canvas:
     for line in findings.lines:
         cell = findings.headline(line)
         if cell.ours is not None:
-            every, many = _where(line)
+            every, many = _interval_and_silos(line)
             found.setdefault(many, []).append((every, cell.ours.mean))
     canvas = Canvas(2.6, names=len(found), panels=2)
     for number, (many, points) in enumerate(sorted(found.items())):

@@ -45,7 +45,7 @@ def tone(value: float | None) -> str:
 
 
 def study_tables(findings: Findings) -> list[Table]:
-    """The study's table; then, if there are any, a table of further columns and one of what rows chose."""
+    """The study's table; then, if there are any, a table of further columns and one of settings that rows chose."""
     more = [_beside(findings)] if findings.study.beside else []
     return [study_table(findings), *more, *([tuning_table(findings.tuned)] if findings.tuned else [])]
 
@@ -111,7 +111,7 @@ def study_table(findings: Findings) -> Table:
 
 
 def forecast_table(seconds: dict[str, float], runs: dict[str, int], jobs: int) -> Table:
-    """What each row of a study will take, and the whole."""
+    """The table of a forecast: runs and time of each row, and the time of the whole study."""
     total = sum(seconds[row] * runs[row] for row in seconds)
     at_once = f", {jobs} at once: {duration(total / jobs)}" if jobs > 1 else ""
     table = Table(caption=Text(f"All {sum(runs.values())} runs, one after the other: {duration(total)}{at_once}."))

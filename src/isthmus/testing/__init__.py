@@ -1,4 +1,4 @@
-"""Contracts: what every part of its kind must satisfy. Subclass one in the tests of a part of your own.
+"""Contracts: tests that every part of a kind must pass. Subclass one in the tests of a part of your own.
 
 .. code-block:: python
 

@@ -1,4 +1,4 @@
-"""What parts of every kind have in common: a frozen spec, live parts that share nothing, state in checkpoints."""
+"""The contract of parts of every kind: a frozen spec, live parts that share nothing, state in checkpoints."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PartContract:
         return training
 
     def test_the_spec_is_a_frozen_dataclass(self) -> None:
-        """A part's class is one itself, not only a child of one, and no field can be set."""
+        """A part's class is itself a frozen dataclass, not only a subclass of one, and no field can be set."""
         spec = self.part()
         kind = type(spec).__name__
         own = is_dataclass(spec) and "__dataclass_params__" in vars(type(spec))
@@ -96,7 +96,7 @@ class PartContract:
             assert not _tables(a) & _tables(b), "two runs keep their state in one tensor"
 
     def test_a_resumed_run_goes_on_as_the_whole_one(self) -> None:
-        """What a part must remember lies in its ``state``: losses and parameters after a checkpoint are the same."""
+        """A part keeps all it must remember in ``state``: resumed and whole runs have equal losses and parameters."""
         for given in self.settings:
             after = (1,) if given.get("batch") else (1, 2)  # rounds last two epochs, unless the part says otherwise
             whole, again = resumed(partial(self.fresh, **given, epochs=3, evaluate_every=3), after)
@@ -108,7 +108,7 @@ class PartContract:
 
 
 def close_losses(found: Sequence[float], expected: Sequence[float], what: str) -> None:
-    """Equal to rounding in float64."""
+    """Assert that losses are equal to 1e-10 relative; ``what`` is what the error calls them."""
     both = (torch.tensor(each, dtype=torch.float64) for each in (found, expected))
     torch.testing.assert_close(*both, rtol=1e-10, atol=0, msg=lambda why: f"{what}: {why}")
 
@@ -123,6 +123,6 @@ def _finite(loss: float) -> bool:
 
 
 def _tables(training: Training) -> set[int]:
-    """Where the tensors lie that the live parts of a run keep."""
+    """Memory addresses of the tensors that the live parts of a run keep."""
     tensors = [tensor for state in training.stage.states().values() for tensor in state.values()]
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()}

@@ -1,4 +1,4 @@
-"""What every exchange must satisfy: subclass ``ExchangeContract`` in the tests of a new one."""
+"""The contract of exchanges: subclass ``ExchangeContract`` in the tests of a new one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ExchangeContract(PartContract):
         return method_of(**{"exchange": part, **beside, **others})
 
     def test_the_view_is_one_of_three(self) -> None:
-        """Whatever the batches: far ends are dropped, stood in for, or rows that come from their owners."""
+        """With joint and with local batches ``view`` is ``drop``, ``placeholder`` or ``halo``."""
         for batches in ("local", "joint"):
             spec = self.part().with_batches(batches)
             assert spec.view in VIEWS, f"view is '{spec.view}' with {batches} batches; it must be one of {VIEWS}"
@@ -65,7 +65,7 @@ class ExchangeContract(PartContract):
                 close_losses(mine, local, f"{len(silos)} silos without a boundary, {run}")
 
     def test_silos_without_edges_or_nodes_do_not_break_it(self) -> None:
-        """They train and are scored, and all parameters stay finite."""
+        """Federations with such silos train and are scored, and all parameters stay finite."""
         for given in self.settings:
             training = self.fresh(uneven_silos(), **given)
             step_losses(training)
@@ -122,7 +122,7 @@ class ExchangeContract(PartContract):
 
 @dataclass(frozen=True)
 class Silence(Policy):
-    """Lets nothing leave."""
+    """A policy that lets nothing leave."""
 
     def refusal(self, parcel: Parcel) -> str:
         """Every parcel is refused."""
@@ -130,7 +130,7 @@ class Silence(Policy):
 
 
 class MuteWire(LocalWire):
-    """Delivers whole numbers, so that silos find each other, and zeros in place of all other numbers."""
+    """A wire that delivers whole numbers, so that silos find each other, and zeros in place of all other numbers."""
 
     def _deliver(self, kind: Kind, letters: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
         return {ends: _muted(x) for ends, x in letters.items()}
@@ -153,7 +153,7 @@ def _spoilt(silo: Silo) -> Silo:
 
 
 def _acts(training: Training) -> Iterator[tuple[str, Callable[[], object]]]:
-    """All that an exchange does, one after the other: it opens, serves a step, ends a round, serves a score."""
+    """Yield everything an exchange does, by name: it opens, serves a step, ends a round, serves a score."""
     stage, progress = training.stage, training.progress
 
     def first_step() -> None:

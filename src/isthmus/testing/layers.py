@@ -1,4 +1,4 @@
-"""What every layer must satisfy: subclass ``LayerContract`` in the tests of a new one.
+"""The contract of layers: subclass ``LayerContract`` in the tests of a new one.
 
 .. code-block:: python
 
@@ -63,7 +63,7 @@ def join(blocks: Sequence[Block]) -> Block:
 
 
 def turned(block: Block) -> Block:
-    """The same one-silo graph against the direction of its edges."""
+    """A one-silo block with the direction of every edge turned around."""
     dst, by = torch.sort(block.src, stable=True)
     degree = torch.bincount(dst, minlength=len(block.targets))
     return Block(
@@ -82,7 +82,7 @@ def _join_rows(parts: Sequence[Rows]) -> Rows:
 
 
 def permute(block: Block, order: Tensor) -> Block:
-    """The same one-silo graph with row i moved to ``order[i]``."""
+    """A one-silo block with row i moved to ``order[i]``."""
     assert block.own is None and block.attr is not None
     dst, by = torch.sort(order[block.dst], stable=True)
     rows = Rows(block.targets.ptr, _moved(block.targets.keys, order))
@@ -195,7 +195,7 @@ class LayerContract:
             close(self.run(layer, h, some_targets(block, targets)), self.run(layer, h, block)[targets])
 
     def test_sparse_rows_equal_dense_rows(self) -> None:
-        """Sparse features are only another way to hold the same numbers."""
+        """Sparse rows give the outputs of the dense rows with equal numbers."""
         for edge in self.widths():
             block, layer = random_block(9, 20), self.build(edge)
             h = self.rows(block).relu()
@@ -233,7 +233,7 @@ class LayerContract:
                 assert all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in layer.parameters())
 
     def test_gradients_reach_everything(self) -> None:
-        """Every parameter and every input row learns."""
+        """Every parameter and every input row has a gradient that is not 0."""
         for edge in self.widths():
             block, layer = random_block(9, 30), self.build(edge)
             h = self.rows(block).requires_grad_()
@@ -248,5 +248,5 @@ def _learn(out: Tensor) -> None:
 
 
 def close(found: Tensor | None, expected: Tensor | None) -> None:
-    """Equal to rounding in float64."""
+    """Assert that tensors are equal to 1e-10 relative and 1e-12 absolute."""
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)

@@ -1,4 +1,4 @@
-"""What every mechanism of protection must satisfy: subclass ``ProtectContract`` in the tests of a new one."""
+"""The contract of mechanisms of protection: subclass ``ProtectContract`` in the tests of a new one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProtectContract(PartContract):
             assert torch.equal(LISTED, listed), "the origin was changed in place"
 
     def test_rows_stay_rows(self) -> None:
-        """As many leave as there were, and whoever opens them finds the width and number format of the run.
+        """Sealing keeps the number of rows, and opening restores the width and number format of the run.
 
         What is no row of a node is never opened: sums are made of it as it leaves.
         """
@@ -66,7 +66,7 @@ class ProtectContract(PartContract):
             assert plain.shape == parcel.rows.shape, f"plain {parcel.kind} have the shape {list(plain.shape)}"
 
     def test_whole_numbers_arrive_as_they_left(self) -> None:
-        """Ids, ranks, ports and labels with noise would break the run."""
+        """Ids, ranks, ports and labels are not changed: with noise they would break the run."""
         for parcel in _parcels():
             if parcel.kind in WHOLE:
                 assert torch.equal(self.sealed(parcel).rows, parcel.rows), f"{parcel.kind} were changed"
@@ -85,13 +85,13 @@ class ProtectContract(PartContract):
             assert from_json(told) == done.events, f"{told} does not bring {done.events} back"
 
     def test_an_event_does_not_depend_on_the_rows(self) -> None:
-        """Accountants ask what is done to a kind when no row is at hand."""
+        """The events of a kind are known without rows: accountants ask for them when there are none."""
         for parcel in _parcels():
             asked = Chain((self.part(),)).events(parcel.kind)
             assert asked == self.sealed(parcel).events, f"of {parcel.kind} it says {asked} before, and another after"
 
     def test_a_row_that_is_listed_twice_leaves_as_one_value(self) -> None:
-        """It goes to two receivers, who could take the mean of two draws; so it is one release."""
+        """A row for two receivers is released once: from two draws of noise they could take the mean."""
         for parcel in _parcels():
             left = self.sealed(parcel).rows
             for one, other in ((0, 2), (3, 4)) if parcel.kind in ROWS else ():
@@ -105,7 +105,7 @@ class ProtectContract(PartContract):
             assert len(done.rows) == 0 and opened.shape == parcel.rows.shape, f"no rows of {parcel.kind} became some"
 
     def test_what_the_server_made_is_not_perturbed(self) -> None:
-        """It is made of rows that were sealed before; no noise is drawn, nothing is clipped, numbers may be rounded."""
+        """What the server made of sealed rows gets no noise and is not clipped; its numbers may be rounded."""
         for kind in REAL:
             rows, noise = _rows(len(LISTED)), Noise()
             made = Origin.server(len(rows))
@@ -116,7 +116,7 @@ class ProtectContract(PartContract):
             assert bool((error <= 0.01 * rows.abs().amax(1)).all()), f"{kind} that the server made were changed"
 
     def test_noise_is_fresh_and_a_silo_s_own(self) -> None:
-        """It differs from draw to draw, follows from a silo's secret, and does not depend on who shares its host."""
+        """Noise differs from draw to draw, follows from a silo's secret, and does not depend on who shares its host."""
         noisy = False
         for parcel in _parcels():
             noise = _noise()
@@ -158,7 +158,7 @@ def _rows(rows: int) -> Tensor:
 
 
 def _parcels(rows: int = len(LISTED)) -> Iterator[Parcel]:
-    """A parcel of every kind: of whole numbers where it carries such."""
+    """Yield a parcel of every kind, with whole numbers for kinds that carry them."""
     for kind in Kind:
         payload = _rows(rows) if kind in REAL else LISTED[:rows].clone()
         yield Parcel(kind, payload, _origin(rows), Traffic.up(LISTED[:rows, 0]))

@@ -1,4 +1,4 @@
-"""What every objective must satisfy: subclass ``ObjectiveContract`` in the tests of a new one."""
+"""The contract of objectives: subclass ``ObjectiveContract`` in the tests of a new one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ObjectiveContract(PartContract):
                 assert silos[0].schema.task == "tasks", f"node classes are refused: {error}"
 
     def test_every_seed_has_one_finite_loss(self) -> None:
-        """Also where logits are large."""
+        """There is one finite loss for each seed, also where logits are large."""
         for training in self.runs():
             batch = _batch(training)
             for scale in (1.0, 100.0):
@@ -58,7 +58,7 @@ class ObjectiveContract(PartContract):
             assert bool(logits.grad.any(1).all()), "no gradient reaches the logits of some seeds"
 
     def test_a_loss_follows_from_the_logits(self) -> None:
-        """Asked twice it is the same: an objective draws nothing, and remembers nothing of a batch."""
+        """Two calls with equal logits give equal losses: an objective draws nothing and remembers no batch."""
         for training in self.runs():
             batch = _batch(training)
             logits = _logits(batch, training)
@@ -73,7 +73,7 @@ class ObjectiveContract(PartContract):
             assert found.shape == (0,) and float(found.sum()) == 0, f"losses of no seeds are {found}"
 
     def test_a_penalty_is_a_number_or_none(self) -> None:
-        """A finite scalar, whether all silos are active in a step or none is."""
+        """A penalty is None or a finite scalar, whether all silos are active in a step or none is."""
         for training in self.runs():
             for active in (torch.ones(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)):
                 term = self._penalty(training, active)
@@ -82,25 +82,42 @@ class ObjectiveContract(PartContract):
                     assert bool(torch.isfinite(term)), f"the penalty is {float(term)}"
 
     def test_a_penalty_moves_active_silos_alone(self) -> None:
-        """Its gradient is zero for the parameters of a silo that has no seeds in a step."""
+        """The gradient of a penalty is zero for the parameters of a silo that has no seeds in a step."""
         for training in self.runs():
-            term = self._penalty(training, torch.tensor([True, False, True]))
-            if term is None or not term.requires_grad:
-                continue
-            term.backward()
-            for model in training.learner.models.values():
-                for name, p in model.sets.parameters.items():
-                    still = p.grad is None or not bool(p.grad[1].any())
-                    assert still, f"the penalty moves {name} of a silo without seeds"
+            _check_still(training, self._penalty(training, torch.tensor([True, False, True])), "penalty")
+
+    def test_losses_of_nodes_are_finite_and_move_active_silos_alone(self) -> None:
+        """One for each node, in the order of stack rows; no node of a silo without seeds in a step has one."""
+        for training in self.runs():
+            for active in (torch.tensor([True, False, True]), torch.zeros(3, dtype=torch.bool)):
+                found = training.stage.objective.node_losses([_batch(training, not bool(active.any()))], active)
+                if found is None:
+                    continue
+                assert found.losses.shape == found.at.shape, f"{len(found.losses)} losses of {len(found.at)} nodes"
+                assert bool(torch.isfinite(found.losses).all()), "a loss of a node is not finite"
+                assert bool((found.at.diff() > 0).all()) and found.ptr == training.stage.site.stack.segments(found.at)
+                assert not bool(found.counts()[~active].any()), "nodes of a silo without seeds have losses"
+                _check_still(training, found.total(), "losses of nodes")
 
     def _penalty(self, training: Training, active: Tensor) -> Tensor | None:
-        """The penalty of a step, some way from where the round began."""
+        """The penalty of a step, with parameters away from those at the start of the round."""
         learner, objective = training.learner, training.stage.objective
         objective.round_begin(learner)
         generator = torch.Generator().manual_seed(1)
         for p in learner.classifier.sets.parameters.values():
             p.data += torch.randn(p.shape, generator=generator, dtype=p.dtype)
         return objective.penalty(learner, [_batch(training, nobody=not bool(active.any()))], active)
+
+
+def _check_still(training: Training, term: Tensor | None, what: str) -> None:
+    """Raise where a term moves the parameters of the second silo."""
+    if term is None or not term.requires_grad:
+        return
+    term.backward()
+    for model in training.learner.models.values():
+        for name, p in model.sets.parameters.items():
+            still = p.grad is None or not bool(p.grad[1].any())
+            assert still, f"{what}: {name} of a silo without seeds moves"
 
 
 def _batch(training: Training, nobody: bool = False) -> Batch:

@@ -1,4 +1,4 @@
-"""What every schedule must satisfy: subclass ``ScheduleContract`` in the tests of a new one."""
+"""The contract of schedules: subclass ``ScheduleContract`` in the tests of a new one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ScheduleContract(PartContract):
                 yield torch.tensor(learn), self.part().open(seed, torch.tensor(learn))
 
     def test_it_names_silos_at_every_step(self) -> None:
-        """One yes or no for each silo of the federation, whoever learns."""
+        """``across`` has a yes or no for each silo of the federation, whoever learns."""
         for _, table in self.timetables():
             for step in range(STEPS):
                 cross = table.across(step)
@@ -64,7 +64,7 @@ class ScheduleContract(PartContract):
             assert torch.equal(table.across(step), kept), f"the answer for step {step} can be overwritten"
 
     def test_silos_with_nothing_to_learn_do_not_cross(self) -> None:
-        """They have no seeds to cross for; only where all that learn cross does everybody."""
+        """Silos without seeds do not cross, unless all that learn do: then everybody does."""
         for learn, table in self.timetables():
             for step in range(STEPS):
                 cross = table.across(step)

@@ -1,4 +1,4 @@
-"""What every sync must satisfy: subclass ``SyncContract`` in the tests of a new one."""
+"""The contract of syncs: subclass ``SyncContract`` in the tests of a new one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class SyncContract(PartContract):
                 assert torch.equal(p, before[name]), f"{name} has changed at the end of a round; it is not shared"
 
     def test_in_lockstep_silos_hold_one_value_at_every_step(self) -> None:
-        """Also where each silo has a set of its own, because gradients must be seen silo by silo."""
+        """Silos in lockstep hold equal parameters at every step, also where each has a parameter set of its own."""
         for protect in self._chains() if self.part().lockstep else ():
             for given in self.settings:
                 training = self.opened(self.composed(self.part(), protect=protect), **given)
@@ -107,7 +107,7 @@ class SyncContract(PartContract):
         assert rested > 0
 
     def test_silos_without_edges_or_nodes_do_not_break_it(self) -> None:
-        """They train, and all parameters stay finite."""
+        """Federations with such silos train, and all parameters stay finite."""
         for given in self.settings:
             training = self.fresh(uneven_silos(), **given)
             step_losses(training)
@@ -115,7 +115,7 @@ class SyncContract(PartContract):
                 assert bool(torch.isfinite(p).all()), f"{name} is not finite, with {dict(given)}"
 
     def test_every_exchange_is_served_or_refused(self) -> None:
-        """Whichever rows a silo computes on: without far ends, with stand-ins for them, with rows of their owners."""
+        """The sync works, or says why not, with far ends dropped, with placeholders, and with rows of their owners."""
         for exchange in (Nothing(), Nothing("placeholder"), LayerWise()):
             self.served_or_refused(self.composed(self.part(), exchange=exchange), batches="joint")
 

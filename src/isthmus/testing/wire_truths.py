@@ -1,4 +1,4 @@
-"""What is true of every wire: functions of a wire that every host of a federation calls, to assert what it sees."""
+"""Truths of every wire: functions that every host of a federation calls with its wire, and that assert what it sees."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _every(wire: Wire) -> Tensor:
 
 
 def a_total_is_the_sum_in_silo_order(wire: Wire) -> None:
-    """Plain, weighted, and of sums that hosts have made of their own silos."""
+    """Totals equal sums in silo order: plain, weighted, and of sums that hosts have made of their own silos."""
     every, weights = _every(wire), torch.linspace(0.5, 2, wire.silos, dtype=torch.float64)
     _equal(wire.total(Kind.METRICS, _mine(wire)), every.sum(0), "a total")
     weighted = wire.total(Kind.METRICS, _mine(wire), weights[list(wire.mine)])
@@ -55,13 +55,13 @@ def a_total_has_an_adjoint(wire: Wire) -> None:
 
 
 def shared_rows_are_known_to_all(wire: Wire) -> None:
-    """Real and whole numbers alike."""
+    """Rows that silos share arrive on every host, as real and as whole numbers."""
     _equal(wire.share(Kind.METRICS, _mine(wire)), _every(wire), "shared rows")
     _equal(wire.share(Kind.STATISTICS, _mine(wire).long()), _every(wire).long(), "shared whole numbers")
 
 
 def the_server_alone_judges(wire: Wire) -> int:
-    """How often a judge was asked on this host."""
+    """``settle`` and ``consult`` call their judge at the server only; returns how often it was called on this host."""
     judged = 0
 
     def heard(said: dict[int, Tensor]) -> list[Tensor]:
@@ -82,7 +82,7 @@ def the_server_alone_judges(wire: Wire) -> int:
 
 
 def a_letter_is_a_copy(wire: Wire) -> None:
-    """Letters of different sizes from every silo to the next one, and to the server."""
+    """Letters of different sizes, to the next silo and to the server, do not change when their sender's tensor does."""
     sent = {silo: torch.full((silo + 2, 2), float(silo)) for silo in wire.mine}
     following = {(silo, (silo + 1) % wire.silos): x for silo, x in sent.items()}
     got = wire.post(Kind.FEATURES, following | {(silo, SERVER): x for silo, x in sent.items()})
@@ -119,7 +119,7 @@ def _of(keys: Tensor) -> Tensor:
 
 
 def rows_arrive_where_they_are_held(wire: Wire) -> None:
-    """As constants or with a way back, rows are those of their owners; my own stay."""
+    """Halo rows become those of their owners, as constants or with adjoints; own rows stay."""
     layout = _laid_out(wire)
     route = _route(wire, layout)
     stack, boundary = layout.stack, layout.boundary

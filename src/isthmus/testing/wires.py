@@ -1,4 +1,4 @@
-"""What every wire must satisfy: subclass ``WireContract`` in the tests of a new one."""
+"""The contract of wires: subclass ``WireContract`` in the tests of a new one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class WireContract:
     part: Callable[[int], Wire]
 
     def everywhere(self, truth: Callable[[Wire], Any]) -> list[Any]:
-        """Let every host of a fresh wire call ``truth``; what each of them returned."""
+        """Let every host of a fresh wire call ``truth``; returns what each host's call returned."""
         return [truth(self.part(self.silos))]
 
     def test_a_total_is_the_sum_in_silo_order(self) -> None:
-        """However silos are dealt to hosts, the last bit included."""
+        """Totals do not depend on which host carries which silo, to the last bit."""
         self.everywhere(truths.a_total_is_the_sum_in_silo_order)
 
     def test_a_total_has_an_adjoint(self) -> None:
@@ -31,16 +31,16 @@ class WireContract:
         self.everywhere(truths.a_total_has_an_adjoint)
 
     def test_shared_rows_are_known_to_all(self) -> None:
-        """In the order of silos."""
+        """Rows that silos share arrive on every host, in the order of silos."""
         self.everywhere(truths.shared_rows_are_known_to_all)
 
     def test_the_server_alone_judges(self) -> None:
-        """It hears all silos in order; settled, all know its verdict; consulted, each silo knows its own."""
+        """The server hears all silos in order; ``settle`` tells all its verdict, ``consult`` each silo its answer."""
         judged = self.everywhere(truths.the_server_alone_judges)
         assert sum(judged) == 2, f"the server has judged {sum(judged)} times, on hosts {judged}"
 
     def test_a_letter_is_a_copy(self) -> None:
-        """Nobody sees what its sender, or another receiver, writes later."""
+        """A receiver does not see what the sender, or another receiver, writes into its tensor later."""
         self.everywhere(truths.a_letter_is_a_copy)
 
     def test_rows_arrive_where_they_are_held(self) -> None:
@@ -52,11 +52,11 @@ class WireContract:
         self.everywhere(truths.the_way_back_is_the_transpose)
 
     def test_partials_are_merged_by_the_server(self) -> None:
-        """Sums and maxima over all silos, and their derivatives."""
+        """The server merges partials to sums and maxima over all silos; derivatives return to the partials."""
         self.everywhere(truths.partials_are_merged_by_the_server)
 
     def test_every_byte_is_in_the_ledger(self) -> None:
-        """Of letters, totals, shared rows, asked ids, rows and adjoints: on all hosts together, each once."""
+        """Bytes of letters, totals, shared rows, ids, rows and adjoints are counted once, over all hosts together."""
         found = self.everywhere(truths.bytes_and_their_expectation)
         kinds = {kind for told, _ in found for kind in told} | set(found[0][1])
         total = {kind: sum(told.get(kind, 0) for told, _ in found) for kind in kinds}

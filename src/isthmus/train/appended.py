@@ -17,7 +17,7 @@ class Appended:
         self.size = self.checksum = 0  # as of the last mark
 
     def append(self, content: bytes) -> None:
-        """Write something behind what is there."""
+        """Write ``content`` at the end of the file."""
         with open(self.path, "ab") as file:
             file.write(content)
 

@@ -23,7 +23,7 @@ from isthmus.graph.digest import Digests, changes
 from isthmus.protect.events import from_json, to_json
 from isthmus.train.appended import Appended
 from isthmus.train.training import Training
-from isthmus.wire.ledger import BOOKS
+from isthmus.wire.ledger import BOOKS, COLUMNS
 from isthmus.wire.wire import Wire
 
 _BYTES_PER_EPOCH = 32 * 2**20
@@ -61,7 +61,7 @@ class Checkpoints:
         return -(-4 * numbers * sets // _BYTES_PER_EPOCH)  # parameters, the best ones, and two moments
 
     def commit(self, training: Training) -> None:
-        """Write the state of this host after an epoch."""
+        """Write the state of this host after an epoch, and delete checkpoints older than the last two."""
         here = self._place(training.progress.epoch)
         with private():
             here.mkdir(parents=True, exist_ok=True)
@@ -80,6 +80,7 @@ class Checkpoints:
             "digest": self.digest,
             "data": self.data,
             "checksum": checksum,
+            "columns": list(COLUMNS),
             "phase": progress.phase,
             "begun": [stage.first_step, stage.first_epoch],
             "epoch": progress.epoch,
@@ -91,6 +92,7 @@ class Checkpoints:
             "events": [to_json(events) for events in wire.ledger.events],
             "released": {kind: [to_json(e) for e in each] for kind, each in wire.releases.events.items()},
             "transport": wire.ledger.transport,
+            "notes": training.federation.notes,
             "pages": {name: page.mark() for name, page in self.pages.items()},
             "log": self.log.mark() if self.logs else [0, 0],
         }
@@ -134,6 +136,8 @@ class Checkpoints:
         _restore(training, tensors)
         wire.releases.events = {Kind(kind): [from_json(e) for e in each] for kind, each in meta["released"].items()}
         self._cut_back(training, meta, tensors, pages)
+        for sentence in meta.get("notes", ()):  # what a phase that is over has found to say is found no more
+            training.federation.note(sentence)
         if meta["version"] != VERSION:
             training.federation.note(f"This run began with isthmus {meta['version']} and went on with {VERSION}.")
         for later in [e for e in self.committed() if e > epoch]:
@@ -151,7 +155,7 @@ class Checkpoints:
             return int(wire.settle(Kind.METRICS, dict.fromkeys(wire.mine, mine), newest))
 
     def _read_together(self, epoch: int, wire: Wire) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, bytes]]:
-        """What a checkpoint holds; where one host cannot use its own, all raise the reason."""
+        """Meta, tensors and appended files of this host's checkpoint; where one host cannot read its own, all raise."""
         problem, found = "", None
         try:
             found = self._read(epoch)
@@ -163,12 +167,17 @@ class Checkpoints:
         return found
 
     def _read(self, epoch: int) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, bytes]]:
-        """Everything of a checkpoint, looked at before anything is changed: meta, tensors, appended files."""
+        """Meta, tensors and appended files of a checkpoint, all checked before anything of the run is changed."""
         meta, body = self._whole(epoch)
         if meta["digest"] != self.digest:
             raise IsthmusError(
                 f"The checkpoint '{self._place(epoch)}' belongs to another configuration; resume with the options of "
                 f"'{self.root.parent / 'config.toml'}', or start again with --overwrite."
+            )
+        if meta.get("columns") != list(COLUMNS):
+            raise IsthmusError(
+                f"The checkpoint '{self._place(epoch)}' is of a version whose ledger had other columns; start again "
+                "with --overwrite."
             )
         changed = changes(meta["data"], self.data)
         if changed:
@@ -180,7 +189,7 @@ class Checkpoints:
         return meta, load(body), pages | ({"log": self.log.read(meta["log"])} if self.logs else {})
 
     def _whole(self, epoch: int) -> tuple[dict[str, Any], bytes]:
-        """Meta and tensors of a checkpoint, if both fit their checksums."""
+        """Meta and the bytes of the tensors of a checkpoint; raises where one does not fit its checksum."""
         here = self._place(epoch)
         told, held = (here / f"host-{self.host}.{kind}" for kind in ("json", "safetensors"))
         text, _, checksum = (told.read_bytes() if told.is_file() else b"").rpartition(b"\n")
@@ -198,7 +207,7 @@ class Checkpoints:
     def _cut_back(
         self, training: Training, meta: dict[str, Any], tensors: dict[str, Tensor], pages: dict[str, bytes]
     ) -> None:
-        """Forget what was logged after the checkpoint, and go on with the ledger and the seconds up to it."""
+        """Drop what was logged after the checkpoint, and restore the ledger, the seconds and the history up to it."""
         for name, page in self.pages.items():
             page.cut_back(meta["pages"][name])
         ledger, progress = training.wire.ledger, training.progress
@@ -226,7 +235,7 @@ def _checksum(text: bytes) -> bytes:
 
 
 def _lines(content: bytes, width: int) -> Tensor:
-    """Whole numbers as a file holds them: [lines, width]."""
+    """Lines of whole numbers from the bytes of a file: [lines, width]."""
     return torch.from_numpy(np.frombuffer(content, np.int64).reshape(-1, width).copy())
 
 
@@ -247,7 +256,7 @@ def _tensors(training: Training) -> dict[str, Tensor]:
 
 
 def _restore(training: Training, tensors: dict[str, Tensor]) -> None:
-    """Put back what :func:`_tensors` gave."""
+    """Load the tensors that :func:`_tensors` gave into models, parts, books and optimisers."""
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         head, _, rest = name.partition("/")

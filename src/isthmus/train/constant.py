@@ -1,4 +1,4 @@
-"""Whether a model does better than one that gives the same answer, or the same score, to every node."""
+"""Whether a model does better than a constant: one answer, or one score, for every node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.train.metrics import Scores
 from isthmus.train.scorers import Scorer
 from isthmus.wire.wire import Wire
 
-MARGIN = 0.05  # of a constant's score, or of what it lacks to 1 where that is less: so much better is no better
+MARGIN = 0.05  # a score counts as better than a constant's c only above c + MARGIN * min(c, 1 - c)
 
 
 def label_counts(y: Tensor, ptr: Sequence[int], schema: Schema) -> Tensor:
@@ -27,7 +27,7 @@ def label_counts(y: Tensor, ptr: Sequence[int], schema: Schema) -> Tensor:
 
 
 def constant_scores(metric: str, counts: Tensor, minority: Tensor, schema: Schema) -> Tensor:
-    """What constant predictors reach in each silo by a metric: [silos, predictors]; nan where there is nothing to rank.
+    """The scores of constant predictors in each silo: [silos, predictors]; nan where there is nothing to rank.
 
     With accuracy and macro F1 a predictor names one class, always; a ranking sees one predictor, which scores all
     alike and reaches the share of the rare class.
@@ -55,7 +55,7 @@ def _share(part: Tensor, whole: Tensor) -> Tensor:
 
 
 def no_better_than_constant(score: float, constant: float) -> bool:
-    """Whether a score is at most that of a constant predictor, but for a small margin."""
+    """Whether score <= c + MARGIN * min(c, 1 - c), with c the score of a constant predictor."""
     return score <= constant + MARGIN * min(constant, 1 - constant)
 
 

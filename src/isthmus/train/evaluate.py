@@ -25,7 +25,7 @@ class Groups:
 
 
 def evaluate(scorer: Scorer, wire: Wire, objective: LiveObjective, split: int, pool: bool = False) -> Scores:
-    """Each silo scores its own seeds and tells the server the result.
+    """Scores of the current parameters on a split: each silo scores its own seeds and tells the server the result.
 
     ``pool``: also score all predictions together. In one process that costs nothing. Between hosts every score and
     label would go to the server, and it is done only where ``train.pooled`` asks for it.

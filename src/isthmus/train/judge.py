@@ -1,4 +1,4 @@
-"""A way of scoring a run: who scores, what is selected by it, and what it finds at the end."""
+"""A judge: one way of scoring a run, the parameters selected by it, and its verdict at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the parameters that one way of scoring selected reach, scored in that way."""
+    """Scores of the parameters that one way of scoring selected, scored in that way."""
 
     how: str
     valid: Scores | None

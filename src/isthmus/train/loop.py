@@ -1,4 +1,4 @@
-"""The one loop that every method runs through, over "my silos"."""
+"""The one training loop that every method runs through, for the silos of one host ("my silos")."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import TESTS, Purpose
+from isthmus.core.words import some_of
 from isthmus.engine.forward import forward
 from isthmus.graph.graph import TEST, VALID
+from isthmus.methods.sync.base import LiveSync
 from isthmus.sample.batches import Seeds
 from isthmus.train.constant import note_on_constant
 from isthmus.train.evaluate import evaluate
@@ -28,7 +30,7 @@ from isthmus.wire.wire import Wire
 
 @dataclass
 class Watcher:
-    """Who is told how training goes: a progress bar, a run folder. This one ignores what it is told."""
+    """Base of what follows a training, such as a progress bar or a run folder: called at steps, epochs and the end."""
 
     def on_step(self, progress: Progress, loss: float) -> None:
         """Called after every step, with this host's loss."""
@@ -51,7 +53,7 @@ def train(training: Training, watcher: Watcher | None = None) -> Result:
 
 
 def train_phase(training: Training, watcher: Watcher) -> None:
-    """Train the epochs that are left of the phase at hand."""
+    """Train the epochs that are left of the current phase."""
     stage, progress, wire = training.stage, training.progress, training.wire
     stage.exchange.begin()
     while progress.epoch < stage.last_epoch and not stage.best.exhausted(training.train.patience):
@@ -90,23 +92,32 @@ def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
         loss = (per_silo * seeds.weights.to(per_silo)).sum()
     else:
         loss = (per_silo / torch.where(active, counts, 1.0)).sum()
-    penalty = stage.objective.penalty(learner, [work.batch for work in works], active)
+    batches = [work.batch for work in works]
+    nodes, penalty = stage.objective.node_losses(batches, active), stage.objective.penalty(learner, batches, active)
     for model in learner.models.values():
         model.sets.zero_gradients()
     if wire.protect.bounds_seeds:
-        bounded_backward(stage.site, stage.learned, each, dealt, counts)
-        loss = loss.new_zeros((), requires_grad=True)  # what is left to go back through is the penalty
+        bounded_backward(stage.site, stage.learned, each, dealt, counts, nodes)
+        loss = loss.new_zeros((), requires_grad=True)  # only the penalty is left to differentiate
+    elif nodes is not None:
+        loss = loss + nodes.total()
     wire.close(loss if penalty is None else loss + penalty).backward()
     for name, sync in stage.syncs.items():
-        sync.gradients(active)
-        model = learner.models[name]
-        model.step([True] * model.sets.count if lockstep else active.tolist())
-        sync.step_end(progress.step - 1 - stage.first_step)
+        with wire.ledger.about(name):
+            move(stage, name, sync, active)
+            sync.step_end(progress.step - 1 - stage.first_step)
     progress.note_losses(per_silo.detach(), counts)
 
 
+def move(stage: Stage, name: str, sync: LiveSync, active: Tensor) -> None:
+    """Let a model take an optimiser step, in the silos that had seeds, with what its sync makes of the gradients."""
+    sync.gradients(active)
+    model = stage.site.learner.models[name]
+    model.step([True] * model.sets.count if stage.phase.sync.lockstep else active.tolist())
+
+
 def seed_losses(stage: Stage, work: Work) -> Tensor:
-    """The loss of each seed of a pass, by what the seed counts in its silo: [seeds]."""
+    """The loss of each seed of a pass, times the seed's share in its silo: [seeds]."""
     this = stage.site.passing(training=True, step=work.batch.step)
     logits, seeds = forward(stage.site.net, work.exchange, work.batch, this), work.batch.seeds
     losses = stage.objective.seed_losses(logits, work.batch)
@@ -121,15 +132,19 @@ def begin_round(stage: Stage) -> None:
 
 
 def end_round(stage: Stage) -> None:
-    """Rows cross before parameters are averaged: they were made by each silo's own parameters."""
+    """End a round: the exchange releases rows, then syncs average parameters.
+
+    In this order, since released rows are computed with each silo's own parameters.
+    """
     with stage.site.wire.ledger.during(Purpose.ROUND):
         stage.exchange.round_end()
-        for sync in stage.syncs.values():
-            sync.round_end()
+        for name, sync in stage.syncs.items():
+            with stage.site.wire.ledger.about(name):
+                sync.round_end()
 
 
 def validate(stage: Stage, progress: Progress) -> None:
-    """Score the parameters that silos have just agreed on, if an epoch that has ended asks for it."""
+    """Score the current parameters on the validation split and offer them for selection, if a validation is due."""
     if progress.due:
         with stage.site.wire.ledger.during(Purpose.VALIDATION):
             for judge in stage.judges:
@@ -172,7 +187,7 @@ class Result:
 
 
 def finish(training: Training) -> Result:
-    """Load and score the parameters that validation selected; only now is the test split read."""
+    """Load and score the parameters that validation selected; the test split is read here and nowhere before."""
     wire = training.wire
     last = {name: tensor.clone() for name, tensor in training.learner.everything().items()}
     wire.ledger.purpose = Purpose.END
@@ -181,7 +196,7 @@ def finish(training: Training) -> Result:
 
 
 def judged(training: Training, judge: Judge, last: dict[str, Tensor]) -> Verdict:
-    """Score the parameters that one way of scoring has selected, in that way."""
+    """The verdict of one judge: the parameters that it selected, scored in its way."""
     objective, wire, scorer = training.stage.objective, training.wire, judge.scorer
     judge.best.restore(training.learner, last)
     validated = int(scorer.pool(VALID).counts.sum()) > 0
@@ -197,8 +212,8 @@ def judged(training: Training, judge: Judge, last: dict[str, Tensor]) -> Verdict
 
 
 def undecided(best: Best, wire: Wire) -> str:
-    """The note on a selection that had no validation score to go by."""
-    who = f"of {', '.join(wire.party(silo) for silo in best.undecided)} " if best.alone else ""
+    """A note that says for which silos nothing could be selected, as no validation score was ever defined."""
+    who = f"of {some_of([wire.party(silo) for silo in best.undecided])} " if best.alone else ""
     return (
         f"No validation score {who}was ever defined (a ranking needs both classes), so that nothing could be selected: "
         "the parameters of the last epoch were scored."

@@ -1,4 +1,4 @@
-"""Scores of each silo's predictions; ranking scores by scikit-learn, counts by one pass over all silos."""
+"""Metrics of each silo's predictions: PR-AUC by scikit-learn, accuracy and F1 from counts of labels and answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.graph.graph import Schema
 
 
 def metric_names(schema: Schema) -> tuple[str, ...]:
-    """What is measured for a task; models are selected by the first, unless ``train.metric`` names another."""
+    """Names of a task's metrics; models are selected by the first, unless ``train.metric`` names another."""
     if schema.task == "tasks":
         return ("macro_pr_auc", *(f"pr_auc/{label}" for label in schema.labels))
     if len(schema.labels) == 2:

@@ -1,4 +1,4 @@
-"""From seeds to batches: along which edges a pass runs, and what it gets from beyond the boundary."""
+"""From seeds to batches: along which edges a forward pass runs, and with which exchange."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from isthmus.graph.graph import SPLIT_NAMES, TRAIN
 from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.base import LiveExchange
 from isthmus.nn.model import LAYERS
-from isthmus.sample.batches import Batch, Batcher, Seeds
+from isthmus.sample.batches import Batch, Batcher, Ground, Seeds
 from isthmus.sample.neighbours import Sampler
+
+TRAINING = "train"  # the purpose of passes that are learnt from
 
 
 @dataclass(frozen=True)
@@ -36,27 +38,22 @@ class BatchMaker:
     exchange: LiveExchange
     whole: bool
 
-    def make(self, seeds: Seeds, step: int, purpose: str = "train") -> Work:
+    def make(self, seeds: Seeds, step: int, purpose: str = TRAINING) -> Work:
         """A batch of the seeds: the whole graph, or a sample around them."""
-        if self.whole:
-            self.sampler.draws.read_whole()
-            return Work(self.batcher.whole(seeds, step), self.exchange)
-        sample = self.sampler.sample(self.batcher.roots(seeds), step, purpose)
-        slots = self.batcher.slots(seeds)
-        if slots is not None and self.batcher.target == "edge":  # the ends of a seed may lie in two silos
-            slots = self.sampler.slots(slots, sample)
-        return Work(self.batcher.sampled(seeds, sample, step, slots), self.exchange)
+        known = Ground(self.batcher, self.sampler)
+        ground = self.exchange.ground(known, step, training=purpose == TRAINING)
+        return Work(ground.batch(seeds, step, purpose, self.whole), self.exchange)
 
 
 def make_maker(site: Site, exchange: LiveExchange, stack: Stack) -> BatchMaker:
-    """What makes batches along the edges of a stack, with an exchange."""
+    """A maker of batches along the edges of ``stack``, for passes with ``exchange``."""
     fanout = site.train.fanouts(site.model.layers)
     sampler = exchange.sampler(stack, fanout)
     return BatchMaker(site.batcher(stack, exchange.reads_halo), sampler, exchange, site.train.batch == 0)
 
 
 def makers_by_split(site: Site, exchange: LiveExchange, stack: Stack) -> dict[str, BatchMaker]:
-    """For each split, what makes batches of the graph as far as that split may see it."""
+    """By name of a split, a maker of batches along the edges that this split may see (``train.messages``)."""
     if site.train.messages == "past":
         _check_past(site)
         return {SPLIT_NAMES[split]: make_maker(site, exchange, stack.until(split)) for split in SPLITS}
@@ -67,8 +64,8 @@ def makers_by_split(site: Site, exchange: LiveExchange, stack: Stack) -> dict[st
 class Passes:
     """The passes of a phase: ``across`` for all silos, by split; ``some`` and ``apart`` where only some silos cross.
 
-    A pass over whole graphs asks all silos for everything. Where ``some`` cross, only what their seeds depend on is
-    asked for; a sample of all neighbours is just that. ``apart``: for silos that do not cross.
+    A pass over whole graphs asks all silos for all their rows. Where only ``some`` cross, a sample of all neighbours of
+    their seeds asks for no more than these depend on. ``apart``: for silos that do not cross.
     """
 
     across: Mapping[str, BatchMaker]
@@ -97,7 +94,7 @@ def make_passes(site: Site, exchange: LiveExchange, always: bool) -> Passes:
 
 
 def _check_past(site: Site) -> None:
-    """Messages of the past need splits on edges, and a model that does not read degrees of the whole graph."""
+    """Refuse ``train.messages=past`` without splits on edges, or with a model that reads degrees of the whole graph."""
     if site.schema.target != "edge" or site.stack.edge_split is None:
         raise IsthmusError("train.messages=past needs labels and splits on edges; use train.messages=all.")
     if site.degrees:

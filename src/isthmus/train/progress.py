@@ -22,7 +22,7 @@ class Progress:
     epoch: int = 0
     step: int = 0
     epochs: int = 0  # of the whole run, as far as can be told
-    last_step: int = 0  # of the phase at hand
+    last_step: int = 0  # of the current phase
     steps_per_epoch: int = 1
     purpose: Purpose = Purpose.STEP  # of the last step
     last_loss: float = math.nan
@@ -70,7 +70,7 @@ class Progress:
 
 
 def _scored(scores: dict[str, Scores], sums: Tensor, counts: Tensor) -> dict[str, Any]:
-    """What the line of a validation tells: the epoch's losses, and scores; those of the first way stand for the run."""
+    """Fields of a validation line: the losses of its epoch, scores of the first judge, and of all judges if several."""
     first = next(iter(scores.values()))
     mean = float(sums.sum() / counts.sum().clamp(min=1))
     each = sums.sum(1) / counts.sum(1).clamp(min=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from isthmus.wire.local import LocalWire
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores the classifier on one layout: by ``makers`` of each split, seeds dealt by ``order``."""
+    """Scores the classifier on one layout; ``makers`` make the batches of each split, by the rule ``order``."""
 
     site: Site
     makers: Mapping[str, BatchMaker]
@@ -68,10 +69,15 @@ class Scorer:
 
 def open_scorer(how: str, site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
     """The scorer of a phase, by one of the names in ``methods.method.SCORES``."""
+    across = passes.across
+    if site.train.scoring == "all" and site.train.batch:
+        site, across = _with_all_neighbours(how, site, exchange)
     if how == "global":
         return GlobalScorer.of(site)
+    if how == "everywhere":
+        return EverywhereScorer.of(site)
     openers = {"own": _own, "across": _across}
-    scorer = openers[how](site, exchange, passes) if how in openers else Scorer(site, passes.across, site.layout.order)
+    scorer = openers[how](site, exchange, across) if how in openers else Scorer(site, across, site.layout.order)
     _note_unscored(scorer)
     return scorer
 
@@ -90,10 +96,23 @@ def _note_unscored(scorer: Scorer) -> None:
             )
 
 
-def _own(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
+def _with_all_neighbours(how: str, site: Site, exchange: LiveExchange) -> tuple[Site, Mapping[str, BatchMaker]]:
+    """The site with passes over whole graphs, and what makes their batches by split, where no rows cross in them."""
+    site = replace(site, train=replace(site.train, batch=0))
+    if exchange.spec.view != "halo":
+        return site, makers_by_split(site, exchange, site.stack)
+    if how == "trained":
+        raise IsthmusError(
+            f"train.scoring=all reads all neighbours at once, but exchange={exchange.spec.name} brings rows for the "
+            "neighbours that are drawn; use score=own or score=across, or train.scoring=drawn."
+        )
+    return site, {}
+
+
+def _own(site: Site, exchange: LiveExchange, across: Mapping[str, BatchMaker]) -> Scorer:
     """Each silo scores with its own edges; labelled edges that leave it cannot be scored."""
     if isinstance(exchange.spec, Nothing):
-        return Scorer(site, passes.across, site.layout.order)
+        return Scorer(site, across, site.layout.order)
     if site.schema.target == "edge" or site.layout.view != "halo":
         layout = lay_out(site.federation, "drop", site.layout.order, False, site.device, site.dtype)
         site = replace(site, layout=layout)
@@ -101,11 +120,11 @@ def _own(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
     return Scorer(site, makers_by_split(site, live, site.stack.inner()), site.layout.order)
 
 
-def _across(site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
-    """Owners compute the rows of far ends with the parameters that are scored; samples are drawn together."""
+def _across(site: Site, exchange: LiveExchange, across: Mapping[str, BatchMaker]) -> Scorer:
+    """A scorer for which owners compute rows of far ends with the scored parameters, on samples drawn together."""
     joint = isinstance(exchange.spec, LayerWise) and not isinstance(exchange.spec, LocalLayerWise)
-    if joint:
-        return Scorer(site, passes.across, site.layout.order)
+    if joint and across:
+        return Scorer(site, across, site.layout.order)
     order = rule_of("joint")
     layout = lay_out(site.federation, "halo", order, False, site.device, site.dtype)
     site = replace(site, layout=layout, whole=site.train.batch == 0)
@@ -125,11 +144,11 @@ class GlobalScorer(Scorer):
     owner: Tensor
     counts: Mapping[int, Tensor]
 
-    @staticmethod
-    def of(site: Site) -> GlobalScorer:
-        """Merge the silos of this process, behind a wire of their own on which nothing is counted."""
+    @classmethod
+    def of(cls, site: Site) -> Self:
+        """The scorer of a site: its silos merged into one graph, on a wire of its own that nothing counts."""
         if site.wire.hosts > 1:
-            raise IsthmusError("score=global merges all silos, which are on several hosts here; use score=across.")
+            raise IsthmusError("A score on the merged graph needs all silos on one host; use score=across.")
         silos = site.federation.simulated
         whole = merge(silos)
         federation = open_federation(LocalWire(1), [whole], site.seed)
@@ -149,7 +168,7 @@ class GlobalScorer(Scorer):
         stack = layout.stack
         owner = node_owner if on_nodes else node_owner[stack.seed_end(torch.arange(len(stack.edge_keys)))]
         counts = {s: torch.bincount(owner[p.index], minlength=len(silos)).cpu() for s, p in layout.pools.items()}
-        return GlobalScorer(merged, makers, layout.order, site.learner, owner, counts)
+        return cls(merged, makers, layout.order, site.learner, owner, counts)
 
     def pool(self, split: int) -> Pool:
         """The seeds of a split, grouped by the silo that owns them."""
@@ -159,16 +178,41 @@ class GlobalScorer(Scorer):
         return Pool(pool.index[order], pool.keys[order], ptr, self.counts[split])
 
     def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits, labels and index of each silo's seeds by its own parameters; one pass where all these are equal."""
+        """Logits, labels and index of each silo's seeds by its own parameters, grouped by silo."""
+        found = []
+        for silo, (logits, y, index) in enumerate(self._by_silo(split)):
+            mine = (self.owner[index] == silo).nonzero().flatten()
+            found.append((logits[mine], y[mine], index[mine]))
+        whole = [torch.cat(parts) for parts in zip(*found, strict=True)]
+        return whole[0], whole[1], whole[2]
+
+    def _by_silo(self, split: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Logits, labels and index of all seeds by the parameters of each silo; one pass where all these are equal."""
         live, copy = self.live.classifier.sets.everything(), self.site.learner.classifier.sets.everything()
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
         equal = all(bool((each == each[:1]).all()) for each in live.values())
         for silo in range(len(self.counts[split])):
             if silo == 0 or not equal:
                 for name, tensor in copy.items():
                     tensor.copy_(live[name][min(silo, len(live[name]) - 1)][None])
-                logits, y, index = super().logits(split)
-            mine = (self.owner[index] == silo).nonzero().flatten()
-            found.append((logits[mine], y[mine], index[mine]))
-        whole = [torch.cat(parts) for parts in zip(*found, strict=True)]
+                found = super().logits(split)
+            yield found
+
+
+@dataclass(frozen=True)
+class EverywhereScorer(GlobalScorer):
+    """Scores every silo's parameters on the merged graph, on the seeds of all silos; in simulations only.
+
+    A silo's score is that of its parameters, so that the mean over silos is the mean over models.
+    """
+
+    def pool(self, split: int) -> Pool:
+        """All seeds of a split, once for each silo."""
+        pool, silos = self.layout.pools[split], len(self.counts[split])
+        ptr = tuple(number * len(pool.index) for number in range(silos + 1))
+        counts = torch.full((silos,), len(pool.index))
+        return Pool(pool.index.repeat(silos), pool.keys.repeat(silos), ptr, counts)
+
+    def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits, labels and index of all seeds by the parameters of each silo, one silo after the other."""
+        whole = [torch.cat(parts) for parts in zip(*self._by_silo(split), strict=True)]
         return whole[0], whole[1], whole[2]

@@ -1,4 +1,4 @@
-"""Gradients of single seeds: bounded one by one, summed, perturbed, and handed to the optimisers."""
+"""Gradients of single nodes for DP-SGD: bounded one by one, summed, perturbed, and handed to the optimisers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,31 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.engine.learner import Learned
 from isthmus.engine.site import Site
-from isthmus.methods.objective.base import LiveObjective
+from isthmus.graph.stack import Stack
+from isthmus.methods.objective.base import LiveObjective, NodeLosses
 from isthmus.protect.events import NoisyGradients
 from isthmus.sample.batches import Seeds
 
 
 def bounded_backward(
-    site: Site, learned: Sequence[Learned], losses: Sequence[Tensor], dealt: Sequence[Seeds], counts: Tensor
+    site: Site,
+    learned: Sequence[Learned],
+    losses: Sequence[Tensor],
+    dealt: Sequence[Seeds],
+    counts: Tensor,
+    nodes: NodeLosses | None = None,
 ) -> None:
-    """Give the models that learn the mean of their seeds' gradients, bounded and perturbed by the chain.
+    """Set the gradients of the models that learn to the mean over seeds, bounded and perturbed by ``protect``.
 
-    ``losses`` of each pass are those of its seeds, which ``dealt`` says whose they are; ``counts`` [my silos] are the
-    seeds of all passes.
+    ``losses`` holds for each pass the losses of its seeds, ``dealt`` these seeds; ``counts`` [my silos] are the seeds
+    of all passes. What ``nodes`` add to the loss beside is bounded with it, node by node.
     """
     wire = site.wire
     parameters = [p for model in learned for p in model.sets.parameters.values()]
     sums = torch.zeros(len(counts), sum(p[0].numel() for p in parameters), dtype=losses[0].dtype, device=counts.device)
-    for each, seeds in zip(losses, dealt, strict=True):
-        for gradients, silos in seed_gradients(each, seeds, parameters):
-            sums[silos] += wire.protect.bound_each(gradients[silos])
+    added, ptr = added_by_node(site.stack, losses, dealt, counts, nodes)
+    for gradients, silos in node_gradients(added, ptr, parameters):
+        sums[silos] += wire.protect.bound_each(gradients[silos])
     active = (counts > 0).nonzero().flatten()
     mine = [wire.mine[place] for place in active.tolist()] if wire.mine else []
     rows, events = wire.protect.perturb(sums[active], mine, wire.noise)
@@ -41,12 +47,29 @@ def bounded_backward(
             site.federation.learnt.record(site.stack.ptr, index, held, event)
 
 
-def seed_gradients(losses: Tensor, seeds: Seeds, parameters: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Gradients [sets, numbers] of one seed of each silo after the other, and the silos [n] that had one left.
+def added_by_node(
+    stack: Stack, losses: Sequence[Tensor], dealt: Sequence[Seeds], counts: Tensor, nodes: NodeLosses | None
+) -> tuple[Tensor, tuple[int, ...]]:
+    """What each node adds to its silo's loss, times the silo's seeds: [nodes], and where those of each silo begin.
 
-    A silo's loss depends on its own parameter set alone, so that one backward pass serves a seed of every silo.
+    A seed v of a silo with n seeds and m further losses adds l_v + (n / m) l'_v, other nodes the second term alone.
     """
-    first, counts = torch.tensor(seeds.ptr[:-1]), seeds.counts()
+    rows, values = [seeds.index for seeds in dealt], list(losses)
+    if nodes is not None:
+        weight = counts / nodes.counts().clamp(min=1)
+        rows, values = [*rows, nodes.at], [*values, weight.repeat_interleave(nodes.counts()) * nodes.losses]
+    every, place = torch.cat(rows).unique(return_inverse=True)
+    added = losses[0].new_zeros(len(every)).index_add(0, place, torch.cat(values))
+    return added, stack.segments(every)
+
+
+def node_gradients(losses: Tensor, ptr: Sequence[int], parameters: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield gradients [sets, numbers] of the first node of each silo, then of the second, ..., and the silos with one.
+
+    ``ptr`` says where the losses of each silo begin. A silo's loss depends on its own parameter set alone, so that one
+    backward pass serves a node of every silo.
+    """
+    first, counts = torch.tensor(ptr[:-1]), torch.tensor(ptr).diff()
     for place in range(int(counts.max()) if len(counts) else 0):
         silos = (counts > place).nonzero().flatten()
         at = (first[silos] + place).to(losses.device)
@@ -59,7 +82,7 @@ def seed_gradients(losses: Tensor, seeds: Seeds, parameters: Sequence[Tensor]) -
 
 
 def check_bounded(site: Site, objective: LiveObjective) -> None:
-    """Refuse what would let a label reach more than the gradient of its own seed."""
+    """Refuse tasks, losses and models under which a label changes more than the gradient of its own seed."""
     if site.schema.target == "edge":
         raise IsthmusError("protect=dp-sgd bounds what the label of a node moves, but labels lie on edges here.")
     if objective.positive_weight is not None or objective.spec.minority_weight != 1:

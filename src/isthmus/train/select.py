@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -12,13 +14,13 @@ _KEPT = "kept/"
 
 
 class Best:
-    """The best parameters so far; the first of equals stays.
+    """The best parameters so far, of the models that learn (``models``); the first of equals stays.
 
-    A validation score that is not defined decides nothing: where none ever was, the last parameters stand.
+    Undefined validation scores are passed over; where none was ever defined, the last parameters are taken.
     """
 
-    def __init__(self, mine: tuple[int, ...], alone: bool) -> None:
-        self.mine, self.alone = mine, alone
+    def __init__(self, mine: tuple[int, ...], alone: bool, models: Sequence[str]) -> None:
+        self.mine, self.alone, self.models = mine, alone, models
         self.score = torch.full((len(mine) if alone else 1,), -torch.inf, dtype=torch.float64)
         self.epoch = torch.zeros(len(self.score), dtype=torch.int64)  # 0: nothing was selected
         self.waited = 0
@@ -33,14 +35,17 @@ class Best:
         self.waited = 0 if bool(better.any()) else self.waited + 1
         if not bool(better.any()):
             return
-        live = learner.everything()
+        live = learner.everything(self.models)
         self.kept = self.kept or {name: tensor.clone() for name, tensor in live.items()}
         for name, tensor in live.items():
             chosen = better.nonzero().flatten() if self.alone else torch.arange(len(tensor))
             self.kept[name][chosen] = tensor[chosen]
 
     def exhausted(self, patience: int) -> bool:
-        """Whether ``patience`` evaluations in a row brought nothing (0: never). Silos alone do not stop early."""
+        """Whether ``patience`` evaluations in a row brought no better score (0: never).
+
+        Never where silos select for themselves (``alone``).
+        """
         return bool(patience) and not self.alone and self.waited >= patience
 
     def restore(self, learner: Learner, last: dict[str, Tensor]) -> None:
@@ -64,7 +69,7 @@ class Best:
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint holds of the selection."""
+        """Scores, epochs and kept parameters of the selection, for a checkpoint."""
         marks = {"score": self.score, "epoch": self.epoch, "waited": torch.tensor(self.waited)}
         return marks | {f"{_KEPT}{name}": tensor for name, tensor in self.kept.items()}
 

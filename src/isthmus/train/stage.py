@@ -1,4 +1,4 @@
-"""A phase at work: its parts opened on one host, and how long it lasts."""
+"""A stage: a phase whose parts were opened on one host, with its first and last step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from isthmus.train.select import Best
 
 @dataclass
 class Stage:
-    """An opened phase. Steps and epochs of the parts are counted from where the phase began."""
+    """An opened phase. Its parts count steps and epochs from where the phase began, the run from its start."""
 
     phase: Phase
     site: Site
@@ -51,12 +51,12 @@ class Stage:
 
     @property
     def layout(self) -> Layout:
-        """Where rows and seeds lie."""
+        """The layout of rows and seeds on this host."""
         return self.site.layout
 
     @property
     def scorer(self) -> Scorer:
-        """Who scores in the way that the run is known by."""
+        """The scorer of the first judge, whose scores are the run's own."""
         return self.judges[0].scorer
 
     @property
@@ -71,11 +71,11 @@ class Stage:
 
     @property
     def learned(self) -> list[Learned]:
-        """The models that step."""
+        """The models that learn in this phase."""
         return [self.site.learner.models[name] for name in self.phase.learns]
 
     def purpose(self, step: int) -> Purpose:
-        """What the ledger calls a step of the run (counted from 0)."""
+        """The ledger's purpose of a step of the run (counted from 0): whether all silos cross, some, or none."""
         return self.timetable.purpose(step - self.first_step)
 
     def who_crosses(self, step: int) -> Tensor:
@@ -113,19 +113,19 @@ class Stage:
         return due and int(self.scorer.pool(VALID).counts.sum()) > 0
 
     def inherit(self, handed: Mapping[str, dict[str, Tensor]]) -> None:
-        """Begin with what the phase before has left: tensors for the state of a part, by its axis."""
+        """Add what the phase before handed over to the state of parts: {axis: {name: tensor}}."""
         for axis, tensors in handed.items():
             part = self.objective if axis == "objective" else self.exchange
             part.state = {**part.state, **tensors}
 
     def states(self) -> dict[str, dict[str, Tensor]]:
-        """What the live parts keep, by part: what a checkpoint holds of this phase."""
+        """The states of all live parts and judges, for a checkpoint: {part: {name: tensor}}."""
         found = {"exchange": self.exchange.state, "objective": self.objective.state}
         found |= {f"judge-{judge.how}": judge.best.state for judge in self.judges}
         return found | {f"sync-{name}": sync.state for name, sync in self.syncs.items()}
 
     def load_states(self, states: dict[str, dict[str, Tensor]]) -> None:
-        """Put back what :meth:`states` gave."""
+        """Set the states of all live parts and judges to what :meth:`states` gave."""
         self.exchange.state = states.get("exchange", {})
         self.objective.state = states.get("objective", {})
         for name, sync in self.syncs.items():
@@ -150,7 +150,7 @@ def open_stage(
     scores: tuple[str, ...],
     begun: Progress,
 ) -> Stage:
-    """Open the parts of a phase on one host; ``begun`` says how far training has come."""
+    """The stage of a phase: its parts opened on this host; ``begun`` says how far training has come."""
     wire, schedule = layout.federation.wire, phase.schedule
     _check_schedule(phase, layout)
     check_seeds(layout)
@@ -168,7 +168,9 @@ def open_stage(
     models = {name: learner.models[name] for name in phase.learns}
     syncs = {name: phase.sync.open(site, model, objective) for name, model in models.items()}
     alone = phase.sync.alone and wire.silos > 1  # a merged silo has one model, and scores of several silos
-    judges = tuple(Judge(how, open_scorer(how, site, exchange, passes), Best(wire.mine, alone)) for how in scores)
+    judges = tuple(
+        Judge(how, open_scorer(how, site, exchange, passes), Best(wire.mine, alone, phase.learns)) for how in scores
+    )
     size = layout.steps_per_epoch(train.batch)
     epochs, steps = phase_length(phase, train, size, begun)
     ends = begun.step + steps, begun.epoch + epochs
@@ -188,7 +190,7 @@ def phase_length(phase: Phase, train: TrainConfig, size: int, begun: Progress) -
 
 
 def _check_schedule(phase: Phase, layout: Layout) -> None:
-    """A schedule needs seeds that a silo can score by itself, and as many silos as it draws."""
+    """Refuse a schedule where seeds are edges that a silo cannot score alone, or with fewer silos than it draws."""
     schedule, federation = phase.schedule, layout.federation
     if schedule.always:
         return

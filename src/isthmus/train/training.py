@@ -1,4 +1,4 @@
-"""One host's side of a run: the federation, the models that learn, and the phase at hand."""
+"""One host's side of a run: the federation, the models that learn, and the current phase."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import Federation
 from isthmus.graph.graph import Schema
 from isthmus.methods.method import Method
-from isthmus.nn.model import ModelConfig
+from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.train.metrics import led_by
 from isthmus.train.progress import Progress
 from isthmus.train.stage import Stage, lay_out_phase, open_stage
@@ -23,7 +23,7 @@ from isthmus.train.stage import Stage, lay_out_phase, open_stage
 class Training:
     """What the loop works on. Parts of methods never see it: they are opened with a :class:`~isthmus.engine.site.Site`.
 
-    ``stage`` is the phase at hand; the learner and the progress go on through all phases.
+    ``stage`` is the current phase; the learner and the progress go on through all phases.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Training:
         self.wire.releases.open(sum(sizes))
         federation.drawn.open(sizes, train.floor)
         federation.learnt.open(sizes)
+        self.wire.ledger.models = ("", *method.models)
         self.progress = Progress()
         first = lay_out_phase(self.phases[0], federation, self.device, dtype)
         shared = all(phase.sync.lockstep and not phase.sync.separates for phase in self.phases)
@@ -55,10 +56,12 @@ class Training:
             shared and not self.wire.protect.separates(Kind.GRADIENTS), self.phases[-1].sync.shares,
             self.device, dtype,
         )  # fmt: skip
+        if unread := _unread_edge_features(federation.schema, model):
+            federation.note(unread)
         self.stage = self._stage(first)
 
     def _stage(self, layout: Layout | None = None) -> Stage:
-        """Open the phase that progress stands in."""
+        """The stage of the phase that ``progress`` has reached."""
         phase = self.phases[self.progress.phase]
         layout = layout or lay_out_phase(phase, self.federation, self.device, self.dtype)
         last = self.progress.phase == len(self.phases) - 1
@@ -69,20 +72,20 @@ class Training:
         return stage
 
     def go_on(self, phase: int) -> None:
-        """Leave the phase at hand, which hands over what it has found, for the next one."""
+        """Go on to the next phase, to which the current one hands over what it has found."""
         with self.wire.ledger.during(Purpose.HANDOVER):
             handed = self.stage.exchange.hand_over()
             self.enter(phase)
         self.stage.inherit(handed)
 
     def enter(self, phase: int) -> None:
-        """Open a phase where training stands; what the one before handed over is not there yet."""
+        """Open a phase at the current step, without what the phase before hands over (:meth:`go_on` adds that)."""
         self.progress.phase = phase
         self.progress.round_starts = True
         self.stage = self._stage()
 
     def stop_after(self, steps: int) -> None:
-        """Let the phase at hand end after ``steps`` steps, and never earlier."""
+        """Let the current phase end after ``steps`` steps, and never earlier."""
         stage = self.stage
         self.train = replace(self.train, patience=0)
         stage.last_step = self.progress.last_step = stage.first_step + steps
@@ -90,12 +93,23 @@ class Training:
 
     @property
     def phase_name(self) -> str:
-        """The name of the phase at hand, where there are several."""
+        """The name of the current phase; empty in a method of one phase."""
         return self.stage.phase.name if len(self.phases) > 1 else ""
 
 
+def _unread_edge_features(schema: Schema, model: ModelConfig) -> str:
+    """A sentence where edges have features and no layer of the model reads them; empty otherwise."""
+    if not schema.edge_features or LAYERS[model.name].uses_edges:
+        return ""
+    names = ", ".join(schema.edge_feature_names[:8]) or f"{schema.edge_features} columns"
+    more = ", ..." if len(schema.edge_feature_names) > 8 else ""
+    who = "nothing reads" if schema.target == "node" else "only the head reads"
+    readers = ", ".join(name for name, layer in LAYERS.items() if layer.uses_edges)
+    return f"Edge features ({names}{more}): {who} them, since layers of {model.name} do not; those of {readers} do."
+
+
 def _check_lists(train: TrainConfig, schema: Schema) -> None:
-    """Refuse counted draws of lists where the edges themselves are what is learnt from."""
+    """Refuse ``train.draws=refill`` (edge-LDP) where labels lie on edges, which training then reads anyway."""
     if train.draws == "refill" and schema.target == "edge":
         raise IsthmusError(
             "train.draws=refill counts what draws show of neighbour lists, but labels lie on edges here, so that "

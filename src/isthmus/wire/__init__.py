@@ -1,1 +1,1 @@
-"""The one door between silos, in one process or between several."""
+"""The wire: everything that silos and the server send to each other, within one process or between several."""

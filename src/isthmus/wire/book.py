@@ -21,10 +21,10 @@ _PARTIES = 2**31  # more than a federation has
 
 @dataclass(frozen=True)
 class Counts:
-    """Messages, rows and bytes of each pair of parties that exchanged any."""
+    """How many messages, rows and bytes each sender sent to each receiver."""
 
-    pairs: np.ndarray  # [n] sender and receiver as one number, ascending
-    counts: np.ndarray  # [n, 3]
+    pairs: np.ndarray  # [n] sender and receiver as one number (`pair_numbers`), ascending
+    counts: np.ndarray  # [n, 3] messages, rows, bytes
 
     @property
     def sender(self) -> np.ndarray:
@@ -51,7 +51,7 @@ class Counts:
 
 
 def count(sent: Sent) -> Counts:
-    """Count messages by pair; those that travelled several times alike (layer after layer) are looked at once."""
+    """Messages, rows and bytes by pair; a `Traffic` that was sent several times (layer after layer) is read once."""
     alike: dict[int, tuple[Traffic, list[int]]] = {}  # by identity, with the bytes of a row each time
     for traffic, row_size in sent:
         alike.setdefault(id(traffic), (traffic, []))[1].append(row_size)
@@ -71,7 +71,7 @@ def pair_numbers(sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
 
 
 def _summed(pairs: np.ndarray, counts: np.ndarray) -> Counts:
-    """Counts of pairs in any order, some of them listed several times."""
+    """Counts with each pair once, ascending, from pairs in any order that may be listed several times."""
     if len(pairs) > 1 and not bool((pairs[1:] > pairs[:-1]).all()):
         order = np.argsort(pairs, kind="stable")
         pairs, counts = pairs[order], counts[order]
@@ -81,7 +81,7 @@ def _summed(pairs: np.ndarray, counts: np.ndarray) -> Counts:
 
 
 def loads(counts: Counts, before: np.ndarray | None = None) -> np.ndarray:
-    """Bytes that each party sent and received, added to those ``before``: [parties, 3] of number, sent, received."""
+    """Bytes that each party sent and received, plus the loads ``before``: [parties, 3] of number, sent, received."""
     before = np.zeros((0, 3), dtype=np.int64) if before is None else before
     ends = counts.sender + 1, counts.receiver + 1  # the server's number is -1
     size = 1 + max((int(each.max()) for each in (*ends, before[:, 0] + 1) if len(each)), default=0)
@@ -97,22 +97,25 @@ def loads(counts: Counts, before: np.ndarray | None = None) -> np.ndarray:
 
 
 def busiest(parties: np.ndarray) -> np.ndarray:
-    """Of the loads of one moment the largest alone: a moment lasts as long as its busiest party."""
+    """Of loads [parties, 3], the rows of the party that sent most and of the one that received most.
+
+    The time that a step takes on a network depends on these two alone.
+    """
     return parties[np.unique(parties[:, 1:].argmax(0))] if len(parties) else parties
 
 
 def at_moment(when: Sequence[int], lines: np.ndarray) -> np.ndarray:
-    """Lines of one moment, with the columns that tell it in front."""
+    """Lines with the columns epoch, step and purpose (``when``) put in front of each."""
     return np.concatenate([np.broadcast_to(np.array(when, dtype=np.int64), (len(lines), len(when))), lines], 1)
 
 
 def loads_of(lines: Tensor) -> dict[tuple[int, ...], np.ndarray]:
-    """The inverse of :func:`at_moment` for loads: by epoch, step and purpose."""
-    return {tuple(when.tolist()): _where(lines, (0, 1, 2), when)[:, 3:] for when in lines[:, :3].unique(dim=0)}
+    """Loads [parties, 3] of each (epoch, step, purpose), from lines that have these three columns in front."""
+    return {tuple(when.tolist()): _lines_with(lines, (0, 1, 2), when)[:, 3:] for when in lines[:, :3].unique(dim=0)}
 
 
 def sums_of(keys: Tensor, counts: Tensor) -> dict[tuple[int, ...], tuple[list[int], Counts]]:
-    """Sums over steps as a checkpoint keeps them, by purpose, kind and event: first epoch and step, and counts."""
+    """Read the sums over steps of a checkpoint: {(purpose, kind, event, model): ([first epoch and step], counts)}."""
     found = {}
     parts = counts.numpy().copy()
     stops = keys[:, -1].cumsum(0).tolist()
@@ -122,21 +125,21 @@ def sums_of(keys: Tensor, counts: Tensor) -> dict[tuple[int, ...], tuple[list[in
     return found
 
 
-def _where(lines: Tensor, columns: Sequence[int], values: Tensor) -> np.ndarray:
-    """The lines that have these values in these columns."""
+def _lines_with(lines: Tensor, columns: Sequence[int], values: Tensor) -> np.ndarray:
+    """The lines whose ``columns`` hold ``values``."""
     chosen: np.ndarray = lines[(lines[:, list(columns)] == values).all(1)].numpy()
     return chosen
 
 
 def grouped(lines: Tensor, keys: int, how: str = "sum") -> Tensor:
-    """Lines whose first ``keys`` columns are equal as one; their other columns summed, or the largest (``amax``)."""
+    """Merge lines with equal first ``keys`` columns: the others are summed, or their largest is taken (``amax``)."""
     if not len(lines):
         return lines
     head = lines[:, :keys]
     low = head.amin(0)
     spans = (head.amax(0) - low + 1).tolist()
     number = torch.zeros(len(lines), dtype=torch.int64)
-    for column, span in enumerate(spans):  # all keys as one number, in the same order
+    for column, span in enumerate(spans):  # all keys as one number that sorts as they do
         number = number * span + head[:, column] - low[column]
     each, place = number.unique(return_inverse=True)
     head = head.new_empty(len(each), keys).index_copy_(0, place, head)
@@ -146,13 +149,13 @@ def grouped(lines: Tensor, keys: int, how: str = "sum") -> Tensor:
 
 
 def as_lines(rows: Sequence[np.ndarray | Sequence[Sequence[int]]], width: int) -> Tensor:
-    """Lines under each other as whole numbers: [lines, width]."""
+    """Lists of lines joined into one table of whole numbers: [lines, width]."""
     parts = [np.asarray(part, dtype=np.int64).reshape(-1, width) for part in rows]
     return torch.from_numpy(np.concatenate([*parts, np.zeros((0, width), dtype=np.int64)]))
 
 
 def as_table(lines: Tensor, columns: Sequence[str], names: Mapping[str, Callable[[int], str]]) -> pa.Table:
-    """Whole numbers as a table, with words in the columns that ``names`` has."""
+    """An Arrow table of whole numbers; in the columns that ``names`` has, its function gives the word of a number."""
     import pyarrow as pa
 
     found = {}

@@ -1,4 +1,4 @@
-"""Rows across the boundary as one differentiable map: a sparse copy whose transpose is the backward pass."""
+"""Rows that silos copy to each other, as one differentiable linear map: the backward pass is its transpose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Across(torch.autograd.Function):
     def forward(
         ctx: Any, h: Tensor, token: Tensor, wire: Door, route: Route, kind: Kind, layer: int
     ) -> tuple[Tensor, Tensor]:
-        """Copy rows to where they are needed."""
+        """Rows of ``h`` and of other silos, where ``route`` puts them: [route.size, width]; and the token."""
         ctx.wire, ctx.route, ctx.layer = wire, route, layer
         rows = wire.move(kind, h.index_select(0, route.send.at), route.send, route.fill, layer)
         y = h.new_empty(route.size, h.shape[1])
@@ -27,7 +27,7 @@ class Across(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
-        """The transposed map, through the same door."""
+        """Send adjoints of received rows back to their owners, who add them to the gradients of their rows of ``h``."""
         gy, gtoken = grads
         route: Route = ctx.route
         sent = gy.index_select(0, route.fill.at)
@@ -38,7 +38,7 @@ class Across(torch.autograd.Function):
 
 
 def detached(wire: Door, route: Route, kind: Kind, h: Tensor, layer: int) -> Tensor:
-    """Rows across the boundary as constants: my own rows keep their gradient, arriving ones have none."""
+    """What `Across` computes, without its backward pass: rows of other silos are constants, own rows have gradients."""
     rows = wire.move(kind, h.detach().index_select(0, route.send.at), route.send, route.fill, layer)
     y = h.new_zeros(route.size, h.shape[1])
     return y.index_copy(0, route.keep, h).index_copy(0, route.fill.at, rows)

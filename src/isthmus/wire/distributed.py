@@ -37,7 +37,7 @@ class DistributedWire(Wire):
         protect: Chain | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """``settings``: what all hosts must have in common; where they differ, every host raises, before anything."""
+        """Connect to the other hosts; where their ``settings`` differ, every host raises before any data moves."""
         host, hosts = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         super().__init__(Membership.dealt(silos, hosts), host, hosts, protect)
         self.timeout = timeout
@@ -56,7 +56,7 @@ class DistributedWire(Wire):
         self._pulse = Pulse(store, self.host, self.hosts)
 
     def gather_members(self, members: Membership) -> None:
-        """Run what follows among the hosts of these members alone, in a process group of their own."""
+        """Let later collectives run among the hosts of ``members`` only, in a process group of their own."""
         super().gather_members(members)
         everybody = len(members.hosts) == self.hosts
         self._group = None if everybody else dist.new_group(list(members.hosts), use_local_synchronization=True)
@@ -97,7 +97,7 @@ class DistributedWire(Wire):
         return arriving
 
     def _among(self, counts: list[int]) -> list[int]:
-        """Of numbers for all hosts, those for the hosts of present members."""
+        """Of one number for each host, those of hosts on which a member is present."""
         return [counts[host] for host in self.members.hosts]
 
     def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:
@@ -118,7 +118,7 @@ class DistributedWire(Wire):
         return result.to(x.device)
 
     def _received(self, kind: Kind, host: int, like: Tensor, per_silo: bool) -> Tensor:
-        """The part of a sum that another host sends to the server's host."""
+        """Receive another host's part of a sum, at the server's host: [silos of that host or 1, ...]."""
         rows = len(self.members.on(host)) if per_silo else 1
         part = torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=self.device)
         self._guard(lambda: dist.recv(part, src=host, group=self._group))
@@ -127,7 +127,7 @@ class DistributedWire(Wire):
         return part
 
     def _guard(self, collective: Callable[[], _T]) -> _T:
-        """Run a collective; when it breaks, say which host is gone instead of what a socket said."""
+        """Run a collective and return its result; when it fails, raise `HostLost`, which names the host at fault."""
         self._pulse.calls += 1
         started = time.perf_counter()
         try:
@@ -146,7 +146,7 @@ class DistributedWire(Wire):
         self._pulse.stop()
 
     def close_down(self) -> None:
-        """Leave the group together; a host that left early would look like a dead one to the others."""
+        """Wait for all hosts, then leave the process group: a host that left early would look dead to the others."""
         self._guard(dist.barrier)
         self._pulse.stop()
         dist.destroy_process_group()

@@ -27,12 +27,12 @@ Carry = Callable[[dict[_Out, Tensor]], Mapping[_In, Tensor]]  # sealed rows that
 
 
 class Door(ABC):
-    """What every wire stands on: who is here, the one way out, and the transport behind it.
+    """Base of every wire: who is on this host, the one function by which data leaves, and the transport behind it.
 
     This process is the host ``host`` of the federation.
 
-    The server is a party of its own (number ``SERVER``) with a home. Every host makes the same calls in the same
-    order, also when it has nothing to send.
+    The server is a party of its own (number ``SERVER``) that lives on one of the hosts. Every host must make the same
+    calls in the same order, also when it has nothing to send.
     """
 
     def __init__(self, members: Membership, host: int, hosts: int, protect: Chain | None = None) -> None:
@@ -58,22 +58,22 @@ class Door(ABC):
         return self.members.home(party) == self.host
 
     def party(self, number: int) -> str:
-        """The name of a party as people know it."""
+        """The name of a party, as reports and errors print it."""
         return self.ledger.party(number)
 
     @property
     def who(self) -> list[str]:
-        """The parties of each host by name, for errors that tell whose fault something was."""
+        """Names of the silos on each host, for errors that name the sender: [hosts]."""
         return [", ".join(map(self.party, self.members.on(host))) or "the server" for host in range(self.hosts)]
 
     def end(self, problem: str) -> None:  # noqa: B027 - in one process there is nobody to tell
         """Tell the other hosts why this one ends, so that they can say it too."""
 
     def gather_members(self, members: Membership) -> None:
-        """Run the collectives that follow over these members alone; all of their hosts call this, and no others."""
+        """Let later collectives run over ``members`` only. Every host that has one of them calls this, and no other."""
         self.members, self.mine = members, members.on(self.host)
 
-    # ---- the one way out
+    # ---- the one function by which data leaves
 
     def leave(
         self, kind: Kind, parcels: Mapping[_Out, Parcel], carry: Carry[_Out, _In], like: Tensor | None = None
@@ -82,8 +82,8 @@ class Door(ABC):
 
         In this order: ask the policy, seal, book releases, write the ledger, ``carry``, open. Nothing is sealed before
         every parcel is allowed. ``carry`` gets sealed rows and returns those that arrived; they are opened in the
-        number format and width of ``like`` (None: as they came). Nothing else in this package calls a transport with
-        anything that a party made, and nobody outside of it calls a transport at all.
+        number format and width of ``like`` (None: as they came). No other function hands data of a party to a
+        transport, so whoever wants to know what a silo discloses reads this function and its callers.
         """
         for parcel in parcels.values():
             self.policy.check(parcel)
@@ -97,7 +97,10 @@ class Door(ABC):
         return {key: self.protect.open(kind, rows, rows if like is None else like) for key, rows in arrived.items()}
 
     def leave_alone(self, parcel: Parcel, carry: Callable[[Tensor], Tensor], legs: int = 1) -> Tensor:
-        """Let one parcel leave; ``carry`` gets its sealed rows and returns what arrives here, ``legs`` trips later."""
+        """Let one parcel leave and return the rows that arrive here in exchange.
+
+        ``carry`` takes the sealed rows and returns those that arrived; it takes ``legs`` one-way trips.
+        """
         self.ledger.leg(legs)
         return self.leave(parcel.kind, {0: parcel}, lambda sealed: {0: carry(sealed[0])}, parcel.rows)[0]
 
@@ -106,7 +109,8 @@ class Door(ABC):
     ) -> tuple[Tensor, list[int]]:
         """Let a parcel leave for hosts that do not know how many rows to expect of it.
 
-        ``leaving`` rows go to each host. Returns the rows that arrived here, and how many each host sent.
+        ``leaving`` rows go to each host; each may send up to ``most`` (None: what memory holds). Returns the rows that
+        arrived here, and how many each host sent.
         """
         arriving: list[int] = []
 
@@ -120,7 +124,7 @@ class Door(ABC):
     def move(
         self, kind: Kind, rows: Tensor, leaving: Lot, arriving: Lot, layer: int = 0, parts: Tensor | None = None
     ) -> Tensor:
-        """Send rows that are grouped by receiving host; those that arrive are grouped by sending host.
+        """Send rows, grouped by receiving host as ``leaving`` says; returns those that arrive, grouped by sending host.
 
         ``parts``: the stack rows that these rows are sums of, each once for every sum that it is in (None: no sums).
         """
@@ -128,7 +132,7 @@ class Door(ABC):
         return self.swap(Parcel(kind, rows, origin, leaving.traffic, layer), leaving.splits, arriving.splits)
 
     def swap(self, parcel: Parcel, leaving: list[int], arriving: list[int]) -> Tensor:
-        """Let a parcel leave, ``leaving`` of its rows for each host; the ``arriving`` rows of each host are read here.
+        """Let a parcel leave, ``leaving`` rows to each host; returns what arrives, ``arriving`` rows from each host.
 
         Rows that are no finite numbers are refused, with the name of who sent them.
         """
@@ -138,28 +142,28 @@ class Door(ABC):
             check_finite(kind, rows, arriving, ["the server"] * self.hosts if parcel.by_server else self.who)
         return rows
 
-    # ---- one order of collectives, also backwards
+    # ---- collectives run in one order on all hosts, in the backward pass too
 
     def _thread(self, like: Tensor) -> Tensor:
-        """The token that runs through all differentiable collectives of a pass, so that they have one order."""
+        """A scalar that every differentiable collective of a pass takes and returns, which fixes their order."""
         if self._token is None:
             self._token = torch.zeros((), dtype=like.dtype, device=like.device, requires_grad=True)
         return self._token
 
     def close(self, loss: Tensor) -> Tensor:
-        """Tie every collective of this pass to the loss, so that all hosts run all of them backwards, in order."""
+        """The loss plus 0 times the token of this pass: all hosts then run every collective backwards, in one order."""
         token, self._token = self._token, None
         return loss if token is None else loss + 0.0 * token
 
-    # ---- transport: what a kind of wire brings; only this package calls it
+    # ---- transport: what a subclass implements; only this package calls it
 
     @abstractmethod
     def _deliver(self, kind: Kind, letters: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
-        """Carry letters to the parties of every host; return those for mine."""
+        """Carry letters {(sender, receiver): payload} to their hosts; returns those for parties of this host."""
 
     @abstractmethod
     def _swap(self, kind: Kind, rows: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
-        """Exchange rows with every host: ``leaving`` rows go to each, ``arriving`` come; rows for mine come back."""
+        """Send ``leaving`` rows to each host; returns the ``arriving`` rows of each host, in host order."""
 
     @abstractmethod
     def _sizes(self, kind: Kind, leaving: list[int]) -> list[int]:

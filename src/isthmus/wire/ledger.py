@@ -18,7 +18,7 @@ from isthmus.wire.book import Counts, as_lines, as_table, at_moment, busiest, co
 if TYPE_CHECKING:  # loaded where tables are made, so that training needs no more than torch
     import pyarrow as pa
 
-COLUMNS = ("epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes")
+COLUMNS = ("epoch", "step", "purpose", "sender", "receiver", "kind", "event", "model", "messages", "rows", "bytes")
 STEP_COLUMNS = ("epoch", "step", "purpose", "kind", "messages", "rows", "bytes")
 LOAD_COLUMNS = ("epoch", "step", "purpose", "party", "sent", "received")
 LEG_COLUMNS = ("epoch", "step", "purpose", "legs")
@@ -31,12 +31,13 @@ _WHEN = 3  # columns that tell a moment: epoch, step, purpose
 class Ledger:
     """Counts every message.
 
-    It keeps four books, each with a line for every one of these:
+    It keeps four books. Each has one line for every combination of:
 
-    - ``ledger``: (epoch, step, purpose, sender, receiver, kind, protection event). After ``DETAILED`` lines, messages
-      of later steps are added up by (purpose, sender, receiver, kind, event), under the epoch and step of the first, so
-      that the book grows with the pairs that talk and no longer with steps times pairs.
-    - ``steps``: (epoch, step, purpose, kind), with nobody's name.
+    - ``ledger``: (epoch, step, purpose, sender, receiver, kind, protection event, model). After ``DETAILED`` lines,
+      messages of later steps are added up by all of these but epoch and step, under the epoch and step of the first,
+      so that the book grows with the pairs that talk and no longer with steps times pairs. ``model`` is the one that a
+      message is about, as parameters and gradients are; empty where it is about none.
+    - ``steps``: (epoch, step, purpose, kind), summed over senders and receivers.
     - ``loads``: (epoch, step, purpose, party), the bytes that a party sent and received. A process that counts for all
       parties (``alone``) keeps the busiest two of each step that is over.
     - ``legs``: (epoch, step, purpose), one-way trips that had to follow each other. All messages of one call travel at
@@ -44,7 +45,7 @@ class Ledger:
       send. Every host makes the same calls, so every host counts the same legs.
 
     Lines that will not change lie in ``pages`` as whole numbers [lines, columns], so that a checkpoint can append them.
-    What still grows (sums over steps, loads of the step at hand) is apart from them.
+    What still grows (sums over steps, loads of the current step) is kept apart from them.
     """
 
     def __init__(self, alone: bool = False) -> None:
@@ -53,18 +54,20 @@ class Ledger:
         self.alone = alone
         self.events: list[Events] = []
         self.names: dict[int, str] = {SERVER: SERVER_NAME}  # silos go by number until they introduce themselves
+        self.models: tuple[str, ...] = ("",)  # those that messages may be about, on every host in the same order
+        self.model = ""  # the one that messages are about now
         self.pages: dict[str, list[Tensor]] = {book: [] for book in BOOKS}
         self._fresh: dict[str, list[Tensor]] = {book: [] for book in BOOKS}  # pages that nobody has taken yet
         self.transport: dict[str, int] = {}  # bytes that this host's transport really carried to other hosts
         self._written = 0  # detailed lines of this host
-        self._sums: dict[tuple[int, ...], tuple[list[int], Counts]] = {}  # by purpose, kind, event; since when
-        self._loads: dict[tuple[int, ...], np.ndarray] = {}  # by moment of the step at hand
+        self._sums: dict[tuple[int, ...], tuple[list[int], Counts]] = {}  # by purpose, kind, event, model; since when
+        self._loads: dict[tuple[int, ...], np.ndarray] = {}  # by (epoch, step, purpose) of the current step
         self._open: dict[tuple[int, ...], list[tuple[Traffic, int]]] = {}
         self._legs: dict[tuple[int, ...], int] = {}
         self._pending = 0
 
     def party(self, number: int) -> str:
-        """The name of a party as people know it."""
+        """The name of a party, as reports and errors print it."""
         return self.names.get(number, f"silo-{number}")
 
     def _now(self) -> tuple[int, int, int]:
@@ -80,8 +83,17 @@ class Ledger:
             self.purpose = before
 
     @contextmanager
+    def about(self, model: str) -> Iterator[None]:
+        """Count what follows as messages about a model."""
+        before, self.model = self.model, model
+        try:
+            yield
+        finally:
+            self.model = before
+
+    @contextmanager
     def unrecorded(self) -> Iterator[None]:
-        """Forget the messages of a block: those that only a resumed run has to send."""
+        """Leave the messages of a ``with`` block out of the books: those that only a resumed run has to send."""
         before = {key: list(sent) for key, sent in self._open.items()}, dict(self.transport), dict(self._legs)
         yield
         self._open, self.transport, self._legs = before
@@ -99,15 +111,15 @@ class Ledger:
         self._legs[self._now()] = self._legs.get(self._now(), 0) + count
 
     def record(self, kind: Kind, events: Events, traffic: Traffic, row_size: int) -> None:
-        """Count messages of one kind that had one treatment, ``row_size`` bytes a row."""
-        key = (*self._now(), KINDS.index(kind), self._place_of(events))
+        """Count messages of one kind, protected by ``events``, with ``row_size`` bytes a row."""
+        key = (*self._now(), KINDS.index(kind), self._place_of(events), self.models.index(self.model))
         self._open.setdefault(key, []).append((traffic, row_size))
         self._pending += len(traffic.rows)
         if self._pending > _PENDING:
             self._close()
 
     def _place_of(self, events: Events) -> int:
-        """The number of a treatment in the list of those that were seen."""
+        """The place of ``events`` in ``self.events``, to which they are added the first time."""
         if events not in self.events:
             self.events.append(events)
         return self.events.index(events)
@@ -117,17 +129,17 @@ class Ledger:
         self.transport[kind.value] = self.transport.get(kind.value, 0) + size
 
     def turn_page(self) -> dict[str, Tensor]:
-        """Lines that will not change and that no earlier call returned, by book."""
+        """By book, the lines that will not change any more and that no earlier call returned."""
         self._close()
         fresh, self._fresh = self._fresh, {book: [] for book in BOOKS}
         return {book: torch.cat(pages) for book, pages in fresh.items()}
 
     def _close(self) -> None:
-        """Count what waits to be counted."""
+        """Turn messages that were recorded since the last call into lines of the four books."""
         counts = {key: count(sent) for key, sent in sorted(self._open.items())}
         here = {
             "ledger": as_lines(self._by_pair(counts), len(COLUMNS)),
-            "steps": as_lines([[[*key[:-1], *each.counts.sum(0)]] for key, each in counts.items()], len(STEP_COLUMNS)),
+            "steps": as_lines([[[*key[:-2], *each.counts.sum(0)]] for key, each in counts.items()], len(STEP_COLUMNS)),
             "loads": as_lines(self._by_party(counts), len(LOAD_COLUMNS)),
             "legs": as_lines([sorted([*key, legs] for key, legs in self._legs.items())], len(LEG_COLUMNS)),
         }
@@ -137,7 +149,7 @@ class Ledger:
         self._clear()
 
     def _by_pair(self, counts: Mapping[tuple[int, ...], Counts]) -> list[np.ndarray]:
-        """Detailed lines of what was counted; without any, once there are too many, and all is added to the sums."""
+        """Lines of the book ``ledger``; none once it has ``DETAILED`` of them: counts then go to sums over steps."""
         size = sum(len(each.pairs) for each in counts.values())
         if self._written + size <= DETAILED and not self._sums:
             self._written += size
@@ -148,7 +160,7 @@ class Ledger:
         return []
 
     def _by_party(self, counts: Mapping[tuple[int, ...], Counts]) -> list[np.ndarray]:
-        """Loads of steps that are over; those of the step at hand are kept until it is."""
+        """Lines of the book ``loads`` for steps that are over; loads of the current step are kept until it is over."""
         for key, each in counts.items():
             before = self._loads.get(key[:_WHEN])
             self._loads[key[:_WHEN]] = loads(each, before)
@@ -158,20 +170,20 @@ class Ledger:
         ]
 
     def growing(self) -> dict[str, Tensor]:
-        """What later messages may still be added to, as a checkpoint keeps it: sums over steps, loads of this step."""
+        """Counts that may still grow, for a checkpoint: sums over steps, and loads of the current step."""
         self._close()
         keys = [[*key, *since, len(c.pairs)] for key, (since, c) in self._sums.items()]
         counts = [np.column_stack([c.pairs, c.counts]) for _, c in self._sums.values()]
-        return {"keys": as_lines([keys], 6), "sums": as_lines(counts, 4), "loads": self._loads_at_hand()}
+        return {"keys": as_lines([keys], 7), "sums": as_lines(counts, 4), "loads": self._loads_at_hand()}
 
     def _loads_at_hand(self) -> Tensor:
-        """Loads of the step at hand, as lines."""
+        """Loads of the current step, as lines of the book ``loads``."""
         each = [at_moment(when, lines) for when, lines in sorted(self._loads.items())]
         return as_lines(each, len(LOAD_COLUMNS))
 
     @property
     def summed_since(self) -> int | None:
-        """The first epoch of which pairs are summed over steps; None where the ledger tells every step."""
+        """The first epoch whose lines are summed over steps; None while the ledger has a line for every step."""
         return min((since[0] for since, _ in self._sums.values()), default=None)
 
     def _clear(self) -> None:
@@ -192,16 +204,16 @@ class Ledger:
         return torch.cat([*self.pages[name], *more])
 
     def lines(self) -> Tensor:
-        """Every line on who sent what to whom: [lines, columns]."""
+        """All lines of the book ``ledger``, who sent what to whom: [lines, len(COLUMNS)]."""
         return self.book("ledger")
 
     def adopt(self, books: Mapping[str, Tensor], events: Sequence[Events]) -> None:
-        """Add lines of another ledger (another host's, or a checkpoint's) to the books that they are of."""
+        """Add the books of another ledger (another host's, or a checkpoint's), which numbers ``events`` as listed."""
         for name, lines in books.items():
             self.pages[name].append(self._renumbered(lines, events) if name == "ledger" else lines)
 
     def _renumbered(self, lines: Tensor, events: Sequence[Events]) -> Tensor:
-        """Lines in which the events of another ledger have the numbers that they have in this one."""
+        """Lines of another ledger, with its event numbers (places in ``events``) replaced by those of this ledger."""
         lines, column = lines.clone(), COLUMNS.index("event")
         place = torch.tensor([self._place_of(each) for each in events] or [0])
         lines[:, column] = place[lines[:, column]]
@@ -214,7 +226,7 @@ class Ledger:
         events: Sequence[Events],
         transport: dict[str, int],
     ) -> None:
-        """Go back to where a checkpoint stood, and drop what was recorded since."""
+        """Replace all books by those of a checkpoint, and drop what was recorded since."""
         self._clear()
         self.pages, self._fresh = {book: [] for book in BOOKS}, {book: [] for book in BOOKS}
         self.events, self.transport = [], dict(transport)
@@ -236,10 +248,17 @@ class Ledger:
         seen = sorted(set(kind.tolist()), key=lambda kind: -int(total[kind]))
         return {KINDS[kind].value: int(total[kind]) for kind in seen}
 
-    def treatments(self, kind: Kind) -> dict[int, dict[Events, int]]:
-        """How each silo's own messages of a kind were protected: for each silo, messages by what was done to them.
+    def by_model(self) -> dict[str, int]:
+        """Bytes of messages about each model that crossed."""
+        lines = self.lines()
+        model, size = (lines[:, COLUMNS.index(name)] for name in ("model", "bytes"))
+        total = torch.zeros(len(self.models), dtype=torch.int64).index_add_(0, model, size)
+        return {name: int(total[i]) for i, name in enumerate(self.models) if name}
 
-        Nothing that one silo did covers another: a silo whose messages left as they are has the empty tuple here.
+    def treatments(self, kind: Kind) -> dict[int, dict[Events, int]]:
+        """How each silo's own messages of a kind were protected: {silo: {events: number of messages}}.
+
+        Messages that left without protection stand under the empty tuple.
         """
         lines = self.lines()
         column = {name: lines[:, i] for i, name in enumerate(COLUMNS)}
@@ -251,20 +270,21 @@ class Ledger:
         return found
 
     def table(self) -> pa.Table:
-        """Who sent what to whom, with names instead of numbers."""
+        """The book ``ledger`` as an Arrow table, with names instead of numbers."""
         names: dict[str, Callable[[int], str]] = {
             "sender": self.party,
             "receiver": self.party,
             "event": lambda i: describe(self.events[i]),
+            "model": lambda i: self.models[i],
         }
         return as_table(self.lines(), COLUMNS, _WORDS | names)
 
     def step_table(self) -> pa.Table:
-        """What was sent, by (epoch, step, purpose, kind)."""
+        """Messages, rows and bytes by (epoch, step, purpose, kind), as an Arrow table."""
         return as_table(grouped(self.book("steps"), _WHEN + 1), STEP_COLUMNS, _WORDS)
 
     def leg_table(self) -> pa.Table:
-        """One-way trips that followed each other by (epoch, step, purpose), and bytes of the party that was busiest."""
+        """By (epoch, step, purpose): legs, and the bytes that the busiest party sent or received, as an Arrow table."""
         each, legs = grouped(self.book("loads"), _WHEN + 1), self.book("legs")
         most = grouped(torch.cat([each[:, :_WHEN], each[:, -2:].amax(1, keepdim=True)], 1), _WHEN, "amax")
         trips, sizes = (lines[:, [0, 1, 2, 3, 3]] for lines in (legs, most))

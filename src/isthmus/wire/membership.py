@@ -24,7 +24,7 @@ class Membership:
 
     @staticmethod
     def dealt(silos: int, hosts: int = 1) -> Membership:
-        """All silos, dealt to hosts in contiguous runs, so that host order is silo order; the server on host 0.
+        """All silos present, divided among hosts in contiguous runs (host order is silo order); the server on host 0.
 
         With one host more than there are silos, host 0 carries the server alone.
         """
@@ -39,7 +39,7 @@ class Membership:
         return Membership(silos, tuple(homes), 0, tuple(range(silos)))
 
     def only(self, present: Iterable[int]) -> Membership:
-        """The federation with only these silos present."""
+        """A copy of this membership in which only the silos ``present`` are present."""
         chosen = tuple(sorted(set(present)))
         if not chosen or not set(chosen) <= set(range(self.silos)):
             raise IsthmusError(
@@ -57,7 +57,7 @@ class Membership:
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:
-        """Hosts on which somebody is present, ascending; the server always is."""
+        """Hosts that carry a present silo or the server, ascending."""
         return tuple(sorted({self.server, *(self.homes[silo] for silo in self.present)}))
 
     @property
@@ -72,5 +72,5 @@ class Membership:
 
 
 def _run(host: int, hosts: int, silos: int) -> range:
-    """The silos that one of several hosts carries."""
+    """Numbers of the silos that ``host`` carries when ``silos`` are divided among ``hosts``."""
     return range(host * silos // hosts, (host + 1) * silos // hosts)

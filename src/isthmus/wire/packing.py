@@ -1,4 +1,4 @@
-"""Letters as plain bytes, and back. No pickle."""
+"""Packs letters into plain bytes and reads them back; no pickle, since reading a pickle can run a sender's code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADER = 7  # sender, receiver, number format, dimensions, and up to three size
 
 
 def pack(letters: dict[tuple[int, int], Tensor]) -> Tensor:
-    """Letters as plain bytes: how many there are, a header for each, then the payloads."""
+    """Letters {(sender, receiver): payload} as bytes: how many there are, a header for each, then the payloads."""
     header = [[s, r, _DTYPES.index(x.dtype), x.dim(), *x.shape, *[0] * (3 - x.dim())] for (s, r), x in letters.items()]
     head = torch.tensor([len(header), *sum(header, [])], dtype=torch.int64)
     bodies = [x.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for x in letters.values()]
@@ -21,9 +21,9 @@ def pack(letters: dict[tuple[int, int], Tensor]) -> Tensor:
 
 
 def unpack(buffer: Tensor, senders: Collection[int], receivers: Collection[int]) -> dict[tuple[int, int], Tensor]:
-    """The inverse of :func:`pack`; raises ``ValueError`` for bytes that it cannot have made.
+    """Letters from the bytes that :func:`pack` made; raises ``ValueError`` for bytes that it cannot have made.
 
-    ``senders`` and ``receivers`` are the parties that letters may be from and to: a host sends for its own parties.
+    ``senders`` and ``receivers`` are the parties that letters may be from and to: a host may send only for its own.
     """
     if not len(buffer):
         return {}

@@ -1,4 +1,4 @@
-"""A party's own rules on what may leave it; every wire asks them before anything leaves."""
+"""A party's own rules on what may leave it; :meth:`Door.leave` asks them before it seals a parcel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Refused(IsthmusError):
 
 @dataclass(frozen=True)
 class Policy:
-    """The rules of the parties on one host; these let everything leave."""
+    """Rules of the parties on one host. This one lets everything leave; a subclass overrides ``refusal``."""
 
     def refusal(self, parcel: Parcel) -> str:
-        """Why a parcel may not leave, naming the rule; empty where it may."""
+        """The reason why a parcel may not leave, with the rule's name; an empty string where it may."""
         return ""
 
     def check(self, parcel: Parcel) -> None:
-        """Refuse a parcel that may not leave, before anything of it does."""
+        """Raise `Refused` for a parcel that may not leave."""
         why = self.refusal(parcel)
         if why:
             raise Refused(why)

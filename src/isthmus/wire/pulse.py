@@ -13,7 +13,7 @@ _FAREWELL = 5.0  # seconds that a host which ends waits for the others to hear w
 
 
 class Pulse:
-    """Signs of life in the shared store: a beat counter, and how many collectives this host has entered."""
+    """A thread that writes signs of life to the shared store: a beat counter, and how many collectives were entered."""
 
     def __init__(self, store: TCPStore, host: int, hosts: int) -> None:
         self.store, self.host, self.hosts, self.calls = store, host, hosts, 0
@@ -31,19 +31,19 @@ class Pulse:
                 return
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread that writes signs of life."""
         self._stop.set()
         self._thread.join(timeout=2 * _BEAT)
 
     def tell(self, problem: str) -> None:
-        """Leave a word on why this host ends; the first host that has one is heard."""
+        """Write to the store why this host ends, unless another host has already written why it does."""
         with suppress(RuntimeError, ValueError):
             if not self.store.check(["problem"]):
                 self.store.set("problem", problem)
             self.store.set(f"heard/{self.host}", "")
 
     def problem(self) -> str:
-        """Why another host has ended, if it has left a word."""
+        """Why another host has ended, if it wrote so to the store; else an empty string."""
         with suppress(RuntimeError, ValueError):
             if self.store.check(["problem"]):
                 self.store.set(f"heard/{self.host}", "")
@@ -51,14 +51,14 @@ class Pulse:
         return ""
 
     def await_others(self) -> None:
-        """Wait a little until all hosts have heard why this one ends: the store may end with it."""
+        """Wait up to ``_FAREWELL`` seconds until all hosts have read why this one ends: it may carry the store."""
         end, keys = time.monotonic() + _FAREWELL, [f"heard/{host}" for host in range(self.hosts)]
         with suppress(RuntimeError, ValueError):
             while time.monotonic() < end and not self.store.check(keys):
                 time.sleep(0.05)
 
     def diagnose(self, timeout: float, error: str) -> str:
-        """Name the hosts that stopped beating, or else those that entered fewer collectives than this one."""
+        """A sentence that names the hosts which stopped beating, or else those that entered fewer collectives."""
         try:
             before = self._read()
             time.sleep(5 * _BEAT)

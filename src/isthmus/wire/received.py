@@ -1,4 +1,4 @@
-"""What arrives from other hosts is checked before it is used: how much, of which form, and whether it is a number."""
+"""Checks of what arrives from other hosts, before it is used: size, shape, number format, order, finite numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from torch import Tensor
 from isthmus.core.errors import PeerError
 from isthmus.core.kinds import Kind
 
-NUMBERS = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.FEATURES)  # letters of these are finite; scores may be undefined
+# Letters of these are finite; scores may be undefined.
+NUMBERS = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.FEATURES, Kind.GENERATED, Kind.ROW_GRADIENTS)
 
 
 def check_sizes(kind: Kind, sizes: Sequence[int], most: Sequence[int] | None, width: int, who: Sequence[str]) -> None:
-    """Refuse numbers of rows that a host claims to send, of ``width`` bytes each, before room is made for them.
+    """Refuse announced numbers of rows (``width`` bytes each) that are too large, before memory is taken for them.
 
-    ``most``: as many as can be expected of each host; without, as many as half of the memory holds.
+    ``most`` is the largest number that each host may announce; None: as many as half of the memory holds.
     """
     room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // max(width, 1)
     for host, size in enumerate(sizes):
@@ -27,7 +28,7 @@ def check_sizes(kind: Kind, sizes: Sequence[int], most: Sequence[int] | None, wi
 
 
 def check_like(kind: Kind, row: Tensor, rows: Tensor, who: str) -> None:
-    """Refuse one silo's row that has another form than ``rows``, those of this host."""
+    """Refuse one silo's row whose number format or width differs from that of ``rows``, the rows of this host."""
     if row.dtype != rows.dtype or row.shape != (1, *rows.shape[1:]):
         raise PeerError(
             f"{who} sent {kind} of the form {row.dtype} {list(row.shape)}, where {rows.dtype} {[1, *rows.shape[1:]]} "
@@ -36,7 +37,7 @@ def check_like(kind: Kind, row: Tensor, rows: Tensor, who: str) -> None:
 
 
 def check_places(told: Tensor, splits: Sequence[int], lengths: Sequence[int], who: Sequence[str]) -> None:
-    """Refuse places in lists that are not in them, or that are not told in ascending order, each once."""
+    """Refuse places outside of a host's list (``lengths`` [hosts]), and places that do not ascend."""
     for host, places in enumerate(told.split(list(splits))):
         if not len(places):
             continue
@@ -49,7 +50,7 @@ def check_places(told: Tensor, splits: Sequence[int], lengths: Sequence[int], wh
 
 
 def check_finite(kind: Kind, rows: Tensor, splits: Sequence[int], who: Sequence[str]) -> None:
-    """Refuse rows that are no numbers; ``splits`` tells how many of them came from each of ``who``."""
+    """Refuse rows with NaN or infinity and name their sender; ``splits`` of the rows came from each of ``who``."""
     if not rows.is_floating_point() or bool(torch.isfinite(rows).all()):
         return
     for sender, part in zip(who, rows.split(list(splits)), strict=True):

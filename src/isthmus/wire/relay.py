@@ -1,4 +1,4 @@
-"""Aggregates through the server: silos send parts of sums to it, and it hands out each sum once, without senders."""
+"""Aggregates through the server: silos send it partial sums, and it hands out each whole sum without its senders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEUTRAL = {"sum": 0.0, "amax": -torch.inf, "amin": torch.inf}  # what changes no
 
 @dataclass(frozen=True)
 class Column:
-    """Neighbouring columns of a partial aggregate, and how those of several silos join."""
+    """A run of columns of a partial aggregate, and how values of several silos are joined in it."""
 
     join: str  # sum, amax or amin
     width: int
@@ -26,11 +26,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Relay:
-    """Partials of my silos, and the slots that my silos opened for what comes back.
+    """Which partial aggregate (of which silo) joins which slot; a slot is a row that some silo waits for.
 
-    On the server's host ``group`` is the slot, counted over all silos, that each partial of any silo joins, and
-    ``open`` says which slots hold enough neighbours to be handed out. A silo knows by itself which of its own are
-    ``shut``: zeros travel for these, both ways, so that everything that travels is a finite number.
+    ``partials`` and ``slots`` are those of this host's silos. On the server's host ``group`` is the slot, counted over
+    all silos, that each partial of any silo joins, and ``open`` says which slots hold enough neighbours to be handed
+    out. A silo knows by itself which of its own slots are ``shut``: zeros travel for these in both directions, so that
+    everything that travels is a finite number.
     """
 
     partials: Ends
@@ -40,7 +41,7 @@ class Relay:
     shut: Tensor  # [slots of my silos] bool
 
     def join(self, parts: Tensor, columns: Sequence[Column]) -> Tensor:
-        """The server's work: one row for each slot, of zeros where it is not handed out."""
+        """At the server, join partials [partials, w] into one row a slot [slots, w]; zeros where it is not open."""
         out = []
         for part, column in zip(parts.split([column.width for column in columns], 1), columns, strict=True):
             empty = parts.new_full((len(self.open), column.width), NEUTRAL[column.join])
@@ -50,14 +51,14 @@ class Relay:
         return torch.cat(out, 1).masked_fill(~self.open[:, None], 0.0)
 
     def read(self, handed: Tensor, columns: Sequence[Column]) -> Tensor:
-        """My slots as they were handed out; those that are shut hold what changes nothing when it joins."""
+        """Rows of this host's slots; those that are shut hold the neutral element (0 of a sum, -inf of a maximum)."""
         neutral = torch.cat([handed.new_full((column.width,), NEUTRAL[column.join]) for column in columns])
         return torch.where(self.shut[:, None], neutral, handed)
 
     def share(self, adjoints: Tensor, parts: Tensor, whole: Tensor, columns: Sequence[Column]) -> Tensor:
-        """The server's work backwards: each part of a sum gets its derivative, the largest parts that of a maximum.
+        """At the server, derivatives of partials from those of slots; a maximum's goes to the partial that reached it.
 
-        Parts that are equally large share alike. A slot that stayed shut passes nothing on, whatever was sent for it.
+        Partials that tie share it equally. A slot that is not open passes nothing on, whatever was sent for it.
         """
         adjoints = adjoints.masked_fill(~self.open[:, None], 0.0)
         out, at = [], 0
@@ -81,11 +82,11 @@ def open_relay(
     near: Tensor,
     fewest: int,
 ) -> Relay:
-    """Tell the server which slot of which silo each partial joins, and how many slots each silo has.
+    """The `Relay` of a layer, after the server was told which slot each partial joins and how many slots a silo has.
 
     ``partials`` and ``slots``: silos (ascending) and stack rows; of partials also the rows that they are sums of.
-    ``labels`` [partials, 3]: the silo that asked, its slot, and the number of neighbours in the partial; ``near``: how
-    many there are in all of each of my slots. Slots with fewer neighbours than ``fewest`` stay shut.
+    ``labels`` [partials, 3]: the silo that asked, its slot, and the number of neighbours in the partial. ``near``: the
+    neighbours in each slot of this host's silos, over all partials. A slot with fewer than ``fewest`` stays shut.
     """
     device = labels.device
     serves = wire.houses(SERVER)
@@ -107,14 +108,17 @@ def open_relay(
 def relayed(
     wire: Door, relay: Relay, x: Tensor, columns: Sequence[Column], layer: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Send partials to the server, which merges them: returns my silos' slots, and what the server got and made."""
+    """Merge partials ``x`` at the server, without a gradient.
+
+    Returns rows of this host's slots; at the server also the partials that arrived and the merged rows of all slots.
+    """
     parts = lift(wire, Kind.PARTIALS, x.detach(), relay.partials, layer)
     whole = relay.join(parts, columns)
     return relay.read(hand_out(wire, Kind.PARTIALS, whole, relay.slots), columns), parts, whole
 
 
 class Relayed(torch.autograd.Function):
-    """Partials [p, w] of my silos become merged rows [s, w] of my silos' slots; derivatives return the same way."""
+    """Differentiable merge at the server: partials [p, w] of this host's silos to merged rows [s, w] of their slots."""
 
     @staticmethod
     def forward(
@@ -128,7 +132,7 @@ class Relayed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
-        """Up from the slots, shared out by the server, down to the partials."""
+        """Silos send adjoints of their slots to the server, which returns to each silo those of its partials."""
         gy, gtoken = grads
         wire, relay, columns = ctx.wire, ctx.relay, ctx.columns
         adjoints = lift(wire, Kind.ADJOINTS, gy.masked_fill(relay.shut[:, None], 0.0), relay.slots, ctx.layer)

@@ -39,7 +39,7 @@ def open_store(hosts: int, timeout: float) -> TCPStore:
 def call_roll(
     store: TCPStore, host: int, members: Membership, said: Mapping[str, Any], timeout: float
 ) -> list[dict[str, Any]]:
-    """Say something to all hosts and hear what each has said, in host order; raises where some do not come.
+    """Tell all hosts ``said``; returns what each host said, in host order, and raises where a host does not come.
 
     Nobody returns before all have heard, so that the store outlives a host that ends because of what it heard.
     """
@@ -55,7 +55,7 @@ def call_roll(
             store.set(f"{keys[host]}/heard", "")
             if host == 0:
                 _await(store, [f"{key}/heard" for key in keys], list(range(len(keys))), min(timeout, _FAREWELL))
-            return [_understood(words, of, set(said)) for of, words in enumerate(heard)]
+            return [_decoded(words, of, set(said)) for of, words in enumerate(heard)]
     except RuntimeError as error:
         if not missing or missing == list(range(len(keys))):
             raise IsthmusError(f"Host 0 is gone ({_first_line(error)}); start all hosts again.") from error
@@ -72,8 +72,8 @@ def _await(store: TCPStore, keys: Sequence[str], missing: list[int], timeout: fl
         time.sleep(_PAUSE if missing else 0)
 
 
-def _understood(words: bytes, host: int, wanted: set[str]) -> dict[str, Any]:
-    """What a host has said: a table with the ``wanted`` keys."""
+def _decoded(words: bytes, host: int, wanted: set[str]) -> dict[str, Any]:
+    """Decode what a host said and check that it has the ``wanted`` keys."""
     try:
         said = json.loads(words)
     except ValueError:
@@ -84,7 +84,7 @@ def _understood(words: bytes, host: int, wanted: set[str]) -> dict[str, Any]:
 
 
 def _who_is_missing(missing: Sequence[int], members: Membership, timeout: float) -> str:
-    """The hosts that did not come, with the silos that they would carry."""
+    """The message that names the hosts which did not come, and the silos that they would carry."""
     each = []
     for host in missing:
         silos = [f"silo {silo}" for silo in members.on(host)]

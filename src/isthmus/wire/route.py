@@ -1,4 +1,4 @@
-"""Routes: a sparse linear map of rows across the boundary. Its transpose is the backward pass."""
+"""Which rows cross between silos: the lists that two hosts hold of each other's rows, and routes made of them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from isthmus.core.parcel import Origin, Traffic
 
 @dataclass(frozen=True)
 class Boundary:
-    """Halo rows of a host in the order (owner's host, owner, silo, plan), and mirrored, owned rows that others hold.
+    """A host's halo rows, ordered by (owner's host, owner, silo, plan), and the rows it owns that others hold as halo.
 
-    Because the two lists of a pair of hosts mirror, a row is asked for by its place in them. A pair is written as
-    sender * silos + receiver: of ids for halo rows (they are asked for), of rows for served ones.
+    The halo list of one host for another is in the order of that host's list of served rows, so that a row can be
+    asked for by its place in the list. A pair of silos is written as one number, sender * silos + receiver: for halo
+    rows the sender of the request, for served rows the sender of the row.
     """
 
     halo: Tensor  # [u] stack rows
@@ -29,7 +30,7 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Asked:
-    """Halo rows that my silos asked for, and owned rows that others asked of mine, both grouped by the other host."""
+    """Halo rows that this host asked for, and owned rows that others asked of it; both grouped by the other host."""
 
     halo: Tensor  # [a] stack rows
     halo_pair: Tensor
@@ -39,18 +40,18 @@ class Asked:
     served_splits: list[int]
 
     def fields(self) -> tuple[Tensor, Tensor, list[int], Tensor, Tensor, list[int]]:
-        """Halo rows, their pairs and splits, then served rows, their pairs and splits: what a subclass begins with."""
+        """All six fields in order, with which a subclass is made from an `Asked`."""
         return self.halo, self.halo_pair, self.halo_splits, self.served, self.served_pair, self.served_splits
 
     def lots(self, silos: int) -> tuple[Lot, Lot]:
-        """What owners send, and where it arrives; the other way round for what goes back to them."""
+        """The served rows as a lot that leaves, and the halo rows as the lot that arrives."""
         sent = Lot(self.served, self.served, self.served_pair, self.served_splits, silos)
         return sent, Lot(self.halo, self.halo, self.halo_pair, self.halo_splits, silos)
 
 
 @dataclass(frozen=True)
 class Lot:
-    """Rows that go to, or come from, other silos, in an order by host.
+    """Rows that go to other silos, or come from them, grouped by host.
 
     ``at`` says where they lie in what is computed, ``row`` which stack rows they are, ``pairs`` who sends each to whom.
     """
@@ -74,10 +75,10 @@ class Lot:
 
 @dataclass(frozen=True)
 class Route:
-    """Owned rows h [n] become source rows [size]: mine stay mine, halo rows are copies of their owners' rows.
+    """A sparse linear map from owned rows h [n] to source rows y [size] of a layer, which also hold halo rows.
 
-    ``send`` are rows of h that leave, ``fill`` places in the result that arriving rows fill. A row crosses once for
-    each silo that receives it.
+    y[keep] = h, y[fill] = copies of rows that their owners send. ``send`` are the rows of h that leave. A row crosses
+    once for each silo that receives it.
     """
 
     size: int

@@ -15,9 +15,9 @@ from isthmus.wire.door import Door
 
 @dataclass(frozen=True)
 class Ends:
-    """Rows on the silos' side of the server: whose they are (ascending), under which stack rows they are booked."""
+    """Rows that silos send to the server or get from it: whose they are, and the stack rows they are booked under."""
 
-    silo: Tensor  # [n] numbers of silos
+    silo: Tensor  # [n] numbers of silos, ascending
     row: Tensor  # [n] stack rows
     hosts: list[int]  # rows of each host; known where the server lives, zeros elsewhere
     parts: Tensor | None = None  # stack rows that these are sums of, each once for every sum (None: no sums)
@@ -34,20 +34,23 @@ class Ends:
 
 
 def tell_server(wire: Door, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[Tensor, list[int]]:
-    """Send numbers that the server does not expect yet; there: all silos' in order, and how many each host sent."""
+    """Send numbers to the server, which does not know how many to expect.
+
+    Returns at the server all silos' numbers in order, and how many each host sent; elsewhere no numbers.
+    """
     parcel = Parcel(kind, numbers, Origin(silo, silo), Traffic.up(silo))
     return wire.leave_sized(parcel, _to_server(wire, len(numbers)))
 
 
 def lift(wire: Door, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor:
-    """Send rows of my silos to the server; there: all silos' rows in order, opened."""
+    """Send rows of this host's silos to the server; returns there all silos' rows in order, and no rows elsewhere."""
     parts = ends.parts if kind == Kind.PARTIALS else None
     parcel = Parcel(kind, rows, Origin(ends.silo, ends.row, parts), ends.up, layer)
     return wire.swap(parcel, _to_server(wire, len(rows)), ends.hosts)
 
 
 def hand_out(wire: Door, kind: Kind, rows: Tensor, ends: Ends) -> Tensor:
-    """Send the server's rows, in the order of silos, to the silos that they are for; returns those for mine."""
+    """Send the server's rows, in the order of silos, to their silos; returns those for silos of this host."""
     parcel = Parcel(kind, rows, Origin.server(len(rows)), ends.down, by_server=True)
     return wire.swap(parcel, ends.hosts, _to_server(wire, len(ends.silo)))
 
@@ -60,5 +63,5 @@ def by_host(wire: Door, counts: Tensor) -> list[int]:
 
 
 def _to_server(wire: Door, rows: int) -> list[int]:
-    """Rows between this host and every other: ``rows`` with the server's host, none with the others: [hosts]."""
+    """How many rows go to each host when ``rows`` go to the server's host and none elsewhere: [hosts]."""
     return [rows if host == wire.members.home(SERVER) else 0 for host in range(wire.hosts)]

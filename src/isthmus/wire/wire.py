@@ -21,14 +21,14 @@ Letters = Mapping[tuple[int, int], Tensor]  # (sender, receiver) -> payload
 
 
 class Wire(Door):
-    """Messages, sums and rows between the parties of a federation, each by the one way out."""
+    """Messages, sums and rows between the parties of a federation; all of them leave by :meth:`Door.leave`."""
 
     # ---- messages
 
     def post(self, kind: Kind, letters: Letters) -> dict[tuple[int, int], Tensor]:
-        """Send tensors from my parties to others; return what others sent to mine, in order of sender.
+        """Send letters of this host's parties; returns the letters for them, in order of sender.
 
-        Not for rows of nodes, which travel by ``linear``, ``move`` and ``merge``: these know whose they are.
+        Not for rows of nodes: they travel by ``linear``, ``move`` and ``merge``, which book whose rows they are.
         """
         assert kind not in ROWS, f"{kind} are rows of nodes: use linear, move or merge"
         parcels = {}
@@ -44,14 +44,19 @@ class Wire(Door):
                 check_finite(kind, words[None], [1], [self.party(sender)])
         return dict(sorted(got.items()))
 
-    def post_keys(self, kind: Kind, letters: Letters) -> dict[tuple[int, int], Tensor]:
-        """Send lists of keys [n] between silos, as :meth:`post` does; with many pairs of silos it is much faster."""
+    def post_together(self, kind: Kind, letters: Letters) -> dict[tuple[int, int], Tensor]:
+        """Send letters between silos in one parcel; returns letters for this host's silos, by sender.
+
+        Does what :meth:`post` does for letters of one width, such as keys [n] or rows [n, width], and is much faster
+        where many pairs of silos write to each other.
+        """
+        assert kind not in ROWS, f"{kind} are rows of nodes: use linear, move or merge"
         pairs = sorted(letters)
         lengths = [len(letters[pair]) for pair in pairs]
-        keys = torch.cat([*(letters[pair] for pair in pairs), torch.zeros(0, dtype=torch.int64)])
+        rows = torch.cat([letters[pair].detach() for pair in pairs] or [torch.zeros(0, dtype=torch.int64)])
         ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-        origin = Origin(torch.from_numpy(ends[:, 0].repeat(lengths)), torch.arange(len(keys)))
-        parcel = Parcel(kind, keys, origin, Traffic(ends[:, 0], ends[:, 1], np.array(lengths, dtype=np.int64)))
+        origin = Origin(torch.from_numpy(ends[:, 0].repeat(lengths)), torch.arange(len(rows)))
+        parcel = Parcel(kind, rows, origin, Traffic(ends[:, 0], ends[:, 1], np.array(lengths, dtype=np.int64)))
 
         def carry(sealed: dict[int, Tensor]) -> dict[tuple[int, int], Tensor]:
             return self._deliver(kind, dict(zip(pairs, sealed[0].split(lengths), strict=True)))
@@ -60,32 +65,32 @@ class Wire(Door):
         return dict(sorted(self.leave(kind, {0: parcel}, carry).items()))
 
     def gather(self, kind: Kind, said: Mapping[int, Tensor]) -> dict[int, Tensor] | None:
-        """Each of my silos tells the server something; the server's host gets all silos' words, other hosts None."""
+        """Send a tensor of each silo to the server; returns {silo: tensor} on the server's host and None elsewhere."""
         got = self.post(kind, {(silo, SERVER): words for silo, words in said.items()})
         return {silo: got[silo, SERVER] for silo in self.members.present} if self.houses(SERVER) else None
 
     def answer(self, kind: Kind, verdict: Tensor | None) -> Tensor:
-        """The server tells every silo its verdict (None on other hosts), which is returned on every host."""
+        """Send ``verdict`` of the server (None on other hosts) to every silo; returns it on every host."""
         down = {} if verdict is None else {(SERVER, silo): verdict for silo in self.members.present}
         got = self.post(kind, down)
         return verdict if verdict is not None else next(iter(got.values()))
 
     def settle(self, kind: Kind, said: Mapping[int, Tensor], judge: Callable[[dict[int, Tensor]], Tensor]) -> Tensor:
-        """Silos tell the server something, which judges and tells everybody the verdict."""
+        """Send a tensor of each silo to the server, and ``judge`` of them back; returns that verdict on every host."""
         heard = self.gather(kind, said)
         return self.answer(kind, None if heard is None else judge(heard))
 
     def consult(
         self, kind: Kind, said: Mapping[int, Tensor], judge: Callable[[dict[int, Tensor]], dict[int, Tensor]]
     ) -> dict[int, Tensor]:
-        """Silos tell the server something, which answers each of them by itself; returns the answers to mine."""
+        """Send a tensor of each silo to the server, and an answer to each silo; returns those to this host's silos."""
         heard = self.gather(kind, said)
         down = {} if heard is None else {(SERVER, silo): each for silo, each in judge(heard).items()}
         got = self.post(kind, down)
         return {silo: got[SERVER, silo] for silo in self.mine}
 
     def share(self, kind: Kind, x: Tensor) -> Tensor:
-        """Every silo's row of ``x`` [mine, ...], made known to all through the server: [silos, ...].
+        """Make the rows ``x`` [silos of this host, ...] known to all through the server: [silos, ...].
 
         Rows of absent silos are zeros.
         """
@@ -104,10 +109,10 @@ class Wire(Door):
     # ---- sums
 
     def total(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum of ``x`` [mine, ...] over all silos, in silo order, through the server; differentiable.
+        """Sum of ``x`` [silos of this host, ...] over all silos, in silo order, through the server; differentiable.
 
-        With ``weights`` [mine] each silo's ``x`` is weighted after it was protected. A host without silos has a row
-        that is nobody's, and adds nothing.
+        With ``weights``, one for each row, ``x`` is weighted after it was protected. A host without silos passes one
+        row of the right width, which is not added.
         """
         if x.requires_grad:
             y: Tensor
@@ -128,7 +133,7 @@ class Wire(Door):
         return self.leave_alone(parcel, carry, legs=2)[0]
 
     def total_of_hosts(self, kind: Kind, x: Tensor) -> Tensor:
-        """Sum over all hosts of ``x`` [...] that is already the sum over the silos of a host (shared parameters)."""
+        """Sum over hosts of ``x`` [...], already a sum over the silos of each host (where they share parameters)."""
         if self.protect.separates(kind):
             raise AssertionError(f"{kind} must be sealed silo by silo, and cannot be summed before")
         origin = Origin.whole(torch.tensor(self.mine[:1] or (SERVER,)))
@@ -138,7 +143,7 @@ class Wire(Door):
     # ---- rows of nodes
 
     def ask(self, boundary: Boundary, rows: Tensor) -> Asked:
-        """Ask the owners of halo rows (stack rows of my silos) for them; learn which of my rows others ask for."""
+        """Ask owners for halo rows (stack rows of this host); returns them, and the rows that others ask for."""
         place = boundary.place[rows].sort().values
         pairs = boundary.halo_pair[place]
         splits, served, asked = self._tell(place, boundary.halo_ptr, pairs, boundary.served_ptr)
@@ -146,16 +151,19 @@ class Wire(Door):
         return Asked(*mine, boundary.served[served], boundary.served_pair[served], asked)
 
     def offer(self, boundary: Boundary, place: Tensor) -> Asked:
-        """Tell holders which rows come to them (ascending places in ``boundary.served``); learn which come to mine."""
+        """Announce to holders which rows will come (ascending places in ``boundary.served``).
+
+        Returns these rows, and the halo rows of this host that others announced.
+        """
         pairs = boundary.served_pair[place]
         splits, halo, offered = self._tell(place, boundary.served_ptr, pairs, boundary.halo_ptr)
         mine = boundary.served[place], pairs, splits
         return Asked(boundary.halo[halo], boundary.halo_pair[halo], offered, *mine)
 
     def _tell(self, place: Tensor, ptr: Tensor, pairs: Tensor, theirs: Tensor) -> tuple[list[int], Tensor, list[int]]:
-        """Send places in lists that mirror on the other hosts.
+        """Send places in this host's lists of rows, which the other hosts hold in the same order.
 
-        Returns how many went to each host, the places that were told to me, and how many each host told.
+        Returns how many went to each host, the places that arrived here, and how many each host sent.
         """
         splits = torch.searchsorted(place, ptr).diff().tolist()
         within = place - _first(ptr, splits)
@@ -166,7 +174,10 @@ class Wire(Door):
         return splits, _first(theirs, told_splits) + told, told_splits
 
     def linear(self, h: Tensor, route: Route, kind: Kind, adjoint: bool, layer: int = 0) -> Tensor:
-        """Rows across the boundary; with ``adjoint`` their derivatives come back through the same door."""
+        """Copy rows of ``h`` [n, w] to the silos that need them: [route.size, w].
+
+        With ``adjoint`` the derivatives of copies return to the owners; without, copies are constants.
+        """
         if not (adjoint and h.requires_grad):
             return detached(self, route, kind, h, layer)
         y: Tensor
@@ -174,7 +185,7 @@ class Wire(Door):
         return y
 
     def merge(self, partials: Tensor, relay: Relay, columns: Sequence[Column], layer: int) -> Tensor:
-        """Partial aggregates, merged by the server: one row for each slot of my silos; derivatives come back."""
+        """Partial aggregates, merged by the server: one row for each slot of this host's silos; differentiable."""
         if not partials.requires_grad:
             return relayed(self, relay, partials, columns, layer)[0]
         y: Tensor
@@ -184,12 +195,12 @@ class Wire(Door):
 
 
 def _first(ptr: Tensor, splits: list[int]) -> Tensor:
-    """Where the list of each host begins, for every row that goes there."""
+    """For every row, where the list of the host that it goes to begins: [sum of splits]."""
     return ptr[:-1].repeat_interleave(torch.tensor(splits, device=ptr.device))
 
 
 class _Total(torch.autograd.Function):
-    """Sum over silos, known to all. Its transpose: the sum of all hosts' adjoints, known to every silo."""
+    """Sum over silos, known to all: y = sum_i x_i. Backwards every x_i gets the sum of all hosts' adjoints of y."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, wire: Wire, kind: Kind) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What crosses the boundary during a forward pass, and when: the parent of all exchanges, and exchange of nothing."""
+"""What crosses the boundary during a forward pass, and when: the base class of exchanges, and one without any rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.drift import Drift
 from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch, Batcher, Seeds
+from isthmus.sample.batches import Batch, Batcher, Ground, Seeds
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.route import Asked
 
@@ -90,8 +90,12 @@ class LiveExchange:
         return Exchange().open(self.site), stack.inner()
 
     def sampler(self, stack: Stack, fanout: Sequence[int]) -> Sampler:
-        """What samples neighbours, and so who expands which node; here each silo expands what it knows by itself."""
+        """The sampler of neighbours on ``stack``; here each silo draws among the edges that it knows."""
         return Sampler(stack, fanout, self.site.draws, self.site.model.directed)
+
+    def ground(self, known: Ground, step: int, training: bool) -> Ground:
+        """What a pass runs on: the graph that silos know, or one that is made of it (generated nodes live there)."""
+        return known
 
     def begin(self) -> None:
         """Called before the first step of a phase, also of one that is resumed, whose ``state`` is loaded by then.
@@ -100,7 +104,7 @@ class LiveExchange:
         """
 
     def enter(self, batch: Batch, this: Pass) -> tuple[int, Features]:
-        """How many layers are ready when a pass begins, and what the next one reads: here none, embedded features."""
+        """How many layers were computed before the pass, and what the next one reads; here 0, and embedded features."""
         h = self.site.net.embed(batch.x, batch.x_rows, batch.ego)
         return 0, h if batch.feature_row is None else take(h, batch.feature_row)
 
@@ -109,26 +113,30 @@ class LiveExchange:
         return Beyond(h)
 
     def settle(self, layer: int, pre: Tensor, batch: Batch, this: Pass) -> Tensor:
-        """Rows between a layer and its normalisation and activation (moving averages live here)."""
+        """The rows ``pre`` of a layer, as normalisation and activation are to read them (see moving averages)."""
         return pre
 
     def meet(self, ends: Tensor, batch: Batch) -> Tensor:
-        """The rows of one end of the seed edges, before both ends meet in the head."""
+        """The rows of one end of the seed edges, as the head is to read them."""
         return ends
 
     def round_end(self) -> None:
         """Called after a round of local training, before parameters are synchronised."""
 
     def hand_over(self) -> dict[str, dict[str, Tensor]]:
-        """What the next phase begins with, by the axis of the part that gets it; called when this phase has ended."""
+        """Tensors for parts of the next phase, {axis: {name: tensor}}; called when this phase has ended."""
         return {}
 
     def score_begin(self, batcher: Batcher) -> None:
         """Called before parameters are scored; ``batcher`` makes batches of the graph that the scored split sees."""
 
     def notes(self) -> list[str]:
-        """What the reader of a report should know of what crossed; called by all hosts, when a run has ended."""
+        """Notes for the report on what crossed; called by all hosts when a run has ended."""
         return []
+
+    def figures(self) -> dict[str, Tensor]:
+        """Numbers for the report, by name: one of each of my silos [my silos]; called when a run has ended."""
+        return {}
 
     @property
     def drift(self) -> Drift | None:
@@ -136,7 +144,7 @@ class LiveExchange:
         return None
 
     def table_bytes(self) -> list[int]:
-        """What each of my silos keeps in tables between steps, in bytes."""
+        """Bytes of the tables that each of my silos keeps between steps."""
         return [0] * len(self.site.wire.mine)
 
 
@@ -168,7 +176,7 @@ def agree_on_far_ends(site: Site) -> None:
 
 
 def whole_graph(site: Site, batcher: Batcher) -> Batch:
-    """A batch of every row of my silos and no seed: what a silo computes to tell others, and not to learn from."""
+    """A batch of all rows of my silos and no seeds, for rows that a silo computes to release, not to learn from."""
     site.draws.read_whole()
     none, mine = torch.zeros(0, dtype=torch.int64, device=site.device), len(site.wire.mine)
     return batcher.whole(Seeds(none, none, (0,) * (mine + 1), 0, torch.zeros(mine)), 0)

@@ -1,4 +1,4 @@
-"""CE-FedGNN's exchange: moving averages of every node's pre-activations; what changed crosses once a round."""
+"""CE-FedGNN's exchange: moving averages of every node's pre-activations; rows that changed cross once a round."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class MovingAverage(Exchange):
         return self if batches == "local" else replace(self, cross="target", correct=False)
 
     def check(self, model: ModelConfig) -> None:
-        """Raw features are never released."""
+        """Refuse a model without an embedding, whose raw features would be released."""
         need_embedding(model, "CE-FedGNN would release raw features")
 
     def open(self, site: Site) -> LiveExchange:
-        """Agree on degrees and ports of far ends; nothing is known of any row yet."""
+        """The live exchange, with empty tables; degrees and ports of far ends are agreed on now."""
         return LiveMovingAverage(self, site)
 
 
@@ -126,13 +126,13 @@ class LiveMovingAverage(LiveExchange):
         return self._drift
 
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
-        """My own rows as they are, halo rows as they were released."""
+        """Own rows as they are and halo rows as last released; fresh halo rows where parameters are scored so."""
         assert isinstance(h, Tensor)
         held, read = batch.layout.held[layer], batch.layout.read[layer]
         if layer == 0 and this.training:  # the input embedding is no average: it is kept as it was last used
             self._keep(0, self.place[held], h.detach())
         if self.telling:
-            self.fresh[layer] = self._told(layer, h, held)
+            self.fresh[layer] = self._fresh_halo(layer, h, held)
         if not len(self.site.boundary.halo):
             return Beyond(h)
         table = self.state[f"halo-{layer}"] if this.training else self.fresh.get(layer, self.state[f"halo-{layer}"])
@@ -183,7 +183,7 @@ class LiveMovingAverage(LiveExchange):
 
     @torch.no_grad()
     def score_begin(self, batcher: Batcher) -> None:
-        """Let every silo compute all its rows, layer by layer; each layer's are released as the next one asks."""
+        """Compute fresh halo rows to score with: all silos compute all their rows and release them layer by layer."""
         self.fresh = {}
         if self.spec.scored_with == "released":
             return
@@ -194,8 +194,8 @@ class LiveMovingAverage(LiveExchange):
             self.beyond(len(batch.blocks), h, batch, this)
         self.telling = False
 
-    def _told(self, layer: int, h: Tensor, held: Tensor) -> Tensor:
-        """All halo rows, as their owners release them; mine release from the rows ``h`` that they ``held``."""
+    def _fresh_halo(self, layer: int, h: Tensor, held: Tensor) -> Tensor:
+        """All halo rows of a layer, released by their owners; ``h`` are the rows ``held`` by this host."""
         asked = self.site.wire.ask(self.site.boundary, self.site.boundary.halo)
         return tell_holders(self.site, asked, h[torch.searchsorted(held, asked.served)], layer)
 
@@ -206,7 +206,7 @@ class LiveMovingAverage(LiveExchange):
         return [row * (silo.n + silo.h) for silo in self.site.federation.silos]
 
     def _activated(self, layer: int, at: Tensor) -> Tensor:
-        """The embeddings of the given rows as others use them: activations of averages, without dropout."""
+        """The embeddings to release for stack rows ``at``: activations of their averages, without dropout."""
         rows = self.state[f"average-{layer}"][self.place[at]].to(self.site.dtype)
         if layer == 0 or not len(at):
             return rows

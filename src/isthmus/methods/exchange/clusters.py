@@ -10,11 +10,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Groups:
-    """The mean of each group, how many nodes it has, and the group of each node."""
+    """The mean of each group, how many nodes it has, the group of each node; how many groups were merged away."""
 
     means: Tensor  # [groups, width]
     sizes: Tensor  # [groups]
     of: Tensor  # [nodes]
+    merged: int = 0
 
 
 def group(rows: Tensor, clusters: int, smallest: int, seed: int) -> Groups:
@@ -39,14 +40,15 @@ def _nearest(rows: Tensor, clusters: int, seed: int) -> Tensor:
 
 
 def _without_small(rows: Tensor, of: Tensor, smallest: int) -> Groups:
-    """The groups after the smallest one was merged into its nearest, until none is too small."""
+    """Groups of at least ``smallest`` rows: while one is smaller, the smallest is merged into its nearest."""
+    began = len(of.unique())
     while True:
         names, of, sizes = of.unique(return_inverse=True, return_counts=True)
         totals = rows.new_zeros(len(names), rows.shape[1]).index_add_(0, of.to(rows.device), rows)
         means = totals / sizes.to(rows)[:, None]
         least = int(sizes.argmin())
         if int(sizes[least]) >= smallest or len(names) == 1:
-            return Groups(means, sizes, of)
+            return Groups(means, sizes, of, began - len(names))
         away = (means - means[least]).square().sum(1)
         away[least] = torch.inf
         of = torch.where(of == least, int(away.argmin()), of)

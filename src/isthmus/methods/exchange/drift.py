@@ -1,4 +1,7 @@
-"""How stale rows are: what arrives at the end of a round, compared with what was read of the same nodes during it."""
+"""Drift: how far kept halo rows had moved when fresh ones arrived at the end of a round.
+
+drift = sqrt(sum over rows of |new - old|^2 / sum over rows of |new|^2), for each silo.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ class Drift:
         self.sums = torch.zeros(len(site.wire.mine), 2, dtype=torch.float64)
 
     def begin(self) -> None:
-        """A round has ended, and its rows are about to arrive."""
+        """Reset the sums at the end of a round, before its rows arrive."""
         self.sums.zero_()
 
     def compare(self, places: Tensor, old: Tensor, new: Tensor) -> None:
-        """Rows at places of the boundary's halo, as they were read and as they have arrived."""
+        """Add rows to the sums: ``old`` as they were read, ``new`` as they arrived, at ``places`` of the halo."""
         silo = self.site.stack.silo_of(self.site.boundary.halo[places]).cpu()
         for column, squares in enumerate(((new - old).square().sum(1), new.square().sum(1))):
             self.sums[:, column].index_add_(0, silo, squares.cpu().double())

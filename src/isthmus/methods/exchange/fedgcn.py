@@ -66,7 +66,7 @@ class FeatureSums(Exchange):
             )
 
     def open(self, site: Site) -> LiveExchange:
-        """The live exchange, which collects the sums before the first step: all that ever crosses of features."""
+        """The live exchange, which collects the sums before the first step; nothing of features crosses later."""
         return LiveFeatureSums(self, site)
 
 
@@ -91,7 +91,7 @@ class LiveFeatureSums(LiveExchange):
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Collect the sums; what arrived before the checkpoint that this run goes on from is not sent again."""
+        """Collect the sums; a resumed run reads what had arrived from its checkpoint and sends nothing again."""
         if self._sums is not None:
             return
         wire, stack, boundary = self.site.wire, self.site.stack, self.site.boundary
@@ -109,7 +109,7 @@ class LiveFeatureSums(LiveExchange):
         return self._sums
 
     def _arrived(self, name: str, send: Callable[[], Arrived]) -> Arrived:
-        """What arrived of a kind: from the state, or else sent now and kept there."""
+        """What arrived under ``name`` (``parts`` or ``sums``): from the state, or by ``send`` and then kept there."""
         if name not in self.state:
             arrived = send()
             self.state |= {f"{name}-at": arrived.at, name: arrived.rows}
@@ -120,7 +120,7 @@ class LiveFeatureSums(LiveExchange):
         return Sampler(stack, fanout[:-1], self.site.draws, self.site.model.directed)
 
     def enter(self, batch: Batch, this: Pass) -> tuple[int, Features]:
-        """The first layer, of halo rows too where their sums are known."""
+        """1, since the first layer is computed here from sums, and its rows; with two hops also those of halo nodes."""
         net, stack = self.site.net, self.site.stack
         at, rows = batch.layout.held[1], batch.blocks[0].targets
         if self.spec.hops == 2:

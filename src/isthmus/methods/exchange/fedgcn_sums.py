@@ -17,7 +17,7 @@ from isthmus.wire.wire import Wire
 
 @dataclass(frozen=True)
 class Sums:
-    """For each of some nodes a weighted sum of features, and beside it the same sum of ones."""
+    """For each of some nodes v, S_x(v) = sum of w_u x_u and S_1(v) = sum of w_u over the nodes u that it adds up."""
 
     x: Features  # [n, features]
     one: Tensor  # [n, 1]
@@ -28,7 +28,7 @@ class Sums:
         return Sums(weighted_sums(self.x, source, target, weight, rows), one)
 
     def under(self, table: Tensor) -> Sums:
-        """These rows, then those of a table that crossed; sparse where these are."""
+        """These rows with the rows of a table [m, features + 1] that crossed below them; sparse where these are."""
         x = table[:, :-1]
         arrived = SparseRows.from_dense(x) if isinstance(self.x, SparseRows) else x
         return Sums(concat([self.x, arrived]), torch.cat([self.one, table[:, -1:]]))
@@ -38,7 +38,7 @@ class Sums:
         return Sums(take(self.x, rows), self.one[rows])
 
     def table(self) -> Tensor:
-        """The rows as they cross: [n, features + 1]."""
+        """The rows as they cross, S_1 in the last column: [n, features + 1]."""
         x = self.x.dense() if isinstance(self.x, SparseRows) else self.x
         return torch.cat([x, self.one], 1)
 
@@ -52,7 +52,7 @@ class Arrived:
 
 
 def send_parts(wire: Wire, stack: Stack, boundary: Boundary) -> Arrived:
-    """Each silo adds up what its own nodes are to a halo node, and sends that one row to the node's owner."""
+    """Each silo adds up its own neighbours of a halo node, and sends the sum, one row, to the node's owner."""
     owned, place = stack.owned, stack.own_line
     source, far = stack.ends[:, owned[stack.ends[0]] & ~owned[stack.ends[1]]]
     asked = wire.ask(boundary, far.unique())
@@ -109,7 +109,7 @@ def _own(stack: Stack) -> Sums:
 
 
 def _scale(stack: Stack) -> Tensor:
-    """1 / sqrt(d + 1) of each row; right for owned rows, before owners tell degrees of others."""
+    """1 / sqrt(d + 1) of each row; right for owned rows only, until owners tell the degrees of halo rows."""
     return stack.in_degree.add(1).to(stack.x.dtype).rsqrt()
 
 

@@ -35,11 +35,11 @@ class LayerWise(Exchange):
     adjoint: bool = True
     name: ClassVar[str] = "fwd-bwd-le"
     stepwise: ClassVar[bool] = True
-    asks_degrees: ClassVar[bool] = False  # owners tell degrees and ports of far ends also where statistics are own
+    asks_degrees: ClassVar[bool] = False  # degrees and ports of far ends are told even if silos keep own statistics
 
     @property
     def sees(self) -> str:
-        """Owners compute the rows of far ends with the parameters that are scored."""
+        """``across``: owners compute the rows of far ends with the parameters that are scored."""
         return "across"
 
     @property
@@ -48,15 +48,15 @@ class LayerWise(Exchange):
         return "halo"
 
     def with_batches(self, batches: str) -> Exchange:
-        """With local batches, the form that copes with rows that nobody serves."""
+        """With joint batches this exchange; with local ones `LocalLayerWise`, in which owners serve only some rows."""
         return self if batches == "joint" else LocalLayerWise(adjoint=self.adjoint)
 
     def check(self, model: ModelConfig) -> None:
-        """Raw features never cross."""
+        """Refuse a model without an embedding, whose raw features would cross."""
         need_embedding(model, "Layer-wise exchange would send raw features")
 
     def open(self, site: Site) -> LiveExchange:
-        """Agree what a centralised model would know of far ends; a full batch asks for all of them, once."""
+        """The live exchange; degrees and ports of far ends are agreed on now, and a full batch asks for all rows."""
         return LiveLayerWise(self, site)
 
 
@@ -71,11 +71,11 @@ class LocalLayerWise(LayerWise):
 
     @property
     def view(self) -> str:
-        """Far ends are computed here too, for when nobody serves them."""
+        """Far ends start from placeholders and are computed here too, for layers at which their owner has no row."""
         return "placeholder"
 
     def with_batches(self, batches: str) -> Exchange:
-        """With joint batches, the form in which owners serve every row."""
+        """With local batches this exchange; with joint ones `LayerWise`, in which owners serve every row."""
         return self if batches == "local" else LayerWise(adjoint=self.adjoint)
 
 
@@ -88,7 +88,7 @@ class FreshRows(LayerWise):
     asks_degrees: ClassVar[bool] = True
 
     def with_batches(self, batches: str) -> Exchange:
-        """Samples are drawn together, also where training batches are local."""
+        """The exchange itself, also with local batches: samples to score with are drawn together."""
         return self
 
 
@@ -107,13 +107,13 @@ class LiveLayerWise(LiveExchange):
             self._everything = site.wire.ask(site.boundary, site.boundary.halo)
 
     def apart(self, stack: Stack) -> tuple[LiveExchange, Stack]:
-        """Own edges; where silos draw their own batches, far ends as the silo computes them from placeholders."""
+        """No exchange, along own edges; with local batches far ends are computed from placeholders."""
         if isinstance(self.spec, LocalLayerWise):
             return Nothing("placeholder").open(self.site), stack
         return super().apart(stack)
 
     def sampler(self, stack: Stack, fanout: Sequence[int]) -> Sampler:
-        """Expand the sample across the boundary by asking owners; or sample alone, then ask who has what."""
+        """A sampler that asks owners to expand halo nodes; with local batches one that asks which rows they have."""
         site = self.site
         kind = ServedSampler if isinstance(self.spec, LocalLayerWise) else JointSampler
         return kind(stack, fanout, site.draws, site.model.directed, site.wire, site.boundary)
@@ -125,7 +125,7 @@ class LiveLayerWise(LiveExchange):
         return Beyond(self.site.wire.linear(h, route, Kind.EMBEDDINGS, self.adjoint, layer))
 
     def _route(self, layer: int, layout: LayerRows) -> Route:
-        """Layer l reads the rows that were asked for in the first (layers - l) hops; untrimmed or full batches, all."""
+        """The route of layer l: rows asked for in the first (layers - l) hops; all rows if untrimmed or full batch."""
         wire = self.site.wire
         if layout.asks:
             layer = layer if layout.trimmed else 0

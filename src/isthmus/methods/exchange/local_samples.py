@@ -1,4 +1,4 @@
-"""Layer-wise exchange over local batches: an owner serves only rows that its own sample happens to hold."""
+"""Sampling for layer-wise exchange with local batches: an owner serves only rows that are in its own sample."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isthmus.wire.wire import Wire
 
 
 class ServedSampler(Sampler):
-    """A row is exchanged at layer l if both its owner and the silo that reads it have it within layers - l hops."""
+    """Each silo samples alone; a row crosses at layer l if owner and reader both have it within layers - l hops."""
 
     def __init__(
         self, stack: Stack, fanout: Sequence[int], draws: Draws, directed: bool, wire: Wire, boundary: Boundary
@@ -39,7 +39,7 @@ class ServedSampler(Sampler):
 
 
 def _at_hop(asked: Asked, halo: Tensor, served: Tensor) -> Asked:
-    """Only the marked rows of what was asked; both sides mark the same ones, so the lists still mirror."""
+    """The marked rows of what was asked; both sides mark the same rows, so that their lists still agree."""
     return Asked(
         asked.halo[halo],
         asked.halo_pair[halo],

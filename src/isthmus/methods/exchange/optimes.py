@@ -1,4 +1,4 @@
-"""OptimES: boundary embeddings pushed once a round, read as constants and one round old."""
+"""OptimES: owners push boundary embeddings once a round; others read them as constants until the next push."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OptimES(Exchange):
         return "placeholder"
 
     def check(self, model: ModelConfig) -> None:
-        """A cache holds rows of one width."""
+        """Refuse a model without an embedding: the cache holds rows of one width."""
         need_embedding(model, "OptimES caches rows of one width")
 
     def open(self, site: Site) -> LiveExchange:

@@ -93,7 +93,7 @@ class ServerAggregate(Exchange):
             )
 
     def open(self, site: Site) -> LiveExchange:
-        """Agree on the ports of cross edges, which owners encode for others' targets."""
+        """The live exchange; ports of cross edges are agreed on now, since owners encode them for others' targets."""
         return LiveServerAggregate(self, site)
 
 
@@ -127,7 +127,7 @@ class LiveServerAggregate(LiveExchange):
         return PartialSampler(stack, fanout, self.site.draws, self.site.wire, self._edges)
 
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
-        """Reduce what others ask for, let the server merge, and read what it hands out."""
+        """Own rows, and the aggregates of neighbours elsewhere that the server merged from all silos' partials."""
         if layer == len(batch.blocks):
             return Beyond(h)
         reduction = self._reduction(layer, batch)
@@ -160,7 +160,7 @@ class LiveServerAggregate(LiveExchange):
         table[self.site.stack.own_line[target]] = handed
 
     def notes(self) -> list[str]:
-        """How many aggregates that silos received were of one neighbour, and whether sets of them give rows away."""
+        """Notes on aggregates of one neighbour, and on sets of aggregates from which single rows can be solved."""
         site = self.site
         told = site.wire.share(Kind.METRICS, torch.cat([self.state["handed"], self._sets()], 1).cpu())
         (every, alone, learnt_from), sets = told[:, :3].sum(0).tolist(), told[:, 3:]
@@ -190,7 +190,7 @@ class LiveServerAggregate(LiveExchange):
         return [f"{', '.join(names)}: {SOLVABLE}"] if names else []
 
     def _sets(self) -> Tensor:
-        """For each of my silos, its targets that aggregates are handed out for and neighbours elsewhere: [mine, 2]."""
+        """For each of my silos how many targets get aggregates, and how many neighbours are elsewhere: [mine, 2]."""
         stack = self.site.stack
         source, target = stack.ends[:, self._edges.halo]
         targets, at = target.unique(return_inverse=True)
@@ -216,7 +216,7 @@ class LiveServerAggregate(LiveExchange):
         self.state["handed"].index_add_(0, place, marks.long())
 
     def _reduction(self, layer: int, batch: Batch) -> Reduction:
-        """Layer l merges the cross edges that were asked for in the first (layers - l) hops; a full batch, all."""
+        """The reduction of layer l: cross edges asked for in the first (layers - l) hops; in a full batch all."""
         layout = batch.layout
         if not layout.asks:
             assert self._all is not None

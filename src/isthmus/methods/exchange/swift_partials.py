@@ -1,4 +1,4 @@
-"""What silos do for each other's aggregates at a layer: whose rows they reduce, and where the results go."""
+"""Partial aggregates of a layer: which rows a silo reduces for which targets of other silos, and where they join."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from isthmus.wire.relay import NEUTRAL, Column, Relay, open_relay
 
 @dataclass(frozen=True)
 class Reduction:
-    """What my silos do for others at a layer, and what they get in return."""
+    """Edges along which my silos reduce rows for others at a layer, and the targets for which they get aggregates."""
 
     sources: Tensor  # [s] stack rows that are asked for, ascending
     block: Block  # edges from them into one target for each (silo of mine, target elsewhere)
@@ -30,7 +30,7 @@ class Reduction:
 
 
 def reduce_for_others(asks: Sequence[AskedEdges], site: Site, fewest: int) -> Reduction:
-    """Group the edges that were asked of my silos by target, and tell the server which partials join."""
+    """The reduction of a layer: edges that others asked for, by target; the server learns which partials join."""
     stack, silos = site.stack, site.wire.silos
     edges = torch.cat([asked.served for asked in asks])
     slots = torch.cat([asked.served_slot for asked in asks])
@@ -79,7 +79,7 @@ def columns_of(monoid: Monoid, width: int) -> list[Column]:
 
 
 def as_state(rows: Tensor, at: Tensor, count: int, monoid: Monoid) -> State:
-    """Aggregates, with their counts in the last column, as the state of ``count`` targets; neutral elsewhere."""
+    """The monoid's state of ``count`` targets: ``rows`` (counts in the last column) at ``at``, neutral elsewhere."""
     columns = [*columns_of(monoid, rows.shape[1] - 1), Column("sum", 1)]
     parts = rows.split([column.width for column in columns], 1)
     state = {

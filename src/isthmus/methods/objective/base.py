@@ -1,4 +1,4 @@
-"""What a silo minimises: the task loss, and the parent of every objective."""
+"""What a silo minimises: the task loss, which is also the base class of every objective."""
 
 from __future__ import annotations
 
@@ -43,6 +43,26 @@ class Objective:
         return LiveObjective(self, site)
 
 
+@dataclass(frozen=True)
+class NodeLosses:
+    """Losses of single nodes beside those of seeds: stack rows ``at`` (ascending), by silo from ``ptr``.
+
+    A silo's loss is the mean over its seeds and the mean over these.
+    """
+
+    at: Tensor  # [n]
+    ptr: tuple[int, ...]
+    losses: Tensor  # [n]
+
+    def total(self) -> Tensor:
+        """The means of all silos, added up; a silo without such nodes adds nothing."""
+        return (self.losses / self.counts().clamp(min=1).repeat_interleave(self.counts())).sum()
+
+    def counts(self) -> Tensor:
+        """How many such nodes each silo has: [my silos]."""
+        return torch.tensor(self.ptr, device=self.at.device).diff()
+
+
 class LiveObjective:
     """An objective at work on one host; ``state`` is checkpointed.
 
@@ -72,8 +92,19 @@ class LiveObjective:
     def round_begin(self, learner: Learner) -> None:
         """Called when a round of local training starts."""
 
+    def node_losses(self, batches: Sequence[Batch], active: Tensor) -> NodeLosses | None:
+        """What single nodes add beside the losses of seeds, of silos that are ``active`` [my silos] in this step.
+
+        None: nothing. Where gradients of single seeds are bounded, so are those of these nodes.
+        """
+        return None
+
+    def figures(self) -> dict[str, Tensor]:
+        """Numbers for the report, by name: one of each of my silos [my silos]; called when a run has ended."""
+        return {}
+
     def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor | None:
-        """An additional term, summed over the silos that are ``active`` [my silos] in this step; None: no such term."""
+        """A term that belongs to no node, summed over the silos that are ``active`` [my silos] in a step; or None."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""FED-PUB's objective: masks that are sparse, and weights that stay near those that a silo was given."""
+"""FED-PUB's objective: the task loss, with sparse masks and weights that stay near those that the server gave."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LiveSparseMasks(LiveObjective):
     spec: SparseMasks
 
     def round_begin(self, learner: Learner) -> None:
-        """Remember what each silo was given."""
+        """Remember the parameters with which each silo begins the round."""
         if self.spec.proximity:
             parameters = learner.classifier.sets.parameters
             self.state = {name: p.detach().clone() for name, p in parameters.items() if not is_mask(name)}
@@ -69,5 +69,5 @@ class LiveSparseMasks(LiveObjective):
 
 
 def _only(p: Tensor, active: Tensor) -> Tensor:
-    """The ``active`` sets of a parameter; without a copy where all are."""
+    """The ``active`` sets of a parameter [sets, ...]; the parameter itself where all are active."""
     return p if bool(active.all()) else p[active.to(p.device)]

@@ -1,4 +1,4 @@
-"""FedProx: silos stay close to where a round started."""
+"""FedProx's objective: the task loss, with parameters that stay close to those at the start of a round."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LiveProximal(LiveObjective):
     spec: Proximal
 
     def round_begin(self, learner: Learner) -> None:
-        """Remember where the round starts."""
+        """Remember the parameters with which the round starts."""
         self.state = {name: p.detach().clone() for name, p in learner.classifier.sets.parameters.items()}
 
     def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor:

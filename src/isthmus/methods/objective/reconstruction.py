@@ -1,4 +1,4 @@
-"""FedDEP's losses of the generator: some nodes are hidden, and their neighbours must imagine them."""
+"""FedDEP's objective: the task loss, and losses of the generator, which must predict neighbours that were hidden."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.random import draw, stream
 from isthmus.engine.learner import Learner, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.cross_edges import grouped_by
-from isthmus.graph.stack import Stack
-from isthmus.methods.exchange.prototypes import FAR, OF, OWN, WHOSE
+from isthmus.graph.features import Features
+from isthmus.methods.exchange.prototypes import FAR, MERGED, OF, OWN, WHOSE
 from isthmus.methods.missing_neighbours import GENERATOR, GeneratorPass, NeighbourGenerator
-from isthmus.methods.objective.base import LiveObjective, Objective
-from isthmus.nn.block import Rows
+from isthmus.methods.nearest_rows import differences, nearest, nearest_of_pairs
+from isthmus.methods.objective.base import LiveObjective, NodeLosses, Objective
+from isthmus.methods.objective.impaired import Impaired
+from isthmus.methods.objective.row_figures import RowFigures, apart
 from isthmus.sample.batches import Batch
 
 
@@ -67,97 +68,105 @@ class LiveReconstruction(LiveObjective):
     def __init__(self, spec: Reconstruction, site: Site) -> None:
         super().__init__(spec, site)
         self._site = site
-        stack = site.train_stack
-        self.hidden = hidden_rows(stack, spec.hide, site.seed)
-        source, target = stack.ends
-        self._lost = (self.hidden[source] & ~self.hidden[target] & _kept(stack)).nonzero().flatten()
-        self.missing = torch.bincount(target[self._lost], minlength=stack.rows)  # [stack rows]
-        visible = ~self.hidden[stack.ends].any(0)
-        self._pass = GeneratorPass(site, stack.along(visible), "reconstruction")
-        none = torch.zeros(0, self._pass.generator.width, dtype=site.dtype, device=site.device)
-        nobody = torch.full((stack.rows,), -1, device=site.device)
-        self.state = {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2)}
+        self.impaired = Impaired(site.train_stack, spec.hide, site.seed)
+        self._pass = GeneratorPass(site, self.impaired.stack, "reconstruction")
+        self._figures = RowFigures(self)
+        self._note_nothing_hidden()
+        self.state = {**self.nothing_handed_over(), **RowFigures.nothing(len(site.stack.ptr) - 1, site.device)}
 
-    def penalty(self, learner: Learner, batches: Sequence[Batch], active: Tensor) -> Tensor:
-        """The losses of the generator, for silos that have seeds in this step."""
+    def nothing_handed_over(self) -> dict[str, Tensor]:
+        """The state before another phase has handed anything over: no prototypes."""
+        site, silos = self._site, len(self._site.stack.ptr) - 1
+        none = torch.zeros(0, self._pass.generator.width, dtype=site.dtype, device=site.device)
+        nobody = torch.full((site.stack.rows,), -1, device=site.device)
+        merged = torch.zeros(silos, dtype=torch.int64, device=site.device)
+        return {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2), MERGED: merged}
+
+    def round_begin(self, learner: Learner) -> None:
+        """Figures are those of a round."""
+        self._figures.begin()
+
+    def node_losses(self, batches: Sequence[Batch], active: Tensor) -> NodeLosses:
+        """The losses of the generator on visible nodes of silos that have seeds in this step."""
         step, at = batches[0].step, self._visible(batches, active)
         every, generator = self._pass.encode(at, step), self._pass.generator
-        count, missing = generator.count(every.code, every.rows), self.missing[at]
-        some = (missing > 0).nonzero().flatten()
-        codes = every.at(some)
-        made = generator.generate(codes.code + self._pass.noise(codes, step), codes.rows)
-        wanted = torch.arange(generator.most, device=at.device) < missing[some, None]
+        count, missing = generator.count(every.code, every.rows), self.impaired.missing[at]
+        made = self._pass.make(every, torch.arange(generator.most, device=at.device) < missing[:, None], step, True)
         losses = self.spec.count * F.smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
-        total = count.new_zeros(())
-        for place, ((a, b), (c, d)) in enumerate(zip(_parts(every.rows), _parts(codes.rows), strict=True)):
-            if b > a:
-                away = self._distances(place, at[some[c:d]], made[c:d], wanted[c:d].to(made.dtype))
-                total = total + (losses[a:b].sum() + away) / (b - a)
-        return total
+        own, others = self._own(made.rows, at[made.node]), self._others(made.rows, at[made.node])
+        self._figures.add(self._pass.stack.silo_of(at), nodes=torch.ones_like(at), hidden=missing, predicted=count)
+        away = self.spec.own * own + self.spec.others * others
+        return NodeLosses(at, every.rows.ptr, losses.index_add(0, made.node, away))
 
     def _visible(self, batches: Sequence[Batch], active: Tensor) -> Tensor:
-        """The visible rows that are imagined for: all of a silo in a full batch, else seeds; of active silos alone."""
-        stack = self._pass.stack
+        """Visible rows for which neighbours are generated: all (full batch) or the seeds, of active silos: [n]."""
+        stack, hidden = self._pass.stack, self.impaired.hidden
         if self._site.train.batch:
             at = torch.cat([batch.seeds.index for batch in batches]).sort().values
         else:
-            at = torch.arange(stack.rows, device=self.hidden.device)
-        at = at[~self.hidden[at]]
+            at = torch.arange(stack.rows, device=hidden.device)
+        at = at[~hidden[at]]
         return at[active.to(at.device)[stack.silo_of(at)]] if len(active) else at[:0]
 
-    def _distances(self, place: int, at: Tensor, made: Tensor, wanted: Tensor) -> Tensor:
-        """Squared distances of the rows ``made`` for one silo's nodes ``at`` to the nearest prototypes, summed.
+    def _own(self, rows: Tensor, nodes: Tensor) -> Tensor:
+        """Squared distances of the rows made for ``nodes`` to the nearest row of their hidden neighbours: [rows].
 
-        ``wanted`` [n, most] is 1 for rows that stand for a hidden neighbour, else 0.
+        A node of which no hidden neighbour has a row has 0.
         """
-        own, whose = self.state[OWN], self.state[WHOSE]
-        total = made.new_zeros(())
-        if not len(at):
-            return total
-        near = self._allowed(at, len(own))
-        used = near.any(0).nonzero().flatten()
-        if len(used):
-            away = _squared(made, own[used]).masked_fill(~near[:, None, used], torch.inf).amin(2)
-            total = total + self.spec.own * torch.where(away.isfinite(), away, 0.0).mul(wanted).sum()
-        mine = (whose[:, 0] == place).nonzero().flatten()
-        for some in grouped_by(whose[mine, 1].cpu()).values():  # the prototypes of one sender after the other
-            away = _squared(made, self.state[FAR][mine[some.to(mine.device)]]).amin(2)
-            total = total + self.spec.others * away.mul(wanted).sum()
-        return total
+        table, of = self.own_table()
+        row, neighbour = self.impaired.pairs(nodes)
+        entry = of[neighbour]
+        some, near = nearest_of_pairs(rows, table, row[entry >= 0], entry[entry >= 0])
+        away = differences(rows[some], table, near).square().sum(1)
+        self._figures.add(self._pass.stack.silo_of(nodes[some]), near=torch.ones_like(away), own=away)
+        return rows.new_zeros(len(rows)).index_copy(0, some, away)
 
-    def _allowed(self, at: Tensor, groups: int) -> Tensor:
-        """Which own groups the hidden neighbours of stack rows ``at`` (ascending) belong to: [n, groups] bool."""
-        source, target = self._pass.stack.ends[:, self._lost]
-        group = self.state[OF][source]
-        line = torch.searchsorted(at, target).clamp(max=len(at) - 1)
-        good = (at[line] == target) & (group >= 0)
-        allowed = torch.zeros(len(at), groups, dtype=torch.bool, device=at.device)
-        allowed[line[good], group[good]] = True
-        return allowed
+    def own_table(self) -> tuple[Features, Tensor]:
+        """Rows for my silos' nodes to be compared with, and the place there of each stack row (-1: none)."""
+        return self.state[OWN], self.state[OF]
+
+    def _others(self, rows: Tensor, nodes: Tensor) -> Tensor:
+        """Squared distances of the rows made for ``nodes`` to the nearest prototype of each other silo, summed."""
+        whose, far, stack = self.state[WHOSE], self.state[FAR], self._pass.stack
+        total, compared = [rows.new_zeros(0)], [rows.new_zeros(0)]
+        for silo, part in enumerate(rows.split(sizes_of(stack.segments(nodes)))):
+            mine, away = (whose[:, 0] == silo).nonzero().flatten(), part.new_zeros(len(part))
+            groups = grouped_by(whose[mine, 1].cpu()).values()  # the prototypes of one sender after the other
+            for some in groups:
+                table = far[mine[some.to(mine.device)]]
+                away = away + differences(part, table, nearest(part, table)).square().sum(1)
+            total.append(away)
+            compared.append(away.new_full((len(part),), len(groups)))
+        found = torch.cat(total)
+        self._figures.add(stack.silo_of(nodes), compared=torch.cat(compared), others=found)
+        return found
+
+    def figures(self) -> dict[str, Tensor]:
+        """Prototypes of every silo, and how its generated rows did in the last round."""
+        of, own = self.state[OF], self.state[OWN]
+        parts = of.split(sizes_of(self._pass.stack.ptr))
+        groups = [part[part >= 0].unique(return_counts=True) for part in parts]
+        received = torch.bincount(self.state[WHOSE][:, 0], minlength=len(groups))
+        return {
+            "prototypes": torch.tensor([float(len(names)) for names, _ in groups]),
+            "merged_groups": self.state[MERGED],
+            "smallest_group": torch.tensor([float(min(sizes.tolist(), default=torch.nan)) for _, sizes in groups]),
+            "prototypes_received": received,
+            "prototypes_apart": torch.tensor([apart(own[names]) for names, _ in groups]),
+            **self._figures.told(),
+        }
+
+    def _note_nothing_hidden(self) -> None:
+        """Say which silos have no node with a hidden neighbour, so that their generators see no row to learn from."""
+        site, ptr = self._site, self._pass.stack.ptr
+        for silo, a, b in zip(site.federation.silos, ptr, ptr[1:], strict=False):
+            if silo.n and not bool(self.impaired.missing[a:b].any()):
+                site.federation.note(
+                    f"In {silo.name} no visible node has a hidden neighbour (objective.hide={self.spec.hide} of "
+                    f"{silo.n:,} nodes): its generator learns of no row by itself."
+                )
 
 
-def _parts(rows: Rows) -> list[tuple[int, int]]:
-    """Where the rows of each silo begin and end."""
-    return list(zip(rows.ptr, rows.ptr[1:], strict=False))
-
-
-def hidden_rows(stack: Stack, share: float, seed: int) -> Tensor:
-    """Which rows are hidden: of each silo's, the share with the smallest hashes of their public ids; [rows] bool."""
-    hidden = torch.zeros(stack.rows, dtype=torch.bool, device=stack.keys.device)
-    drawn = draw(stream(seed, "hidden"), stack.keys)
-    for a, b in zip(stack.ptr, stack.ptr[1:], strict=False):
-        hidden[a + torch.argsort(drawn[a:b], stable=True)[: int(share * (b - a))]] = True
-    return hidden
-
-
-def _kept(stack: Stack) -> Tensor:
-    """Which edges are among the neighbours of a stack: [edges] bool."""
-    kept = torch.zeros(stack.ends.shape[1], dtype=torch.bool, device=stack.keys.device)
-    kept[stack.incoming.edge] = True
-    return kept
-
-
-def _squared(rows: Tensor, prototypes: Tensor) -> Tensor:
-    """Squared distances of rows [n, most, width] to prototypes [p, width]: [n, most, p]."""
-    lengths = rows.square().sum(2, keepdim=True) + prototypes.square().sum(1)
-    return (lengths - 2 * rows @ prototypes.T).clamp(min=0)
+def sizes_of(ptr: Sequence[int]) -> list[int]:
+    """How many rows each silo has, given where its rows begin and end."""
+    return [b - a for a, b in zip(ptr, ptr[1:], strict=False)]

@@ -1,4 +1,4 @@
-"""How parameters agree between silos: the parent of every sync, in which they never do."""
+"""How parameters agree between silos: the base class of every sync, in which each silo keeps its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.sample.batches import Batch
 
 
 class Losses(Protocol):
-    """What a sync may ask of the objective: the loss of each seed of a batch."""
+    """The part of an objective that a sync may call: the loss of each seed of a batch."""
 
     def seed_losses(self, logits: Tensor, batch: Batch) -> Tensor:
         """The loss of each seed: [seeds]."""
@@ -28,7 +28,7 @@ class Sync:
 
     ``lockstep``: all silos hold equal parameters at every step, so that a host needs only one set of them.
     ``alone``: silos train models of their own, each selected on its own validation score.
-    ``mixes``: of what silos share, each gets back a mean of its own, so that they agree on nothing.
+    ``mixes``: each silo gets back its own mean of what silos share, so that parameters differ after a round too.
     """
 
     name: ClassVar[str] = "alone"
@@ -43,12 +43,12 @@ class Sync:
 
     @property
     def seed_weights(self) -> str:
-        """By what a silo is weighted in a loss of all silos (nodes, seeds, silos); empty: as the batches have it."""
+        """By what a silo is weighted in a loss of all silos: nodes, seeds or silos; empty: the default of batches."""
         return ""
 
     @property
     def separates(self) -> bool:
-        """Whether it reads the gradient of each silo's own loss, for which each has its own set, and no row crosses."""
+        """Whether it needs the gradient of each silo's own loss: one parameter set a silo, and no rows across."""
         return False
 
     @property

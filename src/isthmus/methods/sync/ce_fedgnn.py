@@ -1,4 +1,4 @@
-"""CE-FedGNN's sync: every silo steps by a moving average of its gradient; after a round both W and it are averaged."""
+"""CE-FedGNN's sync: silos step by a moving average G of their gradient; after a round W and G are averaged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LiveGradientAverage(LiveFedAvg):
     spec: GradientAverage
 
     def gradients(self, active: Tensor) -> None:
-        """Average the gradients of silos that had seeds; the others keep what they have, and do not move."""
+        """Replace gradients by the moving averages G, updated for silos that had seeds; the others do not move."""
         sets = self.model.sets
         fresh = sets.flat_gradients()
         if "G" not in self.state:

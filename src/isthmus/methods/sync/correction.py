@@ -1,4 +1,4 @@
-"""The server's correction: its gradient on nodes of all silos with their neighbours, whose features go to it."""
+"""The server's correction in LLCG: its gradient on nodes of all silos, whose features silos send to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from isthmus.sample.batches import Batcher, Seeds
 
 @dataclass(frozen=True)
 class ServerBatch:
-    """What the server computes a correction on: ``seeds`` training nodes of all silos, and their neighbours.
+    """The batch of a correction: ``seeds`` training nodes of all silos, and their neighbours.
 
     Each silo gives its share of the seeds, by its number of training nodes (0: as many seeds as a silo's batch).
     ``neighbours`` of a node are drawn at each hop (-1: all).
@@ -57,7 +57,7 @@ class ServerBatch:
             raise _no_statistics("PNA's degree constants")
 
     def open(self, site: Site, model: Learned, losses: Losses) -> Correction:
-        """The correction at work on one model of one host."""
+        """The live correction of one model on one host."""
         return Correction(self, site, model, losses)
 
 
@@ -75,9 +75,9 @@ class Correction:
         self._sender = SampleSender(site)
 
     def gradient(self, number: int) -> Tensor | None:
-        """Of the mean loss of the seeds that ``number`` draws, at the first parameter set of the server's host.
+        """The gradient of the mean loss over the ``number``-th draw of seeds, at the server's parameters.
 
-        The result [1, numbers] is the server's; other hosts send their part, and get None.
+        Returns [1, numbers] on the server's host, computed with its first parameter set, and None on other hosts.
         """
         seeds = self._drawn(number)
         sample = self._sampler.sample(seeds, number, "correction")

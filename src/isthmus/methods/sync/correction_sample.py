@@ -1,4 +1,4 @@
-"""A sampled part of all silos' graphs, sent to the server and laid out there."""
+"""The server's sample in LLCG: a sampled part of all silos' graphs, sent to the server and made a graph there."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ class SampleSender:
         return bool(told[0])
 
     def send(self, sample: Sample, seeds: Tensor) -> Stack | None:
-        """Send features of sampled nodes, sampled edges and labels of seeds; at the server, the graph they make.
+        """Send sampled nodes' features, sampled edges and labels of seeds; returns their graph at the server.
 
-        ``seeds`` are stack rows. Elsewhere None comes back. Nodes are told apart by their public keys.
+        Returns None on other hosts. ``seeds`` are stack rows. Nodes are identified by their public keys.
         """
         site, stack = self.site, self.site.stack
         rows = sample.rows[stack.owned[sample.rows]]
         edge = stack.incoming.edge[sample.incoming]
         target = stack.ends[1][edge]
-        nodes = self._told(Kind.IDS, stack.keys[rows], rows)
+        nodes = self._gathered(Kind.IDS, stack.keys[rows], rows)
         x = self._features(rows)
-        degree = self._told(Kind.EDGES, stack.in_degree[rows], rows) if site.degrees else torch.zeros_like(nodes)
-        ends = self._told(Kind.EDGES, stack.keys[stack.ends[:, edge]].T.contiguous(), target)
+        degree = self._gathered(Kind.EDGES, stack.in_degree[rows], rows) if site.degrees else torch.zeros_like(nodes)
+        ends = self._gathered(Kind.EDGES, stack.keys[stack.ends[:, edge]].T.contiguous(), target)
         ports, attr = torch.zeros_like(ends), None
         if site.model.ports:
-            ports = self._told(Kind.EDGES, stack.ports[edge], target)
+            ports = self._gathered(Kind.EDGES, stack.ports[edge], target)
         if stack.edge_attr is not None and site.net.encoder is not None:
-            attr = self._told(Kind.FEATURES, stack.edge_attr[edge], target)
-        whose = self._told(Kind.IDS, stack.keys[seeds], seeds)
-        y = self._told(Kind.LABELS, site.layout.labels[seeds], seeds)
+            attr = self._gathered(Kind.FEATURES, stack.edge_attr[edge], target)
+        whose = self._gathered(Kind.IDS, stack.keys[seeds], seeds)
+        y = self._gathered(Kind.LABELS, site.layout.labels[seeds], seeds)
         if not site.wire.houses(SERVER):
             return None
         order = torch.argsort(nodes)
@@ -59,24 +59,24 @@ class SampleSender:
         both = place[: 2 * len(ends)].reshape(-1, 2).T.contiguous()
         return self._laid_out(nodes[order], take(x, order), degree[order], labels, (both, attr, ports))
 
-    def _told(self, kind: Kind, rows: Tensor, at: Tensor) -> Tensor:
-        """Send rows, which belong to the stack rows ``at``, to the server; there: all silos' rows, in silo order."""
+    def _gathered(self, kind: Kind, rows: Tensor, at: Tensor) -> Tensor:
+        """Send rows, which belong to the stack rows ``at``; returns at the server all silos' rows, in silo order."""
         silo = self.site.stack.silo_of(at)
         mine = {number: rows[silo == place].cpu() for place, number in enumerate(self.site.wire.mine)}
         heard = self.site.wire.gather(kind, mine)
         return rows[:0] if heard is None else torch.cat(list(heard.values())).to(rows)
 
     def _features(self, rows: Tensor) -> Features:
-        """Send features; of sparse ones each row's number of entries, their columns and values, so no zeros travel."""
+        """Send features of stack rows; sparse ones as the number, columns and values of each row's entries."""
         x = take(self.site.stack.x, self.site.stack.own_line[rows])
         if not self.sparse:
             assert isinstance(x, Tensor)
-            return self._told(Kind.FEATURES, x, rows)
+            return self._gathered(Kind.FEATURES, x, rows)
         x = x if isinstance(x, SparseRows) else SparseRows.from_dense(x)
         entries = rows.repeat_interleave(x.ptr.diff())
-        sizes = self._told(Kind.FEATURES, x.ptr.diff().int(), rows)
-        index = self._told(Kind.FEATURES, x.index.int(), entries)
-        value = self._told(Kind.FEATURES, x.value, entries)
+        sizes = self._gathered(Kind.FEATURES, x.ptr.diff().int(), rows)
+        index = self._gathered(Kind.FEATURES, x.index.int(), entries)
+        value = self._gathered(Kind.FEATURES, x.value, entries)
         return SparseRows(torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).long(), index.long(), value, x.width)
 
     def _laid_out(

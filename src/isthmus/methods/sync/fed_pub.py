@@ -27,11 +27,11 @@ from isthmus.wire.received import check_like
 class SimilarModels(FedAvg):
     r"""After a round  W_i <- sum_j a_ij W_j,  a_ij = n_j exp(tau S_ij) / sum_k n_k exp(tau S_ik)  (Baek et al. 2023).
 
-    S_ij is the cosine of what the models of silos i and j say of one random graph: the mean over its nodes of the rows
-    that the last layer makes, before activation. The server computes it from the parameters that silos send, without
-    their masks, which stay at home. The graph has ``blocks`` of ``nodes`` nodes, any two of a block linked with
-    probability ``density``, and standard normal features; it follows from the run's seed. Of what is ``private`` the
-    server takes starting values.
+    S_ij is the cosine of the outputs of the models of silos i and j on one random graph: the mean over its nodes of the
+    rows that the last layer makes, before activation. The server computes them from the parameters that silos send,
+    without masks, which silos keep. The graph has ``blocks`` of ``nodes`` nodes, any two of a block linked with
+    probability ``density``, and standard normal features; it follows from the run's seed. For ``private`` parameters
+    the server takes starting values.
 
     n_j counts ``silos`` alike, as the paper has it, or training ``nodes``; silos without any count 0. With tau = 0 this
     is FedAvg, and as tau grows each silo is left alone. The paper's tau is 3 for silos that share no node.
@@ -88,7 +88,7 @@ class LiveSimilarModels(LiveFedAvg):
 
     @cached_property
     def questions(self) -> Questions:
-        """The random graph, which the server alone needs."""
+        """The random graph and copies of the classifier to run on it, which only the server needs."""
         spec, site = self.spec, self.site
         graph = random_graph(site.schema, spec.blocks, spec.nodes, spec.density, site.seed)
         return Questions(site, graph, site.wire.silos)
@@ -103,7 +103,7 @@ class LiveSimilarModels(LiveFedAvg):
             sets.load(self._names, torch.cat([told[silo] for silo in wire.mine]).to(sent))
 
     def _mixed(self, heard: dict[int, Tensor], like: Tensor) -> dict[int, Tensor]:
-        """The server's work: a mean of all models for each silo. A server of its own keeps that of all alike.
+        """At the server: a mean of all models for each silo. A server without silos itself keeps FedAvg's mean.
 
         Models must have the form of ``like``, those of this host.
         """
@@ -118,7 +118,7 @@ class LiveSimilarModels(LiveFedAvg):
         return {silo: mixed[i : i + 1] for i, silo in enumerate(heard)}
 
     def _portions(self, silos: list[int]) -> Tensor:
-        """What each silo would count in FedAvg: [silos]."""
+        """The weight n_j / sum_k n_k of each silo, as in FedAvg: [silos]."""
         counts = self.site.layout.pools[TRAIN].counts[silos]
         weights = (counts if self.spec.weights == "nodes" else counts > 0).to(self.site.dtype)
         return (weights / weights.sum().clamp(min=1)).to(self.site.device)

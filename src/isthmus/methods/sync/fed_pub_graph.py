@@ -1,4 +1,4 @@
-"""A random graph of nobody's, and what a model says of it: by this FED-PUB's server tells how like two models are."""
+"""FED-PUB's random graph, and outputs of models on it, by which the server measures how alike two models are."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class Questions:
         self._batch = batcher.whole(nobody, 0)
 
     def answers(self, names: Sequence[str], models: Tensor) -> Tensor:
-        """What models say of the graph, from their parameters [n, numbers]: the mean rows they end with, [n, width]."""
+        """Outputs of models, given as parameters [n, numbers], on the graph: means of their last rows, [n, width]."""
         return torch.cat([self._answer(names, some) for some in models.split(self._once)])
 
     @torch.no_grad()
     def _answer(self, names: Sequence[str], models: Tensor) -> Tensor:
-        """The answers of as many models as are asked at once, or fewer."""
+        """Outputs of at most as many models as there are copies of the classifier: [n, width]."""
         idle = self._once - len(models)
         self._sets.load(names, torch.cat([models, models[-1:].expand(idle, -1)]) if idle else models)
         rows = _last_rows(self._net, self._batch)

@@ -14,6 +14,9 @@ from isthmus.engine.site import Site
 from isthmus.graph.graph import TRAIN
 from isthmus.methods.sync.base import LiveSync, Losses, Sync
 
+# The linear map that features enter by; the last map, which has another name where labels lie on edges.
+_CALLED = {"embed": ("enter",), "head": ("head", "edge_head")}
+
 
 @dataclass(frozen=True)
 class FedAvg(Sync):
@@ -75,7 +78,7 @@ class LiveFedAvg(LiveSync):
                 raise unknown("part of the model in sync.private", part, known)
 
     def round_end(self) -> None:
-        """Average what is shared."""
+        """Replace parameters that silos share by their weighted means over silos."""
         sets = self.model.sets
         if self.model.name in self.spec.private:
             return
@@ -83,7 +86,7 @@ class LiveFedAvg(LiveSync):
         sets.load(names, self.site.wire.total(Kind.PARAMETERS, sets.flat(names), self.portions()))
 
     def portions(self) -> Tensor:
-        """What each of my silos counts in a mean over the present ones: [mine]; over all of them it adds up to 1."""
+        """The weight of each of my silos in a mean over present silos, n_i / sum_j n_j: [mine]."""
         counts, wire = self.site.layout.pools[TRAIN].counts, self.site.wire
         weights = (counts if self.spec.weights == "nodes" else counts > 0).to(self.site.dtype)
         total = weights[list(wire.members.present)].sum().clamp(min=1)
@@ -91,6 +94,5 @@ class LiveFedAvg(LiveSync):
 
 
 def _within(name: str, part: str) -> bool:
-    """Whether a parameter belongs to a part of the model; ``embed`` is the linear map that features enter by."""
-    part = "enter" if part == "embed" else part
-    return name == part or name.startswith(f"{part}.")
+    """Whether a parameter belongs to a part of the model, by the part's name or by what it is called for users."""
+    return any(name == each or name.startswith(f"{each}.") for each in _CALLED.get(part, (part,)))

@@ -18,7 +18,7 @@ from isthmus.methods.sync.sync_sgd import LiveSyncSGD, SyncSGD
 from isthmus.protect.secrets import Noise
 from isthmus.sample.order import Local
 
-_RIDGE = 1e-9  # beside the mean variance: gradients of few features have a covariance without an inverse
+_RIDGE = 1e-9  # times the mean variance, added to covariances, which are singular where few rows are not 0
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class PseudoItems(SyncSGD):
 
     @property
     def separates(self) -> bool:
-        """Each silo's gradient leaves by itself."""
+        """True: each silo's gradient leaves by itself."""
         return True
 
     @property
@@ -61,7 +61,7 @@ class PseudoItems(SyncSGD):
 
 
 class LivePseudoItems(LiveSyncSGD):
-    """Keeps how many steps of the phase were ``taken``, which says what each silo's batch counts."""
+    """Fills pseudo items and averages gradients; keeps how many steps were ``taken``, to know the size of batches."""
 
     spec: PseudoItems
 
@@ -87,7 +87,7 @@ class LivePseudoItems(LiveSyncSGD):
         self.state["taken"] = torch.tensor(step + 1)
 
     def _weights(self) -> Tensor:
-        """What the mean loss of each of my silos counts in the loss of all at this step: [mine], or 0 of nobody's."""
+        """The weight w_i of the mean loss of each of my silos at this step: [mine]; [0] on a host without silos."""
         site, pool = self.site, self.site.layout.pools[TRAIN]
         step = int(self.state["taken"]) % site.layout.steps_per_epoch(site.train.batch)
         size = site.train.batch or int(pool.counts.sum())
@@ -96,7 +96,7 @@ class LivePseudoItems(LiveSyncSGD):
         return mine.to(site.device, site.dtype)
 
     def _fill(self) -> None:
-        """Put pseudo items into the gradients of my silos; the tables of a silo have the same ones."""
+        """Put pseudo items into the gradients of my silos, for the same features in all tables of a silo."""
         noise, parameters = self.site.wire.noise, self.model.sets.parameters
         for place, silo in enumerate(self.site.wire.mine):
             grads = [parameters[name].grad for name in self._tables]
@@ -125,7 +125,7 @@ def feature_tables(model: Learned, site: Site) -> list[str]:
 
 
 def pseudo_items(rows: Tensor, count: int, silo: int, noise: Noise) -> tuple[Tensor, Tensor]:
-    """Which rows of a gradient [features, width] to fill, and with what: [n] and [n, width].
+    """Rows of a gradient [features, width] to fill with pseudo items, and their numbers: [n] and [n, width].
 
     At most ``count`` of those that are 0, drawn at random; numbers are normal, with the mean and covariance of the rows
     that are not. Where all rows are 0, none is filled.

@@ -102,11 +102,11 @@ class LiveLLCG(LiveFedAvg):
         self._step = 0  # the last one of this phase
 
     def step_end(self, step: int) -> None:
-        """Note which step it was: what the server draws after a round follows from it."""
+        """Remember the number of the step, from which the server's draws after a round follow."""
         self._step = step
 
     def round_end(self) -> None:
-        """Average; the server goes on from the mean, and tells everybody where it got to."""
+        """Average parameters; then the server takes its steps from the mean, and sends the result to all silos."""
         super().round_end()
         if self._correction is None:
             return

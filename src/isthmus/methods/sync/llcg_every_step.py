@@ -70,7 +70,7 @@ class LiveLLCGEveryStep(LiveSyncSGD):
         self._correction = spec.batch.open(site, model, losses)
 
     def step_end(self, step: int) -> None:
-        """The server's step, where there is one: it computes the gradient, and everybody steps by it."""
+        """At every ``every``-th step, let all silos step by the gradient that the server computes on its batch."""
         if not self.spec.server_steps(step, round_over=False):
             return
         wire, sets = self.site.wire, self.model.sets

@@ -51,7 +51,7 @@ class LiveSyncSGD(LiveSync):
     """Sums the gradients of one model over silos."""
 
     def gradients(self, active: Tensor) -> None:
-        """Replace the gradients of this host by those of the federation."""
+        """Replace the gradients of this host by the sum over all silos."""
         sets, wire = self.model.sets, self.site.wire
         flat = sets.flat_gradients()
         if sets.count == 1 and not wire.protect.separates(Kind.GRADIENTS):  # this host's silos are summed already

@@ -1,4 +1,7 @@
-"""From charges and noise to guarantees: a release moves between any two values by at most twice its clip."""
+"""The accountant: guarantees (epsilon, delta) of a run from what each silo is charged and the noise it added.
+
+A payload of norm at most clip moves by at most 2 clip when a node's data changes from any value to any other.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from isthmus.protect.accounting.guarantee import ASSUMED, DP, EDGE, EVERYTHING, 
 from isthmus.protect.accounting.losses import Loss, Noised, epsilons, loss_of
 from isthmus.protect.events import GaussianNoise
 
-# By kind that left, and by the name of each silo that sent it: what it is charged, and its noise (None: without).
+# {kind of message: {name of the silo that sent it: (what it is charged, its noise or None)}}
 Spent = Mapping[Kind, Mapping[str, tuple[Charge, Noised | None]]]
 
 
@@ -33,17 +36,17 @@ def guarantees(spent: Spent, bare: Sequence[str], apart: Sequence[str], edges: b
 
 
 def _loss(charge: Charge, noise: Noised | None) -> Loss:
-    """What the releases lose that the data of one node may be inside."""
+    """The privacy loss of one node: over all releases that its data may be inside."""
     return loss_of(charge.node, charge.width, noise)
 
 
 def _delta(noises: Sequence[Noised | None]) -> float:
-    """The delta at which epsilon is told: the smallest of Gaussian noise; 0 where there is none, and none is needed."""
+    """The delta for which epsilon is stated: the smallest of Gaussian noises; 0 without one (Laplace needs none)."""
     return min((noise.delta for noise in noises if isinstance(noise, GaussianNoise)), default=0.0)
 
 
 def _everything(spent: Spent, bare: Sequence[str], apart: Sequence[str], edges: bool) -> Guarantee:
-    """All kinds composed: losses of one node add up over kinds, and those of a cross edge over both of its silos."""
+    """The guarantee of all kinds composed: a node's losses add up over kinds, a cross edge's over its two silos too."""
     names = list(dict.fromkeys(name for silos in spent.values() for name in silos))
     delta = _delta([noise for silos in spent.values() for _, noise in silos.values()])
     each = {name: [silos[name] for silos in spent.values() if name in silos] for name in names}
@@ -63,7 +66,7 @@ def _everything(spent: Spent, bare: Sequence[str], apart: Sequence[str], edges: 
         ASSUMED,
         (*unbounded, *bare),
         tuple(apart),
-        _told(counts, list(alone.values())),
+        _by_silo(counts, list(alone.values())),
     )
 
 
@@ -74,17 +77,17 @@ def _unbounded(silos: Mapping[str, tuple[Charge, Noised | None]]) -> bool:
 def _one_kind(
     kind: Kind, unit: str, paid: Mapping[str, tuple[int, Loss]], noises: Sequence[Noised | None]
 ) -> Guarantee:
-    """The guarantee of one kind by itself, by the silo that lost most: how often a unit left, and what that lost."""
+    """The guarantee of one kind of message, as strong as for the worst silo; ``paid``: (releases, loss) by silo."""
     delta = _delta(noises)
     counts = {name: releases for name, (releases, _) in paid.items()}
     each = epsilons([loss for _, loss in paid.values()], delta)
     assumed = (*ASSUMED, ROWS_ALONE) if unit == ROW else ASSUMED
     most = max(counts.values(), default=0)
-    return Guarantee(kind.value, unit, DP, max(each, default=0.0), delta, most, assumed, silos=_told(counts, each))
+    return Guarantee(kind.value, unit, DP, max(each, default=0.0), delta, most, assumed, silos=_by_silo(counts, each))
 
 
-def _told(counts: Mapping[str, int], each: Sequence[float]) -> dict[str, dict[str, float]]:
-    """The figures of each silo."""
+def _by_silo(counts: Mapping[str, int], each: Sequence[float]) -> dict[str, dict[str, float]]:
+    """Releases and epsilon of each silo, by its name."""
     return {
         name: {"releases": releases, "epsilon": spent}
         for (name, releases), spent in zip(counts.items(), each, strict=True)

@@ -1,4 +1,4 @@
-"""Who is inside what left, and how often: the counts that the accountant charges nodes and rows by."""
+"""Charges: how many releases of a silo the data of one node, or one row, may be inside."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ OF_ROWS = (Kind.EMBEDDINGS, Kind.PARTIALS)  # kinds that hold rows which the mod
 
 @dataclass(frozen=True)
 class Charge:
-    """What the releases of one silo and one kind of message are charged to.
+    """How many releases of one kind by one silo a node, or a row, is charged for.
 
     ``nodes`` are those whose rows left, by themselves or in sums. ``row``: releases of the row that left most often,
     with every sum that holds it. ``node``: releases that the data of one node may be inside. ``width``: numbers in a
-    payload; of rows 0, whose noise is accounted for row by row.
+    payload; 0 for rows of nodes, whose noise is accounted for row by row.
 
     A sum of raw features holds the nodes that were added up, and nobody else. All other payloads were computed with
     parameters and moments that any node of the silo may have moved, and from its neighbours: so the data of a node may
@@ -36,7 +36,7 @@ class Charge:
 
 
 def charge(releases: Releases, kind: Kind, rows: slice, silo: int) -> Charge:
-    """What one silo is charged for one kind; its rows in the book are ``rows``, its number is ``silo``."""
+    """The charge of one kind of message for the silo of number ``silo``, whose rows in ``releases`` are ``rows``."""
     if kind not in ROWS:
         sent, width = (_of_silo(releases, f"{table}/{kind.value}/0", silo) for table in (PAYLOADS, WIDTHS))
         return Charge(node=sent, width=width)
@@ -51,7 +51,7 @@ def charge(releases: Releases, kind: Kind, rows: slice, silo: int) -> Charge:
 
 
 def _of_silo(releases: Releases, table: str, silo: int) -> int:
-    """What a table by silo has of one; 0 where it has nothing."""
+    """The entry of ``silo`` in a table by silo; 0 where the table or the entry is missing."""
     known = releases.state.get(table)
     return int(known[silo]) if known is not None and silo < len(known) else 0
 
@@ -63,10 +63,10 @@ def _over_layers(releases: Releases, table: str, kind: Kind, rows: slice) -> Ten
 
 
 def noise_of(treatments: Sequence[Events]) -> Noised | None:
-    """Noise no stronger than any that releases of a kind had, from the events of each; None where one had no noise.
+    """A noise no stronger than that of any release (largest clip, smallest sigma); None where one had no noise.
 
-    Of a chain with several the first counts, of which the others make nothing worse. Releases of which some had
-    Gaussian and others Laplace noise are told as if they had none: no one noise is as weak as both.
+    Of several noises in one chain the first counts; what is added later cannot weaken it. Where some releases had
+    Gaussian and others Laplace noise the result is None as well: neither kind is a bound for both.
     """
     noises = [next((e for e in each if isinstance(e, Noised)), None) for each in treatments]
     gaussian = [noise for noise in noises if isinstance(noise, GaussianNoise)]

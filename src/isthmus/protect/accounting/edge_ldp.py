@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from isthmus.core.errors import IsthmusError
 
 Numbers = NDArray[np.float64]
-SHARE = 0.01  # a slack that nobody gives is this part of what the draws themselves cost
+SHARE = 0.01  # the slack where none is given, as a part of the delta of the draws
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ def composed(epsilon: ArrayLike, delta: ArrayLike, draws: ArrayLike, slack: Arra
 
 
 def _spread(squares: Numbers, slack: Numbers) -> Numbers:
-    """U sqrt(2 sum of epsilon^2): how far the loss strays from its mean, but for ``slack``; infinite without slack."""
+    """U sqrt(2 sum of epsilon^2), which the loss exceeds its mean by with chance ``slack`` at most; infinite at 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         straying = np.log(np.minimum(math.e + np.sqrt(squares) / slack, 1 / slack))
     return np.where(slack > 0, np.sqrt(2 * squares * np.where(slack > 0, straying, 0.0)), math.inf)
 
 
 def best_slack(delta: float, draws: int, total: float) -> float:
-    """The slack that makes delta~ exactly ``total``: epsilon~ falls as slack grows. 0 where draws alone cost more."""
+    """The slack that makes delta~ exactly ``total``, and so epsilon~ least; 0 where the draws alone exceed it."""
     if not 0 <= total <= 1:
         raise IsthmusError(f"total is {total}; a delta lies in 0..1.")
     if draws and delta >= 1:
@@ -94,17 +94,17 @@ def best_slack(delta: float, draws: int, total: float) -> float:
 
 
 def edge_ldp(degree: int, fanout: int, draws: int, slack: float | None = None) -> tuple[float, float]:
-    """Epsilon~ and delta~ of one list that was drawn from ``draws`` times in one way."""
+    """Epsilon~ and delta~ of one list of ``degree`` entries from which ``fanout`` were drawn ``draws`` times."""
     pair = single_draw(degree, fanout)
     found = composed(pair.epsilon[None], pair.delta[None], draws, slack)
     return float(found.epsilon), float(found.delta)
 
 
 def amplified(epsilon: float, delta: float, rate: float) -> tuple[float, float]:
-    """The pair after amplification by sampling at ``rate`` r, as claimed: ln(1 + r (e^epsilon - 1)), r delta.
+    """The pair after amplification by sampling at ``rate`` r, as FedDEP claims it: ln(1 + r (e^epsilon - 1)), r delta.
 
-    FedDEP claims it for a sampler that drops generated rows. That comes after the draws that protect edges, and
-    dropping outputs does not lower the worst case: the claim is not justified, and no run is known by it.
+    The claim is for a sampler that drops generated rows. It drops them after the draws that protect edges, and to drop
+    outputs does not lower the worst case: the claim is not justified, and never the headline of a run.
     """
     if not 0 <= rate <= 1:
         raise IsthmusError(f"rate is {rate}; it is the chance that a generated row is kept, and lies in 0..1.")
@@ -116,9 +116,9 @@ def amplified(epsilon: float, delta: float, rate: float) -> tuple[float, float]:
 
 
 def shortest_list(fanout: int, draws: int, delta: float) -> int:
-    """How many entries a list needs so that ``draws`` draws of ``fanout`` entries show a given one with chance delta.
+    """The fewest entries of a list for which ``draws`` draws of ``fanout`` show a given one with chance <= ``delta``.
 
-    It is the floor below which nodes must not be drawn from where this delta is asked for.
+    To promise this delta, lists with fewer entries must not be drawn from.
     """
     if not 0 < delta < 1:
         raise IsthmusError(f"delta is {delta}; it must lie between 0 and 1, both excluded.")
@@ -129,7 +129,7 @@ def shortest_list(fanout: int, draws: int, delta: float) -> int:
 
 
 def _check(name: str, values: Any, least: float, most: float = math.inf) -> None:
-    """Refuse numbers out of their range, and what is not a number."""
+    """Refuse ``values`` outside of ``least`` .. ``most``, and NaN; ``name`` is what the error calls them."""
     numbers = np.asarray(values)
     wrong = numbers[~((numbers >= least) & (numbers <= most))]
     if wrong.size:

@@ -1,4 +1,4 @@
-"""Edge-LDP of a run: from counted draws of every neighbour list to the guarantee of the list that fared worst."""
+"""Edge-LDP of a run: from the counted draws of every neighbour list to the guarantee of the worst list."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ NOT_JUSTIFIED = (
 
 @dataclass(frozen=True)
 class ListFigures:
-    """What happened to one silo's lists; a list of incoming and one of outgoing edges count by themselves.
+    """How one silo's neighbour lists were drawn from; a node's incoming and outgoing edges are two lists.
 
-    ``most_seen`` is what happened to the list with the largest delta, ``most_lost`` to that with the largest epsilon.
+    ``most_seen`` are the events of the list with the largest delta, ``most_lost`` of that with the largest epsilon.
     """
 
     lists: int = 0  # that were drawn from
@@ -58,7 +58,7 @@ class ListFigures:
 
     @staticmethod
     def from_numbers(numbers: Tensor, floor: int, rate: float) -> ListFigures:
-        """The inverse of :meth:`to_numbers`; floor and claimed rate are the same for all silos."""
+        """Figures from what :meth:`to_numbers` gave; ``floor`` and claimed ``rate`` are equal for all silos."""
         (lists, skipped, draws, shortest, whole), *lines = numbers.tolist()
         both: tuple[list[Event], list[Event]] = ([], [])
         for place, degree, fanout, times, replaced in lines:
@@ -74,7 +74,7 @@ def check_figures(numbers: Tensor, who: str) -> None:
 
 
 def list_figures(book: DrawnLists, rows: slice) -> ListFigures:
-    """The figures of one silo, whose rows in the book are ``rows``; exact: every list by its own length and draws."""
+    """The figures of the silo whose rows in the book are ``rows``; each list counts by its own length and draws."""
     tables = {name: table if name == WHOLE else table[rows].cpu() for name, table in book.state.items()}
     skipped = sum(int((table > 0).sum()) for name, table in tables.items() if name.startswith(SKIPPED))
     whole = int(tables[WHOLE]) if WHOLE in tables else 0
@@ -94,7 +94,7 @@ def list_figures(book: DrawnLists, rows: slice) -> ListFigures:
 
 
 def _of_side(tables: Mapping[str, Tensor], side: str, book: DrawnLists) -> ListFigures:
-    """The figures of lists of incoming or of outgoing edges; many lists are alike, and each kind is computed once."""
+    """Figures of the lists of one ``side``: incoming or outgoing edges. Lists of equal length and draws count once."""
     ways = sorted(name.removeprefix(f"{DRAWS}/") for name in tables if name.startswith(f"{DRAWS}/{side}/"))
     draws = torch.stack([tables[f"{DRAWS}/{way}"] for way in ways])
     at = (draws > 0).any(0).nonzero().flatten()
@@ -102,7 +102,7 @@ def _of_side(tables: Mapping[str, Tensor], side: str, book: DrawnLists) -> ListF
         return ListFigures()
     fanout, replaced = (torch.tensor([int(way.split("/")[place]) for way in ways])[:, None] for place in (1, 2))
     length = torch.stack([tables[f"{LENGTH}/{way}"] for way in ways])
-    length = torch.where(draws > 0, length, fanout)  # a way that a list was not drawn in costs nothing
+    length = torch.where(draws > 0, length, fanout)  # any length will do where there were no draws: they cost nothing
     kinds = torch.stack([draws[:, at], length[:, at]]).unique(dim=2)
     drawn, size = kinds.numpy()
     single = single_draw(size, fanout.numpy())
@@ -119,7 +119,7 @@ def _of_side(tables: Mapping[str, Tensor], side: str, book: DrawnLists) -> ListF
 
 
 def pair_of(events: Events) -> tuple[float, float]:
-    """Epsilon and delta of one list, from what happened to it; infinite and 1 where it was read as a whole."""
+    """Epsilon and delta of one list, from its events; (infinity, 1) where it was read as a whole."""
     if any(isinstance(event, WholeLists) for event in events):
         return float("inf"), 1.0
     drawn = [event for event in events if isinstance(event, EdgeSampling)]
@@ -131,8 +131,8 @@ def pair_of(events: Events) -> tuple[float, float]:
 
 
 def list_guarantees(silos: Mapping[str, ListFigures]) -> list[Guarantee]:
-    """The edge-LDP of a run by its silos' figures: as it holds, and beside it, if there is a claim, as claimed."""
-    told = {name: _told(figures) for name, figures in silos.items()}
+    """The edge-LDP guarantee of a run; after it, where a method's paper claims amplification, the claimed one."""
+    told = {name: _worst_figures(figures) for name, figures in silos.items()}
     epsilon, delta = (max((each[key] for each in told.values()), default=0.0) for key in ("epsilon", "delta"))
     most = max((figures.draws for figures in silos.values()), default=0)
     held = Guarantee(LISTS, ENTRY, EDGE_LDP, epsilon, delta, most, LISTS_ASSUMED, silos=told)
@@ -145,8 +145,8 @@ def list_guarantees(silos: Mapping[str, ListFigures]) -> list[Guarantee]:
     return [held, replace(held, notion=AS_CLAIMED, epsilon=claimed[0], delta=claimed[1], assumptions=assumed)]
 
 
-def _told(figures: ListFigures) -> dict[str, Any]:
-    """The figures of a silo by name; of a list that was read as a whole nothing is hidden."""
+def _worst_figures(figures: ListFigures) -> dict[str, Any]:
+    """The figures of a silo by name, with its worst epsilon and delta; (infinity, 1) if a list was read as a whole."""
     whole: Sequence[Event] = (WholeLists(figures.whole),) if figures.whole else ()
     lost, seen = (pair_of((*events, *whole)) for events in (figures.most_lost, figures.most_seen))
     return {

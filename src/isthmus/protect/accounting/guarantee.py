@@ -10,15 +10,16 @@ from typing import Any
 from isthmus.core.kinds import ROWS, Kind
 
 CHARGED = (*ROWS, Kind.PARAMETERS, Kind.GRADIENTS)  # kinds that can get noise
-# What no epsilon covers: names, who is linked to whom, the course of training, and counts before and after it.
+# Kinds that no epsilon covers: names, who is linked to whom, the course of training, and counts before and after it.
 APART = (Kind.SCHEMA, Kind.IDS, Kind.ORDER, Kind.PORTS, Kind.METRICS, Kind.LEDGER, Kind.STATISTICS)
 RECORDS = tuple(kind for kind in Kind if kind not in (*CHARGED, *APART))  # data of nodes that never gets noise
 
-STEPS_TAKEN = "steps"  # what a guarantee is of, where it covers what follows from parameters that were stepped to
-LISTS = "neighbour lists"  # what a guarantee is of, where it covers what was computed from draws of lists
-EVERYTHING = "everything"  # what a guarantee is of, where it composes all kinds of messages
+# Values of ``Guarantee.of``, beside kinds of messages.
+STEPS_TAKEN = "steps"  # whatever is computed from parameters that were trained by bounded and noisy steps
+LISTS = "neighbour lists"  # whatever is computed from draws of neighbour lists
+EVERYTHING = "everything"  # all kinds of messages, composed
 
-# What is to be told apart from any other value of itself.
+# Values of ``Guarantee.unit``: that of which one value is hidden among all others.
 NODE, EDGE, ROW, ENTRY, LABEL = "node", "edge", "row", "list entry", "label"
 UNITS = {
     NODE: "the features and the label of one node",
@@ -67,11 +68,11 @@ class Guarantee:
 
     @property
     def void(self) -> bool:
-        """Whether this promises nothing, whatever epsilon is: it may fail more often than not."""
+        """Whether delta is above a half: a promise that may fail more often than not is none, whatever epsilon is."""
         return self.delta > MOST_DELTA
 
     def as_dict(self) -> dict[str, Any]:
-        """The guarantee as JSON holds it; an infinite epsilon is the word inf."""
+        """The guarantee as a dictionary for JSON; an infinite epsilon is the string "inf"."""
         return {
             "of": self.of,
             "unit": self.unit,
@@ -88,7 +89,7 @@ class Guarantee:
 
     @staticmethod
     def from_dict(told: Mapping[str, Any]) -> Guarantee:
-        """The guarantee that :meth:`as_dict` told."""
+        """The guarantee of which :meth:`as_dict` gave the dictionary ``told``."""
         named: dict[str, Any] = {key: told[key] for key in ("of", "unit", "notion", "delta", "releases")}
         named |= {key: tuple(told.get(key, ())) for key in ("assumptions", "bare", "apart")}
         return Guarantee(**named, epsilon=float(told["epsilon"]), silos=told.get("silos", {}))
@@ -100,7 +101,7 @@ def headline(guarantees: Sequence[Guarantee]) -> Guarantee:
 
 
 def as_json(value: Any) -> Any:
-    """A value as JSON holds it: infinity is the word inf, also within a table."""
+    """A value for JSON, in which infinity, also within a dictionary, is the string "inf"."""
     if isinstance(value, Mapping):
         return {key: as_json(each) for key, each in value.items()}
     return "inf" if value == math.inf else value

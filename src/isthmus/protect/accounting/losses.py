@@ -1,4 +1,4 @@
-"""What releases with noise lose, apart from bookkeeping: two bounds that add up over releases, and their epsilon."""
+"""The privacy loss of noisy releases: two bounds that add up over releases, and the epsilon that follows from them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Noised = GaussianNoise | LaplaceNoise
 
 @dataclass(frozen=True)
 class Loss:
-    """What releases lose between any two values of a unit; both bounds add up over releases.
+    """How well releases tell any two values of a unit apart, in two bounds that each add up over releases.
 
-    ``renyi``: a bound of their Renyi divergence of every order, divided by the order. ``pure``: a bound of epsilon that
-    needs no delta; Gaussian noise has none.
+    ``renyi``: a bound on the Renyi divergence of every order, divided by the order. ``pure``: a bound on epsilon at
+    delta = 0; infinite for Gaussian noise, which has none.
     """
 
     renyi: float = 0.0
@@ -27,13 +27,13 @@ class Loss:
 
     @staticmethod
     def total(losses: Iterable[Loss]) -> Loss:
-        """What all of some releases lose together."""
+        """The sum of losses: that of all their releases together."""
         each = list(losses)
         return Loss(sum(one.renyi for one in each), sum(one.pure for one in each))
 
 
 def loss_of(releases: int, width: int, noise: Noised | None) -> Loss:
-    """What ``releases`` of ``width`` numbers each lose between any two values; without noise, or a bound, no end.
+    """The loss of R ``releases`` of ``width`` numbers each; infinite without noise.
 
     Gaussian noise on rows of norm at most clip: renyi = R (2 clip)^2 / (2 sigma^2). Laplace noise on numbers of at most
     bound: each has pure epsilon e = 2 bound / scale, so that renyi = R width e^2 / 2 (Bun and Steinke 2016, proposition
@@ -50,7 +50,7 @@ def loss_of(releases: int, width: int, noise: Noised | None) -> Loss:
 
 
 def epsilons(losses: Sequence[Loss], delta: float) -> list[float]:
-    """Epsilon of each loss at ``delta``: the smaller of both bounds; without a delta the pure one."""
+    """Epsilon of each loss at ``delta``: the smaller of its two bounds; at delta = 0 the pure one."""
     pure = [each.pure for each in losses]
     if not delta:
         return pure

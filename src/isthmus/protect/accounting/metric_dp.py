@@ -121,7 +121,7 @@ def epsilon_table(
     delta: float,
     orders: Sequence[float] = FINE_ORDERS,
 ) -> list[EpsilonLine]:
-    """Epsilon for each percentile of rho (as :func:`rho_percentiles` gives them) and each noise sigma."""
+    """A line for each percentile of ``rhos`` ({percentile: rho}), with the epsilon of each noise sigma."""
     distances = torch.tensor(list(rhos.values()), dtype=torch.float64)
     columns = {sigma: epsilon(releases, sigma, distances, delta, orders).tolist() for sigma in sigmas}
     return [

@@ -1,4 +1,4 @@
-"""Metric differential privacy of the embeddings that a silo released, and how far its neighbours are worth the name."""
+"""Metric differential privacy of the embeddings that a silo released, and whether nearest neighbours differ at all."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MOST = 2**27  # pairs of nodes that are compared: of a silo that released more t
 class MetricFigures:
     """One silo's nodes whose embeddings left, against their k-th nearest neighbours among the silo's released rows.
 
-    rho of a node is the distance to that neighbour, as a root mean square over the node's releases; ``rho_unit`` that
-    of rows at unit norm, as the paper measures. ``spread`` is such a distance between two nodes taken at random.
-    ``distinct``: different rows among a node's own and those of its k nearest. In ``homogeneous`` nodes there is one:
-    who knows that a node is among these neighbours knows its row, whatever epsilon is.
+    rho of a node is the distance to that neighbour, as a root mean square over the node's releases; ``rho_unit`` is
+    rho of rows brought to unit norm, as CE-FedGNN's paper measures it. ``spread`` is the root mean square distance of
+    two nodes taken at random. ``distinct``: how many different rows a node and its k nearest have. For ``homogeneous``
+    nodes it is 1: whoever knows that a node is among these neighbours knows its row, whatever epsilon is.
     """
 
     nodes: int
@@ -63,7 +63,7 @@ def _name(percentile: float) -> str:
 
 
 def metric_figures(releases: Releases, rows: slice, noise: GaussianNoise) -> MetricFigures | None:
-    """The figures of one silo, whose rows in the book are ``rows``; None where none of them left with noise."""
+    """The figures of the silo whose rows in ``releases`` are ``rows``; None where none of them left with noise."""
     if not releases.has(PLAIN, Kind.EMBEDDINGS):
         return None
     layers = releases.layers(Kind.EMBEDDINGS)
@@ -73,7 +73,7 @@ def metric_figures(releases: Releases, rows: slice, noise: GaussianNoise) -> Met
         return None
     counts = counts[:, left]
     plain = [releases.get(PLAIN, Kind.EMBEDDINGS, layer)[rows].cpu()[left].double() for layer in layers]
-    asked = _asked(len(left))
+    asked = _nodes_to_measure(len(left))
     found, unit = (nearest(each, counts, noise.neighbours, asked) for each in (plain, _normalised(plain)))
     times = counts.sum(0)[asked].double()
     rho, rho_unit = ((each.squared / times).sqrt() for each in (found, unit))
@@ -93,7 +93,7 @@ def metric_figures(releases: Releases, rows: slice, noise: GaussianNoise) -> Met
 
 
 def metric_guarantee(figures: Mapping[str, MetricFigures], noise: GaussianNoise) -> Guarantee:
-    """The guarantee of embeddings at each node's rho, by the node that lost most; never what a run is known by."""
+    """The guarantee of embeddings at each node's rho, as strong as for the worst node; never a run's headline."""
     sampled = any(each.measured < each.nodes for each in figures.values())
     worst = max(float(each.epsilon[-1]) for each in figures.values())
     told = {silo: each.as_dict() for silo, each in figures.items()}
@@ -114,8 +114,8 @@ def homogeneity_note(figures: Mapping[str, MetricFigures]) -> str:
     )
 
 
-def _asked(nodes: int) -> Tensor:
-    """All nodes, or as many of them, evenly spread, as can be compared with all."""
+def _nodes_to_measure(nodes: int) -> Tensor:
+    """The nodes to measure: all, or where that takes more than ``MOST`` pairs an evenly spread sample: [measured]."""
     size = max(1, MOST // nodes)
     return torch.arange(nodes) if size >= nodes else torch.linspace(0, nodes - 1, size, dtype=torch.float64).long()
 

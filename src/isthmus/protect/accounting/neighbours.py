@@ -1,10 +1,10 @@
-"""Nearest neighbours among released rows: one neighbour of a node over all its layers, found by exact blocked search.
+"""Nearest neighbours of nodes among released rows of all layers together, found by exact search in blocks.
 
 A node v whose row h_l(v) left R_l(v) times at layer l is told apart from a node w by
 
     sum over layers l of R_l(v) |h_l(v) - h_l(w)|^2
 
-so that its neighbours are those with the smallest such sums, the same ones at every layer.
+so that its nearest neighbours are the nodes w with the smallest sums; they do not differ from layer to layer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STRIDE = -7046029254386353131  # tells columns and layers apart before they are
 
 @dataclass(frozen=True)
 class Nearest:
-    """For each node that was asked for, what is known of its k nearest among the others.
+    """Distance, difference and number of the k nearest neighbours of each node that was asked for.
 
     Another node counts only if it was released at every layer at which this one was. With fewer than k such nodes, the
     farthest of them stands for the k-th.
@@ -36,10 +36,10 @@ class Nearest:
 
 
 def nearest(rows: Sequence[Tensor], counts: Tensor, k: int, asked: Tensor) -> Nearest:
-    """The k-th nearest neighbours of the nodes ``asked`` among all n.
+    """The k nearest neighbours of the nodes ``asked`` [q] among all n.
 
-    ``rows`` [n, width] of each layer as released before noise, ``counts`` [layers, n] how often each left there. A row
-    that is not finite, as a diverged model makes them, is like no other.
+    ``rows`` are [n, width] for each layer, as released but before noise; ``counts`` [layers, n] how often each left. A
+    row that is not finite (of a diverged model) has an infinite distance to all others.
     """
     released = counts > 0
     finite = torch.stack([each.isfinite().all(1) for each in rows])
@@ -57,7 +57,7 @@ def nearest(rows: Sequence[Tensor], counts: Tensor, k: int, asked: Tensor) -> Ne
 
 @dataclass(frozen=True)
 class _Known:
-    """Rows of all layers, centred: side by side, their squares, and a hash of each, equal for equal rows alone."""
+    """Centred rows of all layers, their squared norms, and a 64-bit hash of each row by which equal rows are found."""
 
     rows: tuple[Tensor, ...]  # [n, width] of each layer
     squares: Tensor  # [layers, n]
@@ -70,7 +70,7 @@ class _Known:
         return _Known(tuple(rows), squares, torch.stack([_coded(each, i) for i, each in enumerate(rows)]), broken)
 
     def around(self, counts: Tensor, chunk: Tensor, k: int, absent: Tensor) -> Nearest:
-        """What is near the nodes of a chunk, which left ``counts`` [layers, chunk] times."""
+        """The k nearest of the nodes ``chunk``, which left ``counts`` [layers, chunk] times."""
         weights = counts.T.double()
         distances = self._distances(weights, chunk, absent | self.broken)
         others = distances.isfinite().sum(1)
@@ -86,7 +86,10 @@ class _Known:
         return Nearest(squared, self._distinct(weights > 0, chunk, near.indices, near.values.isfinite()), others)
 
     def _distances(self, weights: Tensor, chunk: Tensor, absent: Tensor) -> Tensor:
-        """To all nodes the sum over layers, less what does not change their order: [chunk, n]; infinite to no other."""
+        """Squared distances of ``chunk`` to all nodes, less a constant for each row: [chunk, n].
+
+        Infinite to the node itself and to nodes that were not released at all of its layers.
+        """
         distances = weights @ self.squares
         for layer, each in enumerate(self.rows):
             distances.addmm_(weights[:, layer, None] * each[chunk], each.T, alpha=-2)
@@ -106,7 +109,7 @@ class _Known:
 
 
 def _centred(rows: Tensor, here: Tensor) -> Tensor:
-    """Rows less the mean of those that count, which are ``here`` [n]; others are zeros. Distances stay as they were."""
+    """Rows ``here`` [n] minus their mean, and zeros for the others. Distances do not change, products round less."""
     points = torch.where(here[:, None], rows.detach().double(), 0.0)
     mean = points.sum(0) / here.sum().clamp(min=1)
     return torch.where(here[:, None], points - mean, 0.0)
@@ -120,5 +123,5 @@ def _coded(rows: Tensor, layer: int) -> Tensor:
 
 
 def _blocks(asked: Tensor, count: int) -> Iterator[Tensor]:
-    """The nodes asked for in blocks whose distances to all ``count`` nodes can be held at once."""
+    """The nodes ``asked`` in blocks that are small enough to hold their distances to all ``count`` nodes."""
     return iter(asked.split(max(1, _PAIRS // max(count, 1)))) if len(asked) else iter(())

@@ -1,4 +1,4 @@
-"""What bounded and noisy steps promise of a training label: by what was counted, and as DP-SGD is usually accounted."""
+"""Guarantees of training labels under DP-SGD: by counted steps, and with random batches assumed, as is usual."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ LABELS_ASSUMED = (
     *ASSUMED,
     "the graph, all features and all other labels are known: a node's features and edges are in the gradients of every "
     "seed whose sample reaches it, which no bound here covers",
+    "rows and prototypes that leave beside parameters were made of features and edges, by models that took no other "
+    "steps: of labels they tell what parameters do",
     "losses, scores and counts of labels, which are told beside parameters, are not in it",
 )
 POISSON = (
@@ -28,10 +30,10 @@ POISSON = (
 
 @dataclass(frozen=True)
 class SeedFigures:
-    """What a silo's labels went through.
+    """In how many noisy steps a silo's training labels were.
 
-    ``times``: steps that the label which was in most of them was in; ``steps``: all that the silo took; ``most``: seeds
-    of its largest step; ``seeds``: its training labels.
+    ``times``: steps of the label that was in most of them; ``steps``: all steps of the silo; ``most``: seeds of its
+    largest step; ``seeds``: its training labels.
     """
 
     times: int = 0
@@ -52,9 +54,10 @@ def seed_figures(book: LearntSeeds, rows: slice, place: int, seeds: int) -> Seed
 def label_guarantees(
     silos: Mapping[str, SeedFigures], event: NoisyGradients, bare: Sequence[str], apart: Sequence[str]
 ) -> list[Guarantee]:
-    """First by what was counted: any two values of one label, which move the sum of a step by 2 clip at most.
+    """Two guarantees of one training label. First by counted steps: a label moves the sum of a step by 2 clip at most.
 
-    Then one label more or less, as if batches were drawn by coins. ``bare``: kinds by which labels left as they are.
+    The second is of one label more or less, as if every batch were a Poisson sample. ``bare``: kinds of messages that
+    carried labels without noise; they make both infinite.
     """
     counted = {name: _counted(each.times, event) for name, each in silos.items()}
     sampled = {name: _sampled(each, event) for name, each in silos.items()}
@@ -88,7 +91,7 @@ def _counted(times: int, event: NoisyGradients) -> float:
 
 
 def _sampled(figures: SeedFigures, event: NoisyGradients) -> float:
-    """Epsilon of a silo whose steps take each of its labels with the chance of its largest step."""
+    """Epsilon if each step of a silo took each label with chance q = seeds of its largest step / training labels."""
     rate = min(1.0, figures.most / max(figures.seeds, 1))
     sigma = 0.0 if event.clip == math.inf else event.sigma
     return subsampled_epsilon(rate, sigma, figures.steps, event.delta)

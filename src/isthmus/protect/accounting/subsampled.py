@@ -29,7 +29,7 @@ _FINE = 5.0  # points on each of the two lengths on which the function changes, 
 def subsampled_epsilon(
     rate: float, sigma: float, steps: int, delta: float, orders: Sequence[float] = SAMPLED_ORDERS
 ) -> float:
-    """Epsilon after ``steps`` steps that take a seed with chance ``rate`` each, for one seed more or less."""
+    """Epsilon at ``delta`` of one seed more or less, after ``steps`` steps that take a seed with chance ``rate``."""
     if not 0 <= rate <= 1:
         raise IsthmusError(f"rate is {rate}; it is the chance that a step takes a seed, and lies in 0..1.")
     if not 0 < delta < 1:
@@ -48,7 +48,7 @@ def subsampled_epsilon(
 
 
 def divergence(rate: float, sigma: float, alpha: float) -> float:
-    """The Renyi divergence of order ``alpha`` that one step costs."""
+    """The Renyi divergence of order ``alpha`` of one step: log(A) / (alpha - 1), with A as at the top of this file."""
     if rate == 1:
         return alpha / (2 * sigma**2)
     step = min(sigma, sigma**2) / _FINE
@@ -59,7 +59,7 @@ def divergence(rate: float, sigma: float, alpha: float) -> float:
 
 
 def _log_mean(log_f: Numbers, log_weight: Numbers, alpha: float) -> float:
-    """Log A. Where A is near 1, by E[f^alpha - 1 - alpha (f - 1)], since E[f] is 1: no digits are lost."""
+    """Log A for A = E[f^alpha]. Near 1, A - 1 is E[f^alpha - 1 - alpha (f - 1)], as E[f] = 1; no digits are lost."""
     log_terms = alpha * log_f + log_weight
     most = float(log_terms.max())
     found = most + math.log(float(np.exp(log_terms - most).sum()))
