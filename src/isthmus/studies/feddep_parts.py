@@ -8,7 +8,6 @@ from typing import Any
 from isthmus.studies.ce_fedgnn import merged
 from isthmus.studies.feddep import (
     COLUMNS,
-    EPOCHS,
     FEDDEP,
     GRAPHS,
     MEASURE,
@@ -16,6 +15,7 @@ from isthmus.studies.feddep import (
     NOTES,
     PAPER,
     SILOS,
+    lasting,
     paper_values,
     places,
     with_small,
@@ -122,12 +122,11 @@ def _epoch_seconds(metrics: Metrics) -> float | None:
 def times() -> Study:
     """The study of seconds and accuracy on Cora between five silos, in 100 epochs."""
     names = ("Global", "Local", "FedAvg", "FedSage+", "FedDEP w/o Proto", "FedDEP")
-    longer = {name: METHODS[name] for name in names}
-    longer["FedDEP"] = merged(FEDDEP, {"train": {"epochs": 100 + EPOCHS}})
+    longer = {name: lasting(100, changes) for name, changes in METHODS.items() if name in names and changes}
     base = merged(GRAPHS["cora"].recipe, {"train": {"epochs": 100}})
     columns = (StudyColumn("s", _seconds), StudyColumn("s an epoch", _epoch_seconds), *COLUMNS)
     note = (
-        "The paper shows this as a figure. FedDEP's seconds include the 50 epochs of its encoders and the grouping; "
+        "The paper shows this as a figure. Seconds include phases before the last, and the grouping of FedDEP; "
         "all silos take turns on one machine. Curves are in each run's metrics.jsonl."
     )
     rows, title = places("method", longer, {}, (5,)), "seconds and accuracy, on Cora between five silos"
