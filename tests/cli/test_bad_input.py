@@ -28,8 +28,8 @@ NAMES = [
     (("--split", "label:none"), ["'none'", "label:0.5"]),
     (("--dtype", "float16"), ["dtype 'float16'", "float32, float64"]),
     (("--device", "tpu"), ["device 'tpu'", "cpu, cuda"]),
-    (("recipe-of-mine",), ["recipe 'recipe-of-mine'", "cora, demo, patterns"]),
-    (("mine.toml",), ["'mine.toml'", "cora, demo, patterns"]),
+    (("recipe-of-mine",), ["recipe 'recipe-of-mine'", "cora, demo, feddep, patterns"]),
+    (("mine.toml",), ["'mine.toml'", "cora, demo, feddep, patterns"]),
 ]
 SETS = [
     ("train.lrr=1", ["[train] 'lrr'", "mean 'lr'", "weight_decay"]),
@@ -45,7 +45,7 @@ SETS = [
     ("data.scale=minmax", ["'minmax'", "auto, columns, lengths, none, rows"]),
     ("train.optimiser=adamw", ["'adamw'", "adam, sgd"]),
     ("train.batches=mine", ["'mine'", "joint, local"]),
-    ("score=best", ["score 'best'", "across, global, own, trained"]),
+    ("score=best", ["score 'best'", "across, everywhere, global, own, trained"]),
     ("schedule.score=own", ["schedule.score", "schedule.every"]),  # how parameters are scored is no schedule's
     ("exchange=optimess", ["exchange 'optimess'", "mean 'optimes'", "swift"]),
     ("protect=gaussian,noise", ["protect 'noise'", "bfloat16", "gaussian"]),

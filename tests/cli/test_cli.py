@@ -168,6 +168,22 @@ def test_a_shipped_recipe_runs_with_options(tmp_path: Path) -> None:
     assert (config.train.epochs, config.method.name, metrics(tmp_path / "run")["epochs"]) == (2, "local", 2)
 
 
+def test_the_recipe_of_feddep_is_planned_run_and_scored_without_any_download(tmp_path: Path) -> None:
+    small = ("--set", "data.nodes=240", "--set", "model.hidden=8", "--set", "phase.encode.epochs=2", "--epochs", 4)
+    plan = json.loads(succeed("plan", "feddep", *small, "--json").out)
+    succeed("run", "feddep", *small, "--out", tmp_path / "run")
+    found = metrics(tmp_path / "run")
+    assert list(found["scored"]) == ["trained", "global"] and found["method"] == "feddep"
+    assert plan["bytes"]["parameters"] == found["bytes"]["parameters"] and plan["extrapolated"] == ["prototypes"]
+    assert 0 < found["bytes"]["prototypes"] <= 5 * 4 * 10 * 8 * 4  # ten of eight numbers, from five banks to four
+    assert all(each["predicted_neighbours"] is not None for each in found["silo_figures"].values())
+    config = configure(Request(str(tmp_path / "run" / "config.toml"), {}))
+    assert (config.train.batch, config.train.optimiser, config.train.lr) == (32, "sgd", 0.1)
+    assert any(each["of"] == "neighbour lists" for each in found["privacy"])
+    succeed("score", tmp_path / "run", "--data", "blocks", "--set", "data.nodes=240", "--set", "data.classes=5")
+    assert pq.read_table(tmp_path / "run" / "predictions.parquet").num_rows == 240
+
+
 def test_several_seeds_give_mean_and_deviation(finished: Path, tmp_path: Path) -> None:
     said = succeed(*SMALL, "--seeds", 3, "--out", tmp_path / "run").out
     each = [metrics(tmp_path / "run" / f"seed-{seed}") for seed in range(3)]

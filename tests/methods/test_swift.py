@@ -430,7 +430,7 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"schedule": {"silos": -2}}, "schedule.silos is -2"),
     ({"schedule": {"silos": 9}}, "there are 3 silos"),
     ({"schedule": {"share": 1.5}}, r"schedule.share is 1.5"),
-    ({"score": "nobody"}, "across, global, own, trained"),
+    ({"score": "nobody"}, "across, everywhere, global, own, trained"),
     ({"schedule": {"score": "own"}}, "no option schedule.score"),
     ({"exchange": {"fewest": 0}}, "exchange.fewest is 0"),
     ({"sync": {"weights": "wealth"}}, "nodes, seeds, silos"),

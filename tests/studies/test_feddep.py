@@ -74,7 +74,7 @@ def test_every_row_chooses_from_as_many_settings(name: str, tmp_path: Path) -> N
     clusters = {
         phase.exchange.clusters  # type: ignore[attr-defined]
         for trial in tuned.trials
-        if trial.row.at["method"] in ("FedDEP", "FedDEP w/o NFDP")
+        if trial.row.at["method"] == "FedDEP"
         for phase in trial.jobs[0].config.method.phases[:1]
     }
     assert clusters == {5, 15}

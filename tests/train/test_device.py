@@ -5,15 +5,9 @@ import torch
 
 from isthmus.core.random import draw, keep_mask, stream
 from isthmus.data.blocks import blocks
-from isthmus.engine.settings import TrainConfig
-from isthmus.federation.federation import open_federation
-from isthmus.graph.silo import split_graph
-from isthmus.methods.catalogue import get, names
-from isthmus.methods.compose import compose
+from isthmus.methods.catalogue import names
 from isthmus.nn.model import MODELS
-from isthmus.train.loop import Result, train
-from isthmus.train.training import Training
-from isthmus.wire.local import LocalWire
+from isthmus.train.loop import Result
 from tests.helpers.small import losses, run_method, small_graph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")
@@ -21,11 +15,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch s
 
 def run_on(device: str, method: str, model: str, **training: object) -> Result:
     graph = blocks(nodes=400, degree=8)
-    federation = open_federation(LocalWire(3), split_graph(graph, torch.arange(400) % 3, 3))
-    settings = TrainConfig(**{"epochs": 3, **training})  # type: ignore[arg-type]
-    short = {"phase": {"pretrain": {"epochs": 1}}} if method == "pretrained-fedavg" else {}
-    made = compose(get(method), short)
-    return train(Training(federation, made, MODELS[model], settings, 0, device, torch.float64))
+    settings = {"epochs": 3, "lr": 0.01, **training}
+    return run_method(method, graph, torch.arange(400) % 3, 3, model, seed=0, device=device, **settings)
 
 
 def test_draws_and_masks_are_equal_integers() -> None:

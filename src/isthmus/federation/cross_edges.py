@@ -58,7 +58,7 @@ def compare_edges(wire: Wire, silos: Sequence[Silo]) -> Compared:
     for silo in silos:
         check_owners(silo, wire.silos)
     mine = {silo.number: cross_by_peer(silo) for silo in silos}
-    got = wire.post_keys(
+    got = wire.post_together(
         Kind.IDS, {(s.number, j): s.edge_keys[edges] for s in silos for j, edges in mine[s.number].items()}
     )
     heard: dict[int, dict[int, Tensor]] = {silo.number: {} for silo in silos}

@@ -200,7 +200,7 @@ def plan_halo(wire: Wire, silos: Sequence[Silo], claimed: bool = False) -> HaloP
     """
     fill = {(s.number, peer): rows for s in silos for peer, rows in _halo_by_owner(s, wire.silos).items()}
     by_number = {s.number: s for s in silos}
-    asked = wire.post_keys(Kind.IDS, {(i, j): by_number[i].keys[rows] for (i, j), rows in fill.items()})
+    asked = wire.post_together(Kind.IDS, {(i, j): by_number[i].keys[rows] for (i, j), rows in fill.items()})
     by_owner: dict[int, dict[int, Tensor]] = {silo.number: {} for silo in silos}
     for (peer, mine), keys in asked.items():
         check_keys(keys, wire.party(peer))
@@ -254,7 +254,7 @@ def _error_if_denied(
     denied: Mapping[tuple[int, int], Tensor],
 ) -> str:
     """Owners tell peers which nodes they do not own; returns an error on the first that my silos asked for, or ""."""
-    for (owner, mine), wrong in wire.post_keys(Kind.IDS, denied).items():
+    for (owner, mine), wrong in wire.post_together(Kind.IDS, denied).items():
         if len(wrong):
             silo = by_number[mine]
             name = silo.halo_ids[int(fill[mine, owner][wrong[0]]) - silo.n]

@@ -62,13 +62,14 @@ class NeighbourGenerator(ModelSpec):
     """A generator of rows for missing neighbours: at most ``most`` a node, through a layer of ``wide`` units.
 
     ``shared``: a node's neighbours have one last layer and noise of their own, and not layers of their own and one
-    noise. ``negative``: it may predict fewer than 0 missing neighbours, and goes on learning where it does.
+    noise. ``steady``: numbers of missing neighbours follow from codes of unit length, without a ReLU. With one they
+    overshoot, and where it makes all of them 0 they stay so.
     """
 
     most: int = 5
     wide: int = 256
     shared: bool = False
-    negative: bool = False
+    steady: bool = False
 
     def __post_init__(self) -> None:
         if self.most < 1 or self.wide < 1:
@@ -83,7 +84,7 @@ class NeighbourGenerator(ModelSpec):
         kind, hidden = LAYERS[config.name], config.hidden
         encode = [kind(hidden, hidden, **config.options) for _ in range(config.layers)]
         shape = self.most, _width(schema, config, specs), self.wide
-        return Generator(schema.features, hidden, encode, *shape, self.shared, self.negative)
+        return Generator(schema.features, hidden, encode, *shape, self.shared, self.steady)
 
 
 def _width(schema: Schema, config: ModelConfig, specs: Mapping[str, ModelSpec]) -> int:

@@ -91,9 +91,9 @@ def ask_others(wire: Wire, rows: Sequence[Tensor], tables: Sequence[Features]) -
     for pairs in _rounds(wire):
         asked = {(i, j): rows[place[i]] for i, j in pairs if i in place and len(rows[place[i]])}
         answers: dict[tuple[int, int], Tensor] = {}
-        for j, letters in _by_receiver(wire.post(Kind.GENERATED, asked)).items():
+        for j, letters in _by_receiver(wire.post_together(Kind.GENERATED, asked)).items():
             answers |= {(j, i): each for i, each in _answers(wire, letters, tables[place[j]]).items()}
-        for i, letters in _by_receiver(wire.post(Kind.ROW_GRADIENTS, answers)).items():
+        for i, letters in _by_receiver(wire.post_together(Kind.ROW_GRADIENTS, answers)).items():
             _add(wire, letters, found[place[i]])
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isthmus.graph.features import Features
@@ -19,8 +20,10 @@ class Generator(nn.Module):
 
     ``layers`` encode (each [hidden] to [hidden]); at most ``most`` rows of ``width`` numbers are made for a node,
     through a layer of ``wide`` units. Each of a node's neighbours has a last layer of its own and they have the noise
-    in common, or, where it is ``shared``, all have one last layer and noise of their own. Numbers of missing neighbours
-    are cut off at 0 by a ReLU unless ``negative`` ones may be predicted too, which stand for none.
+    in common, or, where it is ``shared``, all have one last layer and noise of their own.
+
+    n_v = ReLU(w c_v + b) neighbours are missing, or, where it is ``steady``, n_v = w c_v / ||c_v|| + b: then a step
+    changes numbers by little, however long codes are, and negative ones, which stand for none, go on learning.
     """
 
     def __init__(
@@ -32,10 +35,10 @@ class Generator(nn.Module):
         width: int,
         wide: int,
         shared: bool = False,
-        negative: bool = False,
+        steady: bool = False,
     ) -> None:
         super().__init__()
-        self.hidden, self.most, self.width, self.shared, self.negative = hidden, most, width, shared, negative
+        self.hidden, self.most, self.width, self.shared, self.steady = hidden, most, width, shared, steady
         self.enter = Linear(features, hidden)
         self.layers = nn.ModuleList(layers)
         self.number = Linear(hidden, 1)
@@ -50,12 +53,12 @@ class Generator(nn.Module):
         return h
 
     def count(self, code: Tensor, rows: Rows) -> Tensor:
-        """How many neighbours each node misses, as a number that can be trained: [n].
-
-        Where a ReLU makes it 0 for all nodes, it has no gradient any more, and stays 0.
-        """
-        number: Tensor = self.number(code, rows).squeeze(1)
-        return number if self.negative else number.relu()
+        """How many neighbours each node misses, as a number that can be trained: [n]."""
+        if self.steady:
+            numbers: Tensor = self.number(F.normalize(code), rows)
+        else:
+            numbers = self.number(code, rows).relu()
+        return numbers.squeeze(1)
 
     def generate(self, code: Tensor, rows: Rows) -> Tensor:
         """z_i = tanh(W' ReLU(W c_i + b) + b'), from the noisy code of each neighbour, where they share W': [n, width].

@@ -44,17 +44,19 @@ class Wire(Door):
                 check_finite(kind, words[None], [1], [self.party(sender)])
         return dict(sorted(got.items()))
 
-    def post_keys(self, kind: Kind, letters: Letters) -> dict[tuple[int, int], Tensor]:
-        """Send letters of keys [n] between silos in one parcel; returns letters for this host's silos, by sender.
+    def post_together(self, kind: Kind, letters: Letters) -> dict[tuple[int, int], Tensor]:
+        """Send letters between silos in one parcel; returns letters for this host's silos, by sender.
 
-        Does what :meth:`post` does, and is much faster where many pairs of silos write to each other.
+        Does what :meth:`post` does for letters of one width, such as keys [n] or rows [n, width], and is much faster
+        where many pairs of silos write to each other.
         """
+        assert kind not in ROWS, f"{kind} are rows of nodes: use linear, move or merge"
         pairs = sorted(letters)
         lengths = [len(letters[pair]) for pair in pairs]
-        keys = torch.cat([*(letters[pair] for pair in pairs), torch.zeros(0, dtype=torch.int64)])
+        rows = torch.cat([letters[pair].detach() for pair in pairs] or [torch.zeros(0, dtype=torch.int64)])
         ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-        origin = Origin(torch.from_numpy(ends[:, 0].repeat(lengths)), torch.arange(len(keys)))
-        parcel = Parcel(kind, keys, origin, Traffic(ends[:, 0], ends[:, 1], np.array(lengths, dtype=np.int64)))
+        origin = Origin(torch.from_numpy(ends[:, 0].repeat(lengths)), torch.arange(len(rows)))
+        parcel = Parcel(kind, rows, origin, Traffic(ends[:, 0], ends[:, 1], np.array(lengths, dtype=np.int64)))
 
         def carry(sealed: dict[int, Tensor]) -> dict[tuple[int, int], Tensor]:
             return self._deliver(kind, dict(zip(pairs, sealed[0].split(lengths), strict=True)))

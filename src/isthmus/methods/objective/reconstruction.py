@@ -70,9 +70,9 @@ class LiveReconstruction(LiveObjective):
         self._site = site
         self.impaired = Impaired(site.train_stack, spec.hide, site.seed)
         self._pass = GeneratorPass(site, self.impaired.stack, "reconstruction")
-        self._figures = RowFigures(len(site.stack.ptr) - 1, site.device)
+        self._figures = RowFigures(self)
         self._note_nothing_hidden()
-        self.state = self.nothing_handed_over()
+        self.state = {**self.nothing_handed_over(), **RowFigures.nothing(len(site.stack.ptr) - 1, site.device)}
 
     def nothing_handed_over(self) -> dict[str, Tensor]:
         """The state before another phase has handed anything over: no prototypes."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from isthmus.methods.objective.base import LiveObjective
+
+SUMS = "figures"
 _SUMS = ("nodes", "hidden", "predicted", "near", "own", "compared", "others")
 
 
@@ -14,10 +17,21 @@ class RowFigures:
     ``nodes`` that were imagined for, their ``hidden`` neighbours and those that were ``predicted``. Of rows that were
     generated for hidden neighbours: how many had prototypes of their own silo to be ``near`` to, and their squared
     distances ``own``; how often they were ``compared`` with another silo's, and their squared distances ``others``.
+    The sums lie in the state of the objective, so that a run that is resumed at its end still has those of its last
+    round.
     """
 
-    def __init__(self, silos: int, device: torch.device) -> None:
-        self._sums = torch.zeros(silos, len(_SUMS), dtype=torch.float64, device=device)
+    def __init__(self, objective: LiveObjective) -> None:
+        self._objective = objective
+
+    @staticmethod
+    def nothing(silos: int, device: torch.device) -> dict[str, Tensor]:
+        """The part of an objective's state that holds the sums, before anything is added."""
+        return {SUMS: torch.zeros(silos, len(_SUMS), dtype=torch.float64, device=device)}
+
+    @property
+    def _sums(self) -> Tensor:
+        return self._objective.state[SUMS]
 
     def begin(self) -> None:
         """A round begins."""
