@@ -145,8 +145,8 @@ class Sloppy(LocalWire):
 
     spoil: str = ""
 
-    def post(self, kind: object, letters: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
-        got = super().post(kind, letters)
+    def post_together(self, kind: object, letters: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
+        got = super().post_together(kind, letters)
         return {ends: x * torch.nan for ends, x in got.items()} if str(kind) == self.spoil else got
 
 
