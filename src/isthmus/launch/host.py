@@ -14,6 +14,7 @@ from isthmus import data, kernels
 from isthmus.core.errors import HostLost, IsthmusError, PeerError
 from isthmus.core.files import telling_of_disks, write_atomic
 from isthmus.core.kinds import SERVER
+from isthmus.core.tensors import keep_freed_blocks
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.cross_edges import agree_edges
 from isthmus.federation.federation import open_federation
@@ -97,6 +98,7 @@ def agree_before_merge(silos: list[Silo], config: DataConfig) -> list[Silo]:
 
 def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
     """Run the handshake over the wire and return the training, ready for its first step."""
+    keep_freed_blocks()
     give_secrets(wire, config.seed, config.method.noisy)
     federation = open_federation(
         wire, silos, config.seed, config.data.scale, _agrees_on_moments(config), config.data.edges, config.data.cross

@@ -36,44 +36,53 @@ def score_silos(logits: Tensor, y: Tensor, ptr: tuple[int, ...], schema: Schema,
 
     ``minority`` is the rare class (of each task).
     """
-    logits, y, minority = logits.detach().cpu().double(), y.cpu(), minority.cpu()
-    rank = _score_tasks if schema.task == "tasks" else _score_classes
-    rows = [
-        rank(logits[a:b], y[a:b].long(), schema, minority)
-        if b > a and bool(torch.isfinite(logits[a:b]).all())  # a model that has diverged has no score
-        else [float("nan")] * len(metric_names(schema))
-        for a, b in zip(ptr, ptr[1:], strict=False)
-    ]
-    return torch.tensor(rows, dtype=torch.float64).reshape(len(ptr) - 1, -1)
+    logits, y, minority = logits.detach().cpu().double(), y.cpu().long(), minority.cpu()
+    sizes = torch.tensor(ptr).diff()
+    silo = torch.arange(len(sizes)).repeat_interleave(sizes)
+    diverged = torch.bincount(silo[~torch.isfinite(logits).all(1)], minlength=len(sizes)) > 0
+    parts = [slice(a, b) for a, b in zip(ptr, ptr[1:], strict=False)]
+    if schema.task == "tasks":
+        scores = _score_tasks(logits, y, parts, minority)
+    else:
+        scores = _score_classes(logits, y, silo, parts, minority)
+    scores[diverged | (sizes == 0)] = torch.nan
+    return scores
 
 
-def _score_classes(logits: Tensor, y: Tensor, schema: Schema, minority: Tensor) -> list[float]:
-    classes = len(schema.labels)
-    counts = torch.bincount(y * classes + logits.argmax(1), minlength=classes * classes).reshape(classes, classes)
-    hit, truth, said = counts.diagonal().double(), counts.sum(1).double(), counts.sum(0).double()
+def _score_classes(logits: Tensor, y: Tensor, silo: Tensor, parts: Sequence[slice], minority: Tensor) -> Tensor:
+    """Metrics of classes [silos, metrics], from one table of labels and answers a silo."""
+    silos, classes = len(parts), logits.shape[1]
+    pairs = (silo * classes + y) * classes + logits.argmax(1)
+    counts = torch.bincount(pairs, minlength=silos * classes**2).reshape(silos, classes, classes)
+    hit, truth, said = counts.diagonal(dim1=1, dim2=2).double(), counts.sum(2).double(), counts.sum(1).double()
     seen = (truth + said) > 0  # scikit-learn leaves out classes that are neither there nor predicted
     f1 = 2 * hit / (truth + said).clamp(min=1)
-    accuracy, macro = float(hit.sum() / truth.sum()), float(f1[seen].mean())
+    accuracy, macro = hit.sum(1) / truth.sum(1), f1.sum(1) / seen.sum(1)
     if classes != 2:
-        return [accuracy, macro]
+        return torch.stack([accuracy, macro], 1)
     rare = int(minority)
-    pr_auc = average_precision(y == rare, logits.softmax(1)[:, rare])
-    return [pr_auc, float(f1[rare]), macro, accuracy]
+    truths, shares = y == rare, logits.softmax(1)[:, rare]
+    pr_auc = [average_precision(truths[part], shares[part]) for part in parts]
+    return torch.stack([torch.tensor(pr_auc, dtype=torch.float64), f1[:, rare], macro, accuracy], 1)
 
 
-def _score_tasks(logits: Tensor, y: Tensor, schema: Schema, minority: Tensor) -> list[float]:
-    each = []
-    for task in range(len(schema.labels)):
-        known, sign = y[:, task] >= 0, 1 if int(minority[task]) == 1 else -1
-        each.append(average_precision((y[:, task] == minority[task])[known], sign * logits[:, task][known]))
-    return [float(np.nanmean(each)) if np.isfinite(each).any() else float("nan"), *each]
+def _score_tasks(logits: Tensor, y: Tensor, parts: Sequence[slice], minority: Tensor) -> Tensor:
+    """PR-AUC of the rare class of each task, and their mean before them: [silos, 1 + tasks]."""
+    rows = []
+    for part in parts:
+        each = []
+        for task, rare in enumerate(minority.tolist()):
+            known, sign = y[part, task] >= 0, 1 if rare == 1 else -1
+            each.append(average_precision((y[part, task] == rare)[known], sign * logits[part, task][known]))
+        rows.append([float(np.nanmean(each)) if np.isfinite(each).any() else float("nan"), *each])
+    return torch.tensor(rows, dtype=torch.float64).reshape(len(parts), 1 + len(minority))
 
 
 def average_precision(truth: Tensor, score: Tensor) -> float:
-    """PR-AUC; nan where there is only one class, since no ranking can be judged there."""
+    """PR-AUC; nan where there is only one class, or a score that is no number: no ranking can be judged there."""
     from sklearn.metrics import average_precision_score
 
-    if not bool(truth.any()) or bool(truth.all()):
+    if not bool(truth.any()) or bool(truth.all()) or not bool(torch.isfinite(score).all()):
         return float("nan")
     return float(average_precision_score(truth.numpy(), score.numpy()))
 
