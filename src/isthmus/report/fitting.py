@@ -31,7 +31,7 @@ class FittingTable:
         """The tables, for a terminal of this width."""
         groups = self._groups(options.max_width)
         for group in groups:
-            title = Text(self.title) if group is groups[0] else None
+            title = Text(self.title) if group is groups[0] and self.title else None
             caption = Text(self.caption) if group is groups[-1] and self.caption else None
             yield self._table(group, title, caption)
 

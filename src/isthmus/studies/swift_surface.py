@@ -12,7 +12,6 @@ from isthmus.studies.swift import (
     GRAPHS,
     MEASURE,
     PAPER,
-    SCORED,
     SMALL_NOTE,
     VALID,
     _crossing,
@@ -37,7 +36,7 @@ NOTES = (
 def surface_row(every: int, silos: int) -> StudyRow:
     """The row in which ``silos`` (K) silos cross at every ``every``-th (I) step."""
     schedule: dict[str, Any] = {"schedule": {"every": every, "silos": silos}}
-    return StudyRow(f"I = {every}, K = {silos}", merged({"method": "swift-fedgnn"}, SCORED, schedule))
+    return StudyRow(f"I = {every}, K = {silos}", merged({"method": "swift-fedgnn", "score": "trained"}, schedule))
 
 
 def surface_study() -> Study:

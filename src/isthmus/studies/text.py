@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.report.fitting import FittingTable
 from isthmus.runs.text import count_text, duration
 from isthmus.studies.results import ComparedValue, Findings
 from isthmus.studies.study import Value
@@ -44,23 +45,19 @@ def tone(value: float | None) -> str:
     return "" if value is None or abs(value) <= _FAR else "good" if value > 0 else "bad"
 
 
-def study_tables(findings: Findings) -> list[Table]:
+def study_tables(findings: Findings) -> list[Table | FittingTable]:
     """The study's table; then, if there are any, a table of further columns and one of settings that rows chose."""
     more = [_beside(findings)] if findings.study.beside else []
     return [study_table(findings), *more, *([tuning_table(findings.tuned)] if findings.tuned else [])]
 
 
-def _beside(findings: Findings) -> Table:
+def _beside(findings: Findings) -> FittingTable:
     """The table of our means in the columns that the study shows beside the headline."""
-    table = Table(caption_justify="left")
-    if any(_some(line.cells[name]) for line in findings.lines for name in findings.study.beside):
-        table.caption = "(2/3): the mean of two of three seeds; the others have no value."
-    table.add_column("ours", no_wrap=True)
-    for name in findings.study.beside:
-        table.add_column(name, justify="right", min_width=11)
-    for line in findings.lines:
-        table.add_row(Text(line.row.label), *(mean_text(line.cells[name]) for name in findings.study.beside))
-    return table
+    names = findings.study.beside
+    lines = [[line.row.label, *(mean_text(line.cells[name]) for name in names)] for line in findings.lines]
+    some = any(_some(line.cells[name]) for line in findings.lines for name in names)
+    caption = "(2/3): the mean of two of three seeds; the others have no value." if some else ""
+    return FittingTable("", ("ours", *names), lines, left=("ours",), caption=caption)
 
 
 def tuning_table(tuned: Tuned) -> Table:
