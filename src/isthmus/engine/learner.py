@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.random import stream
+from isthmus.engine.optimisers import OPTIMISERS
 from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.settings import TrainConfig
 from isthmus.graph.graph import Schema
@@ -17,7 +18,6 @@ from isthmus.nn.model import GNN, ModelConfig
 from isthmus.nn.sets import reset, reset_apart
 
 CLASSIFIER = "classifier"  # the model that is scored
-OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.engine.forward import forward
 from isthmus.engine.layout import Layout, labels_taught, lay_out
 from isthmus.engine.learner import CLASSIFIER, Learner
+from isthmus.engine.optimisers import OPTIMISERS
 from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.site import Site
 from isthmus.federation.federation import open_federation
@@ -157,7 +158,7 @@ class GlobalScorer(Scorer):
         scored = site.learner.classifier
         module = scored.make().to(site.device, site.dtype)
         sets = ParameterSets(module, 1, 1)
-        optimiser = torch.optim.SGD(sets.for_optimiser(), lr=1.0)
+        optimiser = OPTIMISERS["sgd"](sets.for_optimiser(), lr=1.0)
         copy = replace(scored, module=module, sets=sets, optimiser=optimiser)
         merged = replace(site, layout=layout, learner=Learner({CLASSIFIER: copy}), agreed=False)
         maker = make_maker(merged, Exchange().open(merged), layout.stack)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind, Purpose
-from isthmus.engine.learner import OPTIMISERS, Learned
+from isthmus.engine.learner import Learned
+from isthmus.engine.optimisers import OPTIMISERS
 from isthmus.engine.site import Site
 from isthmus.methods.sync.base import LiveSync, Losses
 from isthmus.methods.sync.correction import ServerBatch
