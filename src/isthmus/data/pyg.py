@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keys_of
 from isthmus.data.split import random_split
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema, labelled
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 MASKS = {"train_mask": TRAIN, "val_mask": VALID, "test_mask": TEST}
 READ = {"x", "y", "edge_index", "edge_attr", "time", "num_nodes", *MASKS}
@@ -25,6 +27,8 @@ def from_pyg(data: Data, ids: Sequence[Any] | None = None, labels: Sequence[str]
     Without masks, labelled nodes are drawn 60/20/20 by public id. ``y`` [n] holds classes, ``y`` [n, T] yes/no tasks;
     -1 is an unknown label. Labels and times must be whole numbers, and masks bool [n].
     """
+    from torch_geometric.data import Data  # takes 1.5 s, and nothing else here needs it
+
     if not isinstance(data, Data):
         raise IsthmusError(
             f"from_pyg takes a torch_geometric Data object, not {type(data).__name__}; convert it first."
