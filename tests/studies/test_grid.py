@@ -81,7 +81,8 @@ def test_every_place_is_run_and_scored_in_every_way(grid: Path, tmp_path: Path) 
 
 def test_differences_are_paired_by_seed(grid: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    succeed("study", grid, "--out", out, "--rows", "random-*")
+    said = succeed("study", grid, "--out", out, "--rows", "random-*").out
+    assert "No runs yet: skewed." in said and said.count("skewed") == 1
     each = {
         name: [100 * metrics(out / f"random-{name}" / f"seed-{s}")["test"]["accuracy"] for s in range(3)]
         for name in ("local", "fedavg")

@@ -55,12 +55,15 @@ def cells(findings: Findings, line: RowResult) -> list[str]:
 
 
 def grid_tables(findings: Findings) -> list[FittingTable]:
-    """For each place of the grid a table for the terminal; the last one says what the numbers are."""
-    tables = []
-    for place, lines in groups(findings).items():
+    """For each place of the grid with runs a table for the terminal; the last one says what the numbers are."""
+    tables, places = [], groups(findings)
+    begun = {place: lines for place, lines in places.items() if any(line.seeds or line.error for line in lines)}
+    for place, lines in (begun or places).items():
         title, shown = " / ".join(place) or findings.study.title, [cells(findings, line) for line in lines]
         tables.append(FittingTable(title, heads(findings), shown, heads(findings)[:1], left_out(findings, lines)))
-    last = f"{tables[-1].caption} {caption(findings)}".strip()
+    waiting = [" / ".join(place) for place in places if begun and place not in begun]
+    missing = f"No runs yet: {', '.join(waiting)}." if waiting else ""
+    last = " ".join(filter(None, (tables[-1].caption, missing, caption(findings))))
     return [*tables[:-1], replace(tables[-1], caption=last)]
 
 
