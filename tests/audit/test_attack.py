@@ -9,7 +9,7 @@ from torch import Tensor
 from isthmus.audit.attributes import RIDGE, Knowledge, Prior, RowFunction, View, infer, linear_estimate
 from isthmus.audit.context import Context, neighbourhoods
 from isthmus.audit.history import History
-from isthmus.audit.measure import Adversary, Released, near_distance
+from isthmus.audit.row_attacks import Adversary, Released, near_distance
 from isthmus.core.kinds import Kind
 from isthmus.protect.gaussian import clipped
 from isthmus.protect.releases import COUNTS, LEFT

@@ -11,9 +11,9 @@ from isthmus.audit.attacks import Scene
 from isthmus.audit.context import Context
 from isthmus.audit.findings import FEATURES, MEANS
 from isthmus.audit.journal import Grouped, Journal
-from isthmus.audit.measure import Adversary
 from isthmus.audit.prototypes import features_from_prototypes, infer
 from isthmus.audit.request import AuditRequest
+from isthmus.audit.row_attacks import Adversary
 from isthmus.audit.watching import Watch
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose

@@ -9,7 +9,7 @@ import torch
 
 from isthmus.audit.audit import audit_run
 from isthmus.audit.journal import Journal
-from isthmus.audit.known import known_from, known_now, of_others
+from isthmus.audit.known_parameters import known_from, known_now, of_others
 from isthmus.audit.replay import Heard, boundary_rows, open_audit, replay, watched_rows
 from isthmus.audit.request import AuditRequest
 from isthmus.audit.watching import LineWatch, Watch

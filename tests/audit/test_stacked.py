@@ -6,7 +6,7 @@ from torch import Tensor
 
 from isthmus.audit.attributes import Prior
 from isthmus.audit.history import History
-from isthmus.audit.stacked import LinearViews, estimate
+from isthmus.audit.stacked_releases import LinearViews, estimate
 
 FEATURES, WIDTH = 6, 4
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from isthmus.audit.attributes import Prior
 from isthmus.audit.journal import Journal
-from isthmus.audit.overheard import Overheard, choose, linear_messages, overheard, scaled_prior
+from isthmus.audit.recording import Overheard, choose, linear_messages, overheard, scaled_prior
 from isthmus.audit.sums import SumSolver, features_of
 from isthmus.core.kinds import Kind
 from isthmus.graph.silo import split_graph
@@ -231,7 +231,7 @@ def test_nodes_are_chosen_with_all_that_share_their_sums(monkeypatch: pytest.Mon
     stack = silo_stack()
     every = choose(stack, 1, seed=0)
     assert bool(stack.owned[every].all()) and bool((stack.silo_of(every) == 1).all())
-    monkeypatch.setattr("isthmus.audit.overheard.MOST", 4)
+    monkeypatch.setattr("isthmus.audit.recording.MOST", 4)
     some = choose(stack, 1, seed=0)
     assert 0 < len(some) <= max(4, 1) + 8 and set(some.tolist()) < set(every.tolist())
     source, end = stack.ends

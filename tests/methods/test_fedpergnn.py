@@ -13,7 +13,7 @@ from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Parcel
 from isthmus.graph.graph import TEST, TRAIN
 from isthmus.graph.silo import Silo
-from isthmus.launch.released import BY_SEED, notes_on_noise
+from isthmus.launch.release_files import BY_SEED, notes_on_noise
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise
 from isthmus.methods.method import Method
 from isthmus.methods.sync.base import Sync

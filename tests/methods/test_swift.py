@@ -13,7 +13,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph
 from isthmus.graph.silo import Silo, split_graph
-from isthmus.launch.released import write_releases
+from isthmus.launch.release_files import write_releases
 from isthmus.methods.exchange.swift import REDRAWN, SOLVABLE
 from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.train.loop import Result

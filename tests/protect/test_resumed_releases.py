@@ -9,7 +9,7 @@ import pytest
 
 from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Parcel
-from isthmus.launch.released import RESUMED
+from isthmus.launch.release_files import RESUMED
 from isthmus.protect.base import Chain, Sealed
 from isthmus.protect.releases import Releases
 from isthmus.train import loop as train

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from isthmus.studies import catalogue, page, plots
-from isthmus.studies.main import run_study
 from isthmus.studies.plan import StudyRequest, plan_study
+from isthmus.studies.reproduce import run_study
 from isthmus.studies.study import Study, StudyRow, Tuning, Value, score_column
 from isthmus.studies.tuning import Tuned, make_trials
 from tests.helpers.command import isthmus, metrics, refuse, snapshot, succeed

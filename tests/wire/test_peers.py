@@ -21,10 +21,10 @@ from isthmus.sample.order import rule_of
 from isthmus.testing.runs import small_silos
 from isthmus.train.metrics import check_scores
 from isthmus.wire import distributed
+from isthmus.wire.arrival_checks import check_finite, check_places, check_sizes
 from isthmus.wire.local import LocalWire
 from isthmus.wire.membership import Membership
 from isthmus.wire.packing import pack, unpack
-from isthmus.wire.received import check_finite, check_places, check_sizes
 from isthmus.wire.route import Lot, Route
 from isthmus.wire.server_legs import Ends, hand_out, lift
 from isthmus.wire.wire import Wire

@@ -12,10 +12,10 @@ from torch import Tensor
 from isthmus.audit.context import Context
 from isthmus.audit.findings import AREA, ERROR, FEATURES, LINKS, NOT_TRIED, Finding
 from isthmus.audit.journal import DEEP, Journal, Totals
-from isthmus.audit.learnt import regress
 from isthmus.audit.links import area, likeness, pairs_of
-from isthmus.audit.measure import Adversary, Released, near_distance, squared_error
 from isthmus.audit.request import AuditRequest
+from isthmus.audit.ridge import regress
+from isthmus.audit.row_attacks import Adversary, Released, near_distance, squared_error
 from isthmus.audit.watching import Watch
 from isthmus.core.kinds import Kind
 from isthmus.protect.base import Chain

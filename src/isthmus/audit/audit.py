@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from isthmus.audit.attacks import Scene, features_from_rows, links, treatment
 from isthmus.audit.findings import DISCLOSED, NOT_ATTACKED, Audit, Finding, keep, not_tried
 from isthmus.audit.label_attacks import labels_from_adjoints
-from isthmus.audit.measure import Adversary
 from isthmus.audit.prototypes import features_from_prototypes
 from isthmus.audit.replay import open_audit, replay
 from isthmus.audit.request import AuditRequest
+from isthmus.audit.row_attacks import Adversary
 from isthmus.audit.sum_attacks import PartialsAttack, features_from_sums_of_features
 from isthmus.audit.watching import Replaying, Watch
 from isthmus.core.kinds import ROWS, Kind

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isthmus.audit.history import History
-from isthmus.audit.known import known_from, known_now
+from isthmus.audit.known_parameters import known_from, known_now
 from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Parcel
 from isthmus.methods.exchange.swift_partials import Reduction

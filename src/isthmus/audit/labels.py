@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isthmus.audit.learnt import classify
+from isthmus.audit.ridge import classify
 
 _RIDGE = 0.1  # of the regression, where a node that is in one sum counts 1
 _STEPS = 60

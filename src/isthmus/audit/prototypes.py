@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus.audit.attacks import FROM_OWN, Scene
 from isthmus.audit.findings import ERROR, FEATURES, MEANS, Finding
 from isthmus.audit.journal import Grouped
-from isthmus.audit.learnt import regress
+from isthmus.audit.ridge import regress
 from isthmus.core.kinds import Kind
 from isthmus.runs.text import count_text
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from isthmus.audit.context import Context
 from isthmus.audit.journal import Journal
-from isthmus.audit.overheard import overheard
+from isthmus.audit.recording import overheard
 from isthmus.audit.released_rows import LastRows, last_rows
 from isthmus.audit.request import AuditRequest
 from isthmus.core.errors import IsthmusError

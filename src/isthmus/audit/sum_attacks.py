@@ -10,8 +10,8 @@ from torch import Tensor
 from isthmus.audit.attacks import FROM_OWN, Scene, regressed, treatment
 from isthmus.audit.findings import ERROR, FEATURES, NOT_TRIED, Finding
 from isthmus.audit.journal import Journal, Totals
-from isthmus.audit.measure import Adversary
-from isthmus.audit.overheard import Attacked, SumListener, choose, linear_messages, scaled_prior
+from isthmus.audit.recording import Attacked, SumListener, choose, linear_messages, scaled_prior
+from isthmus.audit.row_attacks import Adversary
 from isthmus.audit.sums import SumSolver, features_of
 from isthmus.core.kinds import Kind
 from isthmus.nn.layer import Layer

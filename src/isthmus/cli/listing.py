@@ -32,7 +32,7 @@ def asked() -> dict[str, list[dict[str, Any]]]:
     """The rows of all three lists, by name, from the catalogues themselves."""
     from isthmus.core.plugins import load_plugins
     from isthmus.data import DATASETS
-    from isthmus.studies.main import listing
+    from isthmus.studies.reproduce import listing
 
     load_plugins()
     sets = [

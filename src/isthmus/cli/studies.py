@@ -115,7 +115,7 @@ def _request(said: dict[str, Any]) -> StudyRequest:
 def _run(study: Study, request: StudyRequest, forecast: bool, as_json: bool) -> None:
     """Run a study, or tell how long it would take, and show what was found."""
     from isthmus.studies.grid_text import grid_tables
-    from isthmus.studies.main import forecast_study, run_study
+    from isthmus.studies.reproduce import forecast_study, run_study
     from isthmus.studies.text import forecast_table, study_tables
 
     if forecast:

@@ -21,7 +21,7 @@ from isthmus.engine.learner import CLASSIFIER
 from isthmus.graph.digest import Digests
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.privacy import privacy_of, take_account
-from isthmus.launch.released import notes_on_draws, notes_on_idle_mechanisms, notes_on_noise, write_releases
+from isthmus.launch.release_files import notes_on_draws, notes_on_idle_mechanisms, notes_on_noise, write_releases
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.methods.exchange.drift import drift_note
 from isthmus.protect.accounting.guarantee import Guarantee, as_json, headline

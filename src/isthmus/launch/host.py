@@ -25,7 +25,7 @@ from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, split_graph
 from isthmus.launch.artifacts import leave_behind
-from isthmus.launch.released import RESUMED, by_seed, give_secrets
+from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
 from isthmus.launch.settings import common_settings
 from isthmus.methods.exchange.base import Nothing
 from isthmus.runs.config import DataConfig, RunConfig

@@ -14,7 +14,7 @@ from isthmus.core.files import write_atomic
 from isthmus.core.kinds import FINAL, KINDS, PURPOSES, SERVER, Kind, Purpose
 from isthmus.core.tensors import stacked
 from isthmus.graph.graph import TRAIN
-from isthmus.launch.released import RESUMED
+from isthmus.launch.release_files import RESUMED
 from isthmus.protect.accounting.accountant import Spent, guarantees
 from isthmus.protect.accounting.charges import Charge, charge, noise_of
 from isthmus.protect.accounting.edge_lists import ListFigures, check_figures, list_figures, list_guarantees

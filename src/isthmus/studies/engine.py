@@ -15,9 +15,9 @@ from pathlib import Path
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import writing
-from isthmus.studies.child import DONE, LOG, go_on
 from isthmus.studies.plan import Job
 from isthmus.studies.progress import Show
+from isthmus.studies.worker import DONE, LOG, go_on
 
 Ended = Generator[tuple[Job, str]]  # each job as it ends, and what went wrong (empty: nothing)
 _LAST = 6  # lines of a failed child's log that are shown
@@ -87,7 +87,7 @@ class _Worker:
 
     def __init__(self, threads: int, lock: int) -> None:
         env = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
-        command = [sys.executable, "-P", "-m", "isthmus.studies.child"]
+        command = [sys.executable, "-P", "-m", "isthmus.studies.worker"]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, pass_fds=(lock,), env=env)
         self.job: Job | None = None

@@ -16,10 +16,10 @@ from torch import Tensor
 from isthmus.core.errors import HostLost, IsthmusError, PeerError
 from isthmus.core.kinds import SERVER, Kind
 from isthmus.protect.base import Chain
+from isthmus.wire.arrival_checks import check_finite, check_sizes
 from isthmus.wire.membership import Membership
 from isthmus.wire.packing import pack, unpack
 from isthmus.wire.pulse import Pulse
-from isthmus.wire.received import check_finite, check_sizes
 from isthmus.wire.roll_call import call_roll, compare_settings, open_store
 from isthmus.wire.wire import Wire
 

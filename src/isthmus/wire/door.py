@@ -15,10 +15,10 @@ from isthmus.core.parcel import Parcel
 from isthmus.protect.base import Chain
 from isthmus.protect.releases import Releases
 from isthmus.protect.secrets import Noise
+from isthmus.wire.arrival_checks import check_finite, check_sizes
 from isthmus.wire.ledger import Ledger
 from isthmus.wire.membership import Membership
 from isthmus.wire.policy import Policy
-from isthmus.wire.received import check_finite, check_sizes
 from isthmus.wire.route import Lot
 
 _Out = TypeVar("_Out")

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from isthmus.core.kinds import ROWS, SERVER, Kind
 from isthmus.core.parcel import Origin, Parcel, Traffic
+from isthmus.wire.arrival_checks import NUMBERS, check_finite, check_like, check_places
 from isthmus.wire.crossing import Across, detached
 from isthmus.wire.door import Door
-from isthmus.wire.received import NUMBERS, check_finite, check_like, check_places
 from isthmus.wire.relay import Column, Relay, Relayed, relayed
 from isthmus.wire.route import Asked, Boundary, Route
 

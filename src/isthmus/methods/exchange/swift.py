@@ -31,7 +31,7 @@ from isthmus.nn.norm import Pass
 from isthmus.protect.events import GaussianNoise
 from isthmus.sample.batches import Batch
 from isthmus.sample.neighbours import Sampler
-from isthmus.sample.partial import AskedEdges, PartialSampler, neighbours
+from isthmus.sample.partial_sums import AskedEdges, PartialSampler, neighbours
 from isthmus.wire.relay import NEUTRAL
 
 REDRAWN = (

@@ -13,7 +13,7 @@ from isthmus.engine.site import Site
 from isthmus.graph.stack import Stack
 from isthmus.nn.block import Block, Rows
 from isthmus.nn.monoid import Monoid, State
-from isthmus.sample.partial import AskedEdges, neighbours
+from isthmus.sample.partial_sums import AskedEdges, neighbours
 from isthmus.wire.relay import NEUTRAL, Column, Relay, open_relay
 
 

@@ -20,7 +20,7 @@ from isthmus.methods.sync.base import LiveSync, Losses
 from isthmus.methods.sync.fed_pub_graph import Questions, random_graph
 from isthmus.methods.sync.fedavg import FedAvg, LiveFedAvg
 from isthmus.nn.masks import is_mask
-from isthmus.wire.received import check_like
+from isthmus.wire.arrival_checks import check_like
 
 
 @dataclass(frozen=True)

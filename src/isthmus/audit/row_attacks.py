@@ -15,7 +15,7 @@ from isthmus.audit.context import Context
 from isthmus.audit.findings import NEAR
 from isthmus.audit.history import Block, History
 from isthmus.audit.journal import DEEP
-from isthmus.audit.stacked import PATTERNS, LinearViews, estimate
+from isthmus.audit.stacked_releases import PATTERNS, LinearViews, estimate
 from isthmus.protect.gaussian import clipped
 
 LIGHT = 30.0  # releases that are this much noisier than a target's best one are left out of a search behind layers

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isthmus.audit.attributes import Prior
 from isthmus.audit.journal import Grouped, Journal
-from isthmus.audit.known import of_others
+from isthmus.audit.known_parameters import of_others
 from isthmus.audit.sums import SumSolver
 from isthmus.engine.site import Site
 from isthmus.graph.stack import Stack
