@@ -1,0 +1,138 @@
+"""Arithmetic in the prime field p = 2^61 - 1 on int64 tensors, and Lagrange shares of rows in it.
+
+Elements are kept as canonical residues in [0, p). As 2^61 is 1 modulo p, a number is reduced by adding what lies above
+its lower 61 bits to them; sums of up to four elements fit into int64 before that (4 (p - 1) < 2^63).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError
+
+PRIME = 2**61 - 1
+LARGEST_DEGREE = 3  # of the polynomial behind the shares
+LARGEST_CONSTANT = 16
+_HALF = 31  # bits of the lower half of an element; 30 remain above
+_CHUNK = 1 << 22  # numbers that are gathered at once where rows are added in plain torch
+
+
+def reduce(x: Tensor) -> Tensor:
+    """The canonical residues of whole numbers: [0, p)."""
+    return torch.remainder(x, PRIME)
+
+
+def to_field(signed: Tensor) -> Tensor:
+    """Whole numbers in (-p/2, p/2) as elements of the field; a number beyond is an error."""
+    if signed.numel():
+        low, high = (int(end) for end in signed.aminmax())
+        if max(-low, high) > PRIME // 2:
+            raise IsthmusError(
+                f"Numbers from {low} to {high} do not fit the field of 2^61 - 1: they must lie within ±{PRIME // 2}. "
+                "Use a coarser fixed-point step or a smaller bound."
+            )
+    return reduce(signed)
+
+
+def from_field(x: Tensor) -> Tensor:
+    """Elements of the field as whole numbers in (-p/2, p/2)."""
+    return torch.where(x > PRIME // 2, x - PRIME, x)
+
+
+def uniform(words: np.ndarray) -> Tensor:
+    """Elements of the field from random 64-bit words, in the shape of ``words``.
+
+    The lower 61 bits of a word are the element; p itself stands for 0. So 0 is drawn with probability 2^-60 and every
+    other element with 2^-61: the distance to the uniform distribution is below 2^-61.
+    """
+    lower = (words & np.uint64(PRIME)).astype(np.int64)
+    return torch.from_numpy(np.where(lower == PRIME, 0, lower))
+
+
+def times(x: Tensor, constant: int) -> Tensor:
+    """``constant`` times x modulo p, for elements x and a whole constant of at most 16 in size.
+
+    The upper four bits of x are multiplied apart from the lower 57, so that neither product overflows; what of the
+    upper product reaches 2^61 returns at the lower end.
+    """
+    if abs(constant) > LARGEST_CONSTANT:
+        raise IsthmusError(f"Constants of the field are at most {LARGEST_CONSTANT} in size; got {constant}.")
+    if abs(constant) <= 4:
+        return reduce(x * constant)
+    upper = (x >> 57) * constant
+    return reduce((x & (2**57 - 1)) * constant + ((upper & 15) << 57) + (upper >> 4))
+
+
+def combine(coefficients: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:
+    """The sum of coefficient times tensor modulo p, for tensors of elements and whole coefficients of at most 16."""
+    pairs = list(zip(tensors, coefficients, strict=True))
+    if sum(map(abs, coefficients)) <= 4:
+        return reduce(torch.stack([x * c for x, c in pairs]).sum(0))
+    total = times(*pairs[0])
+    for x, c in pairs[1:]:
+        total = reduce(total + times(x, c))
+    return total
+
+
+def share_out(h: Tensor, z: Tensor) -> Tensor:
+    """Lagrange shares of rows: h [n, w] and uniform z [n, T, w], all elements, give [n, T + 1, w].
+
+    With the polynomial g of degree T through g(0) = h and g(j) = z_j, j = 1..T, share i is g(i), i = 1..T + 1. The
+    first T shares are therefore the z themselves, and the last is an alternating sum with binomials, for
+    T = 1, 2, 3: 2 z1 - h, h - 3 z1 + 3 z2, and -h + 4 z1 - 6 z2 + 4 z3.
+
+    Each coefficient is a unit modulo p. Whichever share is left out, the map from z to the other T shares is thus
+    one-to-one for every h: where z is uniform, any T shares are uniform and independent of h. All T + 1 give h.
+    """
+    degree = _degree(z.shape[1])
+    coefficients = [(-1) ** (degree - k) * math.comb(degree + 1, k) for k in range(degree + 1)]
+    return torch.cat((z, combine(coefficients, (h, *z.unbind(1)))[:, None]), 1)
+
+
+def interpolate(shares: Tensor) -> Tensor:
+    """The rows behind shares [n, T + 1, w], which are g(0): [n, w]. Sums of shares give sums of rows."""
+    degree = _degree(shares.shape[1] - 1)
+    coefficients = [(-1) ** (k + 1) * math.comb(degree + 1, k) for k in range(1, degree + 2)]
+    return combine(coefficients, shares.unbind(1))
+
+
+def _degree(found: int) -> int:
+    if not 1 <= found <= LARGEST_DEGREE:
+        raise IsthmusError(f"Shares have a degree T from 1 to {LARGEST_DEGREE}; got {found}.")
+    return found
+
+
+def add_rows(x: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
+    """Sums modulo p at each target t of the rows x[near[ptr[t]:ptr[t + 1]]]: elements [n, ...] to [len(ptr) - 1, ...].
+
+    In plain torch the two halves of each number are added apart; neither overflows below 2^32 neighbours.
+    """
+    rows = x.reshape(len(x), math.prod(x.shape[1:]))
+    upper, lower = _sums(torch.cat((rows >> _HALF, rows & (2**_HALF - 1)), 1), near, ptr).chunk(2, 1)
+    # upper * 2^31: its lower 30 bits move up, the rest returns at the lower end.
+    moved = ((upper & (2**30 - 1)) << _HALF) + (upper >> 30)
+    return reduce(moved + reduce(lower)).reshape(len(ptr) - 1, *x.shape[1:])
+
+
+def add_whole(x: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
+    """Sums at each target as of ``add_rows``, of signed whole numbers and without a modulus.
+
+    The caller knows that no sum overflows int64.
+    """
+    return _sums(x.reshape(len(x), math.prod(x.shape[1:])), near, ptr).reshape(len(ptr) - 1, *x.shape[1:])
+
+
+def _sums(rows: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
+    """Sums of the listed rows at each target in plain torch: [targets, width]."""
+    targets = torch.arange(len(ptr) - 1, device=ptr.device).repeat_interleave(ptr.diff())
+    out = rows.new_zeros(len(ptr) - 1, rows.shape[1])
+    for some, to in zip(
+        *(each.split(max(1, _CHUNK // max(1, rows.shape[1]))) for each in (near, targets)), strict=True
+    ):
+        out.index_add_(0, to, rows.index_select(0, some))
+    return out
