@@ -1,7 +1,8 @@
 """Compiled kernels, where the machine can run them, and the reason where it cannot.
 
 ``cpu`` and ``cuda`` are modules with functions of the same names and arguments, one set of kernels for each kind of
-device. Every kernel has a counterpart in plain torch (in ``isthmus.nn``) that gives equal numbers up to rounding.
+device. Every kernel has a counterpart in plain torch (in ``isthmus.nn``) that gives equal numbers up to rounding. Sums
+of whole numbers alone (``sum_near``) are compiled for the CPU only; ``isthmus.protect.field`` adds them elsewhere.
 """
 
 from __future__ import annotations

@@ -94,6 +94,19 @@ def hash_ids(key: int, ids: Tensor) -> Tensor:
     return out
 
 
+def sum_near(x: Tensor, near: Tensor, ptr: Tensor, modular: bool) -> Tensor:
+    """Sums of the int64 rows x[near[ptr[t]:ptr[t + 1]]] at each target: [targets, width].
+
+    With ``modular`` they are sums modulo 2^61 - 1 of numbers below it; without, the caller knows that none overflows.
+    """
+    x, near, ptr = x.contiguous(), near.contiguous(), ptr.contiguous()
+    out = x.new_empty(len(ptr) - 1, x.shape[1])
+    call = _of_words(library().sums_modular if modular else library().sums_whole)
+    inputs = _pointers(ptr, near, x, out)
+    _over(len(out), lambda first, last, _: call(first, last, x.shape[1], *inputs))
+    return out
+
+
 def _function(name: str, like: Tensor) -> Callable[..., None]:
     """The C function for the number format of ``like``."""
     return _of_words(library()[f"{name}_{str(like.dtype).removeprefix('torch.')}"])

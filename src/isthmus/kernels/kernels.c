@@ -1,10 +1,11 @@
-/* Everything that is compiled for the processor, in both number formats. */
+/* Everything that is compiled for the processor, those of real numbers in both formats. */
 #include <math.h>
 #include <stdint.h>
 
 #define CHUNK 64
 
 #include "draw.c"
+#include "sums.c"
 
 #define real float
 #define NAME(x) x##_float32

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
+from isthmus.kernels import compiled
 
 PRIME = 2**61 - 1
 LARGEST_DEGREE = 3  # of the polynomial behind the shares
@@ -71,11 +72,14 @@ def times(x: Tensor, constant: int) -> Tensor:
 def combine(coefficients: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:
     """The sum of coefficient times tensor modulo p, for tensors of elements and whole coefficients of at most 16."""
     pairs = list(zip(tensors, coefficients, strict=True))
-    if sum(map(abs, coefficients)) <= 4:
-        return reduce(torch.stack([x * c for x, c in pairs]).sum(0))
+    if sum(map(abs, coefficients)) <= 4:  # no sum overflows: one reduction at the end is enough
+        total = tensors[0] * coefficients[0]
+        for x, c in pairs[1:]:
+            total.add_(x, alpha=c)
+        return total.remainder_(PRIME)
     total = times(*pairs[0])
     for x, c in pairs[1:]:
-        total = reduce(total + times(x, c))
+        total.add_(times(x, c)).remainder_(PRIME)
     return total
 
 
@@ -108,31 +112,54 @@ def _degree(found: int) -> int:
 
 
 def add_rows(x: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
-    """Sums modulo p at each target t of the rows x[near[ptr[t]:ptr[t + 1]]]: elements [n, ...] to [len(ptr) - 1, ...].
-
-    In plain torch the two halves of each number are added apart; neither overflows below 2^32 neighbours.
-    """
-    rows = x.reshape(len(x), math.prod(x.shape[1:]))
-    upper, lower = _sums(torch.cat((rows >> _HALF, rows & (2**_HALF - 1)), 1), near, ptr).chunk(2, 1)
-    # upper * 2^31: its lower 30 bits move up, the rest returns at the lower end.
-    moved = ((upper & (2**30 - 1)) << _HALF) + (upper >> 30)
-    return reduce(moved + reduce(lower)).reshape(len(ptr) - 1, *x.shape[1:])
+    """Sums modulo p at each target t of the rows x[near[ptr[t]:ptr[t + 1]]]: elements [n, ...] to [targets, ...]."""
+    return _over_lists(x, near, ptr, modular=True)
 
 
 def add_whole(x: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
-    """Sums at each target as of ``add_rows``, of signed whole numbers and without a modulus.
+    """Sums of signed whole rows over the same lists as ``add_rows``, without a modulus: [n, ...] to [targets, ...].
 
     The caller knows that no sum overflows int64.
     """
-    return _sums(x.reshape(len(x), math.prod(x.shape[1:])), near, ptr).reshape(len(ptr) - 1, *x.shape[1:])
+    return _over_lists(x, near, ptr, modular=False)
+
+
+def _over_lists(x: Tensor, near: Tensor, ptr: Tensor, modular: bool) -> Tensor:
+    """Sums of rows of any shape over lists of neighbours, compiled where the rows lie on a CPU."""
+    _check_lists(x, near, ptr)
+    rows = x.reshape(len(x), math.prod(x.shape[1:]))
+    kernels = compiled(x.device) if x.device.type == "cpu" else None  # the GPU's module adds no whole numbers
+    if kernels is not None:
+        out: Tensor = kernels.sum_near(rows, near, ptr, modular)
+    else:
+        out = _modular_sums(rows, near, ptr) if modular else _sums(rows, near, ptr)
+    return out.reshape(len(ptr) - 1, *x.shape[1:])
+
+
+def _check_lists(x: Tensor, near: Tensor, ptr: Tensor) -> None:
+    """Compiled code would read foreign memory where a list names a row that is not there."""
+    if {x.dtype, near.dtype, ptr.dtype} != {torch.int64}:
+        raise IsthmusError(f"Rows, near and ptr must be int64; got {x.dtype}, {near.dtype} and {ptr.dtype}.")
+    if int(ptr[0]) != 0 or int(ptr[-1]) != len(near) or bool((ptr.diff() < 0).any()):
+        raise IsthmusError(f"ptr must rise from 0 to the {len(near)} entries of near; got {ptr.tolist()[:9]} ...")
+    if len(near) and not 0 <= int(near.min()) <= int(near.max()) < len(x):
+        raise IsthmusError(f"near must name rows 0 to {len(x) - 1}; got {int(near.min())} to {int(near.max())}.")
+
+
+def _modular_sums(rows: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
+    """Sums modulo p in plain torch: the halves of each number are added apart, exact below 2^32 neighbours."""
+    sums = _sums(torch.cat((rows >> _HALF, rows & (2**_HALF - 1)), 1), near, ptr)
+    upper, lower = sums[:, : rows.shape[1]], sums[:, rows.shape[1] :]
+    # upper * 2^31: its lower 30 bits move up, the rest returns at the lower end.
+    moved = ((upper & (2**30 - 1)) << _HALF) + (upper >> 30)
+    return reduce(moved + reduce(lower))
 
 
 def _sums(rows: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
     """Sums of the listed rows at each target in plain torch: [targets, width]."""
     targets = torch.arange(len(ptr) - 1, device=ptr.device).repeat_interleave(ptr.diff())
     out = rows.new_zeros(len(ptr) - 1, rows.shape[1])
-    for some, to in zip(
-        *(each.split(max(1, _CHUNK // max(1, rows.shape[1]))) for each in (near, targets)), strict=True
-    ):
+    edges = max(1, _CHUNK // max(1, rows.shape[1]))  # at once: all would make a matrix [E, width]
+    for to, some in zip(targets.split(edges), near.split(edges), strict=True):
         out.index_add_(0, to, rows.index_select(0, some))
     return out
