@@ -6,6 +6,17 @@ from enum import StrEnum
 
 SERVER = -1
 SERVER_NAME = "server"
+_DEVICES = -2  # the devices of silo 0; those of silo i stand under _DEVICES - i
+
+
+def devices_of(silo: int) -> int:
+    """The number of the party that the devices of a silo are together: each device owns one node of the silo."""
+    return _DEVICES - silo
+
+
+def silo_of_devices(party: int) -> int | None:
+    """The silo whose devices a party number stands for; None where it stands for a silo or the server."""
+    return _DEVICES - party if party <= _DEVICES else None
 
 
 class Kind(StrEnum):
@@ -31,6 +42,8 @@ class Kind(StrEnum):
     PROTOTYPES = "prototypes"
     GENERATED = "generated"
     ROW_GRADIENTS = "row-gradients"
+    SHARE_SUMS = "share-sums"
+    NEIGHBOUR_SUMS = "neighbour-sums"
 
 
 class Purpose(StrEnum):

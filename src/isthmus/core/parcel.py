@@ -69,6 +69,11 @@ class Traffic:
         there = Traffic.up(silo)
         return Traffic(there.receiver, there.sender, there.rows)
 
+    def __add__(self, other: Traffic) -> Traffic:
+        """The messages of both."""
+        both = zip((self.sender, self.receiver, self.rows), (other.sender, other.receiver, other.rows), strict=True)
+        return Traffic(*(np.concatenate(each) for each in both))
+
     @staticmethod
     @lru_cache(maxsize=1024)
     def round_trip(silos: tuple[int, ...]) -> Traffic:
@@ -89,6 +94,8 @@ class Parcel:
     """Rows [n, ...] of one kind on their way out; ``layer`` is the layer that will read them, where that has a meaning.
 
     On a host that receives without sending, ``rows`` is empty but has the width and number format of what will arrive.
+    ``holders``: where rows may be divided into shares, who gets the first share of each row, the second, and so on.
+    ``derived``: somebody made these rows of what arrived; whose data is inside was booked when that left.
     """
 
     kind: Kind
@@ -97,8 +104,10 @@ class Parcel:
     traffic: Traffic
     layer: int = 0
     by_server: bool = False
+    holders: tuple[Traffic, ...] = ()
+    derived: bool = False
 
     @property
     def of_nodes(self) -> bool:
         """Whether silos release rows that belong to single nodes, or to a few of them."""
-        return self.kind in ROWS and not self.by_server
+        return self.kind in ROWS and not self.by_server and not self.derived

@@ -16,9 +16,14 @@ from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo, keep_edges
 from isthmus.protect.drawn_lists import DrawnLists
 from isthmus.protect.learnt_seeds import LearntSeeds
+from isthmus.wire.level import DEVICE, SILO, DeviceLevel
 from isthmus.wire.wire import Wire
 
 KNOWN, UNKNOWN = "known", "unknown"
+SIMULATED = (
+    "Devices are simulated in the process of their silo, with keys that follow from the silo's secret; the ledger says "
+    "what each party would receive if every device were a machine of its own. That each node has one owner was not checked."
+)
 CROSS = (KNOWN, UNKNOWN)  # whether silos know their edges to nodes of others
 
 
@@ -58,16 +63,21 @@ def open_federation(
     agreed: bool = True,
     edges: str = MUTUAL,
     cross: str = KNOWN,
+    level: str = SILO,
 ) -> Federation:
     """Run the handshake and return the federation: one schema, one owner for each node, common cross edges, halo plans.
 
     ``edges``: see ``federation/cross_edges.py``. ``cross``: with ``unknown``, edges between silos are cut before
-    anything is said of nodes, so that nobody learns of them.
+    anything is said of nodes, so that nobody learns of them. ``level``: with ``device`` each node is a party of its own
+    below its silo, and no list of nodes goes to the server.
     """
     silos, schema = agree_schema(wire, silos)
+    if level == DEVICE:
+        wire.level = DeviceLevel({silo.number: silo.n for silo in silos})
     uncut = list(silos) if cross == UNKNOWN else []
     silos, cut = _without_cross_edges(silos) if cross == UNKNOWN else (silos, [])
-    check_single_owner(wire, silos, seed)
+    if level == SILO:
+        check_single_owner(wire, silos, seed)
     silos, alone, notes = agree_edges(wire, silos, edges)
     silos, labels = agree_labels(wire, silos, schema, alone)
     plan = plan_halo(wire, silos, edges == CLAIMED)
@@ -76,6 +86,8 @@ def open_federation(
     of_data = [note for silo in silos for note in silo.notes]
     for sentence in [*of_data, *cut, *notes, *labels, *_scaled(scaling)]:
         federation.note(sentence)
+    if level == DEVICE:
+        federation.note(SIMULATED)
     for silo in silos:
         if not silo.n:
             federation.note(f"{silo.name} owns no nodes.")

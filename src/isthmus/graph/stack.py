@@ -105,6 +105,11 @@ class Stack:
         """The stack with neighbours along edges between owned rows alone; rows and edge numbers do not change."""
         return self.along(self.owned[self.ends].all(0))
 
+    def bare(self) -> Stack:
+        """The stack without neighbours, whose rows still know how many they have."""
+        none = self.along(torch.zeros_like(self.edge_keys, dtype=torch.bool))
+        return replace(none, in_degree=self.in_degree, out_degree=self.out_degree)
+
     def along(self, kept: Tensor) -> Stack:
         """The stack with neighbours along the edges marked in ``kept``; degrees count only these."""
         incoming, outgoing = (side.only(kept) for side in (self.incoming, self.outgoing))

@@ -100,8 +100,9 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
     """Run the handshake over the wire and return the training, ready for its first step."""
     keep_freed_blocks()
     give_secrets(wire, config.seed, config.method.noisy)
+    asked = config.data
     federation = open_federation(
-        wire, silos, config.seed, config.data.scale, _agrees_on_moments(config), config.data.edges, config.data.cross
+        wire, silos, config.seed, asked.scale, _agrees_on_moments(config), asked.edges, asked.cross, asked.level
     )
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     return Training(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)

@@ -18,6 +18,7 @@ from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise
 from isthmus.methods.exchange.generated import Generated
+from isthmus.methods.exchange.hifgl import SecretMessages
 from isthmus.methods.exchange.mended import Mended
 from isthmus.methods.exchange.optimes import OptimES
 from isthmus.methods.exchange.prototypes import Embeddings, Prototypes
@@ -37,7 +38,11 @@ from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
 from isthmus.protect.dp_sgd import DPSGD
+from isthmus.protect.fixed_point import FixedPoint
 from isthmus.protect.laplace import Laplace
+from isthmus.protect.masks import Masks
+from isthmus.protect.shares import Shares
+from isthmus.wire.level import DEVICE
 
 _LAYERWISE = "Ceydeli 2026"
 _MOVING = "Guo et al. 2026"
@@ -282,6 +287,19 @@ def fedpergnn() -> Method:
     summary = "the mean of bounded gradients with Laplace noise and pseudo items, local neighbours alone"
     parts, protect = one_phase(sync=PseudoItems()), (Laplace(bound=0.1, scale=0.2),)
     return Method("fedpergnn", summary, "Wu et al. 2022", parts, protect=protect, cross=UNKNOWN)
+
+
+@method
+def hifgl() -> Method:
+    """Every node a device: rows travel as shares of which no party reads one, and neighbours' sums alone are opened.
+
+    Section 4.2 of the paper: the source scales its row (equation 2), the target the sum (3), shares are Lagrange's (4),
+    with T = 1; 4.3: silos average parameters. Devices hand gradients in as masked sums, which the paper sends openly.
+    """
+    summary = "FedAvg in which every node is a device, whose row nobody reads: sums of neighbours' shares are opened"
+    parts = one_phase(exchange=SecretMessages(), sync=FedAvg())
+    protect = FixedPoint(), Shares(), Masks()
+    return Method("hifgl", summary, "Guo et al. 2024", parts, protect=protect, level=DEVICE)
 
 
 @method

@@ -19,6 +19,7 @@ from isthmus.methods.sync.base import Sync
 from isthmus.nn.model import ModelConfig
 from isthmus.protect.base import Chain, Mechanism
 from isthmus.sample.order import rule_of
+from isthmus.wire.level import DEVICE, SILO
 
 AXES = ("exchange", "schedule", "sync", "objective")  # of a phase
 
@@ -54,6 +55,12 @@ class Phase:
         phase.exchange.check(model)
         phase.sync.check(model, protect, train.agrees(phase.batches), phase.exchange.view)
         rule_of(phase.batches, phase.sync.seed_weights)
+        phase.check_shares(protect)
+        if phase.exchange.whole_graphs and train.batch:
+            raise IsthmusError(
+                f"exchange={phase.exchange.name} adds up all neighbours of every node, but train.batch={train.batch} "
+                "draws some; use train.batch=0."
+            )
         if protect.bounds_seeds:
             phase.check_local()
         if phase.objective.holds and phase.sync.lockstep:
@@ -71,6 +78,19 @@ class Phase:
             raise IsthmusError(
                 f"exchange={phase.exchange.name} exchanges nothing within steps, so that there is nothing to schedule; "
                 "leave schedule.* out, or use a method such as swift-fedgnn or sync-sgd+fwd-bwd-le."
+            )
+
+    def check_shares(self, protect: Chain) -> None:
+        """Refuse shares of rows that nobody adds up on their way, and sums of rows that cannot be added up sealed."""
+        if protect.shares and not self.exchange.sums:
+            raise IsthmusError(
+                f"protect=shares opens sums of rows alone, but exchange={self.exchange.name} adds nothing up on the "
+                "way; use exchange=hifgl or exchange=swift, or leave shares out."
+            )
+        if self.exchange.sums and self.exchange.levels == (DEVICE,) and not protect.adds:
+            raise IsthmusError(
+                f"exchange={self.exchange.name} adds rows up before anybody reads them, which shorter number formats "
+                "do not allow; use protect=fixed-point instead."
             )
 
     def check_local(self) -> None:
@@ -94,7 +114,8 @@ class Method:
     ``models``: those that learn, by name; the ``classifier`` is scored. ``protect`` is done, in order, to what leaves
     a silo. ``scores``: the ways in which parameters are scored (names of ``SCORES``), each with a selection of its own;
     the first gives the run's scores. ``merged``: one silo owns all. ``model``: the model that the method prescribes.
-    ``cross``: whether silos know of edges between them (``known``), or nobody does (``unknown``).
+    ``cross``: whether silos know of edges between them (``known``), or nobody does (``unknown``). ``level``: whether
+    nodes belong to their ``silo``, or each to a ``device`` of its own below it.
     """
 
     name: str
@@ -107,6 +128,7 @@ class Method:
     merged: bool = False
     model: str = ""
     cross: str = KNOWN
+    level: str = SILO
 
     def __post_init__(self) -> None:
         names = [phase.name for phase in self.phases]
@@ -203,6 +225,16 @@ class Method:
             raise IsthmusError(
                 f"Method '{self.name}' merges all silos, with the edges between them; use data.cross=known."
             )
+
+    def check_level(self, level: str) -> None:
+        """Refuse parts that work on rows of another level than the data's."""
+        for phase in self.phases:
+            if level not in phase.exchange.levels:
+                raise IsthmusError(
+                    f"data.level={level}, but exchange={phase.exchange.name} of method '{self.name}' works at the level "
+                    f"{' or '.join(phase.exchange.levels)}; use data.level={phase.exchange.levels[0]}, or another "
+                    "method (hifgl is for devices)."
+                )
 
     def with_phase(self, name: str, **changes: Any) -> Method:
         """The method with parts of one phase replaced."""

@@ -13,6 +13,7 @@ from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise
 from isthmus.methods.exchange.generated import Generated
+from isthmus.methods.exchange.hifgl import SecretMessages
 from isthmus.methods.exchange.mended import Mended
 from isthmus.methods.exchange.optimes import OptimES
 from isthmus.methods.exchange.prototypes import Embeddings, Prototypes
@@ -32,9 +33,12 @@ from isthmus.methods.sync.llcg import LLCG
 from isthmus.methods.sync.llcg_every_step import LLCGEveryStep
 from isthmus.methods.sync.sync_sgd import SyncSGD
 from isthmus.protect.dp_sgd import DPSGD
+from isthmus.protect.fixed_point import FixedPoint
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.laplace import Laplace
+from isthmus.protect.masks import Masks
 from isthmus.protect.number_format import NumberFormat
+from isthmus.protect.shares import Shares
 
 Maker = Callable[[], Any]
 
@@ -51,6 +55,7 @@ PARTS: dict[str, dict[str, Maker]] = {
         "prototypes": Prototypes,
         "generated": Generated,
         "mended": Mended,
+        "hifgl": SecretMessages,
     },
     "schedule": {"every": Schedule, "shrinking": Shrinking},
     "sync": {
@@ -75,6 +80,9 @@ PARTS: dict[str, dict[str, Maker]] = {
         "dp-sgd": DPSGD,
         "laplace": Laplace,
         "format": NumberFormat,
+        "fixed-point": FixedPoint,
+        "shares": Shares,
+        "masks": Masks,
         **{name: partial(NumberFormat, format=name) for name in ("float32", "bfloat16", "int8")},
     },
 }

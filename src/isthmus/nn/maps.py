@@ -75,6 +75,13 @@ def sum_rows(rows: Tensor, block: Block, weight: Tensor | None = None) -> Tensor
     return linear_map(rows, lambda x: _along(x, block, fixed), lambda g: _against(g, block, fixed))
 
 
+def sum_lists(x: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
+    """y_t = sum of x_i over the rows i in near[ptr[t]:ptr[t + 1]]: [n, d] to [len(ptr) - 1, d], without a gradient."""
+    if x.is_cuda:
+        return _segments(x.index_select(0, near), ptr)
+    return csr(ptr, near, torch.ones(len(near), dtype=x.dtype), len(x)) @ x
+
+
 def select(table: Tensor, at: Tensor) -> Tensor:
     """y_i = table[at_i], for a small table and many rows."""
 

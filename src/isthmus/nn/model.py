@@ -212,6 +212,14 @@ class GNN(nn.Module):
         assert isinstance(layer, Layer) and layer.monoid is not None
         return layer.monoid
 
+    def messages(self, place: int, h: Features, block: Block) -> Tensor:
+        """What each source row sends along all of its edges, in the layer at ``place``: [sources, width]."""
+        layer = self.layers[place]
+        assert isinstance(layer, Layer)
+        message = layer.message(layer.prepare(h, block), block, None)
+        assert message.rows is not None and message.values is message.weight is message.lookup is None
+        return message.rows
+
     def partial(self, place: int, h: Features, block: Block) -> State:
         """The aggregate of a block's edges in the layer at ``place``, to be merged with other silos' aggregates."""
         layer = self.layers[place]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -12,17 +13,22 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Origin, Parcel, Traffic
+from isthmus.nn.maps import sum_lists
 from isthmus.protect.events import Event, Events
 from isthmus.protect.secrets import Noise
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """Rows as they leave, what was done to them, and, where noise was added, the rows before it."""
+    """Rows as they leave, what was done to them, and, where noise was added, the rows before it.
+
+    ``shares``: into how many each row was divided, [n, shares, ...]; 1 where it was not.
+    """
 
     rows: Tensor
     events: Events = ()
     plain: Tensor | None = None
+    shares: int = 1
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,10 @@ class Mechanism:
 
     name: ClassVar[str] = "nothing"
     encodes: ClassVar[bool] = False  # its rows can be read only after ``open``
+    whole: ClassVar[bool] = False  # its rows are whole numbers, which can be added up before ``open``
+    reads_whole: ClassVar[bool] = False  # it takes whole numbers, as a mechanism before it makes them
+    shares: ClassVar[bool] = False  # it divides each row of nodes among several holders
+    changes_rows: ClassVar[bool] = True  # it may change rows of nodes
     bounds_seeds: ClassVar[bool] = False  # it acts on gradients of single seeds, at every step of a silo
 
     def separates(self, kind: Kind) -> bool:
@@ -62,6 +72,15 @@ class Mechanism:
         """Rows that arrived, in the number format and width of ``like``."""
         return rows
 
+    def add(self, rows: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
+        """Sums of sealed rows at each target t, over the rows near[ptr[t]:ptr[t + 1]]: [targets, ...]."""
+        return sum_lists(rows, near, ptr)
+
+    @property
+    def terms(self) -> float:
+        """How many sealed rows may be added up at most."""
+        return math.inf
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -74,12 +93,39 @@ class Chain:
         names = [mechanism.name for mechanism in self.mechanisms]
         if len(set(names)) < len(names):
             raise IsthmusError(f"protect is {', '.join(names)}: each mechanism can be in the chain once.")
-        encoded = [i for i, mechanism in enumerate(self.mechanisms) if mechanism.encodes]
-        if encoded and encoded[0] < len(names) - 1:
-            raise IsthmusError(
-                f"protect is {', '.join(names)}: after '{names[encoded[0]]}' rows are no plain numbers any more, so it "
-                "must come last."
-            )
+        before: Mechanism | None = None  # the last one whose rows can be read only after ``open``
+        for mechanism in self.mechanisms:
+            fits = mechanism.reads_whole and before is not None and before.whole
+            if mechanism.reads_whole and not fits:
+                raise IsthmusError(
+                    f"protect is {', '.join(names)}: '{mechanism.name}' takes whole numbers; put fixed-point before it."
+                )
+            if before is not None and not fits and mechanism.changes_rows:
+                raise IsthmusError(
+                    f"protect is {', '.join(names)}: after '{before.name}' rows are no plain numbers any more, so that "
+                    f"'{mechanism.name}' must come before it."
+                )
+            before = mechanism if mechanism.encodes else before
+
+    @property
+    def shares(self) -> bool:
+        """Whether rows of nodes are divided among several holders."""
+        return any(mechanism.shares for mechanism in self.mechanisms)
+
+    @property
+    def adds(self) -> bool:
+        """Whether sealed rows of nodes can be added up before they are opened."""
+        return all(mechanism.whole for mechanism in self.mechanisms if mechanism.encodes)
+
+    @property
+    def terms(self) -> float:
+        """How many sealed rows may be added up at most."""
+        return min((mechanism.terms for mechanism in self.mechanisms), default=math.inf)
+
+    def add(self, rows: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
+        """Sums of sealed rows at each target t, over the rows near[ptr[t]:ptr[t + 1]]: [targets, ...]."""
+        encoding = [mechanism for mechanism in self.mechanisms if mechanism.encodes]
+        return (encoding[-1] if encoding else Mechanism()).add(rows, near, ptr)
 
     @property
     def noisy(self) -> bool:
@@ -122,7 +168,8 @@ class Chain:
             rows, event, found = mechanism.seal(replace(parcel, rows=rows), noise)
             events += [event] if event is not None else []
             plain = found if found is not None else plain
-        return Sealed(rows, tuple(events), plain)
+        divided = self.shares and parcel.of_nodes
+        return Sealed(rows, tuple(events), plain, rows.shape[1] if divided else 1)
 
     def events(self, kind: Kind) -> Events:
         """The events of a parcel of this kind that passes the chain."""

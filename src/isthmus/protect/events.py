@@ -101,6 +101,31 @@ class Formatted(Event):
 
 
 @dataclass(frozen=True)
+class Shared(Event):
+    """Each row was divided into shares of degree ``threshold``: so many of their holders together learn nothing."""
+
+    name: ClassVar[str] = "shares"
+    threshold: int
+
+    def __str__(self) -> str:
+        return f"shares, {self.threshold + 1} of which open"
+
+
+@dataclass(frozen=True)
+class MaskedSums(Event):
+    """Vectors of devices were masked so that only sums over groups of ``group`` devices or more can be read.
+
+    A silo with fewer devices has one group of all of them.
+    """
+
+    name: ClassVar[str] = "masks"
+    group: int
+
+    def __str__(self) -> str:
+        return f"masked, read as sums over groups of {self.group}"
+
+
+@dataclass(frozen=True)
 class EdgeSampling(Event):
     """A node's list of neighbours was not read, but drawn from: ``draws`` times, ``fanout`` entries each time.
 
@@ -163,6 +188,7 @@ EVENTS: dict[str, type[Event]] = {
     event.name: event
     for event in (
         Clipped, GaussianNoise, Bounded, LaplaceNoise, Formatted, EdgeSampling, WholeLists, NoisyGradients,
+        Shared, MaskedSums,
     )
 }  # fmt: skip
 UNPROTECTED = "unprotected"

@@ -38,7 +38,7 @@ class Releases:
 
     def book(self, parcel: Parcel, sealed: Sealed, chain: Chain) -> None:
         """Record a parcel that leaves: for rows of nodes how often each has left, for protected payloads how many."""
-        if parcel.by_server:
+        if parcel.by_server or parcel.derived:
             return
         if parcel.of_nodes or sealed.events:
             known = self.events.setdefault(parcel.kind, [])

@@ -30,18 +30,18 @@ class Noise:
     def normal(self, silo: int, rows: int, width: int) -> Tensor:
         """Standard normal numbers of one silo, by the Box-Muller transform: float64 [rows, width]."""
         count = rows * width
-        radius, angle = _uniform(self._words(silo, 2 * -(-count // 2)).reshape(2, -1))
+        radius, angle = _uniform(self.words(silo, 2 * -(-count // 2)).reshape(2, -1))
         length = np.sqrt(-2 * np.log1p(-radius))
         pairs = np.stack([length * np.cos(2 * math.pi * angle), length * np.sin(2 * math.pi * angle)], 1)
         return torch.from_numpy(pairs.reshape(-1)[:count]).reshape(rows, width)
 
     def laplace(self, silo: int, rows: int, width: int) -> Tensor:
         """Laplace numbers of scale 1 of one silo, as exponentials with a random sign: float64 [rows, width]."""
-        words = self._words(silo, rows * width)
+        words = self.words(silo, rows * width)
         sign = 1.0 - 2.0 * (words & np.uint64(1))  # a bit that the exponential does not read
         return torch.from_numpy(sign * -np.log1p(-_uniform(words))).reshape(rows, width)
 
-    def _words(self, silo: int, count: int) -> np.ndarray:
+    def words(self, silo: int, count: int) -> np.ndarray:
         """Random 64-bit words of one silo for this draw: [count]."""
         if silo not in self.secrets:
             raise IsthmusError(f"Silo {silo} has no secret to draw noise from; give the wire a Noise with one.")

@@ -22,6 +22,7 @@ from isthmus.methods.compose import NAME, TABLES, compose, swapped, tables_of
 from isthmus.methods.method import Method
 from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
 from isthmus.runs.network_time import LinkConfig, link_of
+from isthmus.wire.level import LEVELS
 
 DTYPES = ("float32", "float64")
 MOST_SILOS = 1_000_000
@@ -37,7 +38,7 @@ class DataConfig:
     ``edges``: cross edges take part that both silos list (``mutual``), or also those that one silo claims (``claimed``:
     a silo then gets the rows of any node of another by claiming an edge to it). ``cross``: whether silos know of edges
     between them (``known``) or nobody does (``unknown``: they are cut off before silos meet); empty: as the method has
-    it.
+    it. ``level``: nodes belong to their ``silo``, or each to a ``device`` of its own below it; empty: likewise.
     """
 
     name: str = "blocks"
@@ -49,6 +50,7 @@ class DataConfig:
     scale: str = "auto"
     edges: str = MUTUAL
     cross: str = ""
+    level: str = ""
     seed: int = 0
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -167,7 +169,7 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     asked = {key: _part_table(recipe, key) for key in TABLES}
     method = compose(method, {**asked, "score": recipe.get("score", "")})
     data = _data(tables["data"])
-    data = replace(data, cross=data.cross or method.cross)
+    data = replace(data, cross=data.cross or method.cross, level=data.level or method.level)
     dtype = str(recipe.get("dtype", "float32"))
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
@@ -179,6 +181,7 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     train.check(model.layers)
     method.check(model, train)
     method.check_cross(data.cross)
+    method.check_level(data.level)
     seed = _whole("seed", recipe.get("seed", 0))
     return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe))
 
@@ -209,6 +212,8 @@ def _data(table: dict[str, Any]) -> DataConfig:
         raise unknown("data.scale", data.scale, SCALES)
     if data.cross and data.cross not in CROSS:
         raise unknown("data.cross", data.cross, CROSS)
+    if data.level and data.level not in LEVELS:
+        raise unknown("data.level", data.level, LEVELS)
     if data.edges not in EDGES:
         raise unknown("data.edges", data.edges, EDGES)
     _whole("data.seed", data.seed)

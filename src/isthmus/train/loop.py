@@ -111,8 +111,9 @@ def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
 
 def move(stage: Stage, name: str, sync: LiveSync, active: Tensor) -> None:
     """Let a model take an optimiser step, in the silos that had seeds, with what its sync makes of the gradients."""
-    sync.gradients(active)
     model = stage.site.learner.models[name]
+    stage.exchange.hand_in(model)
+    sync.gradients(active)
     model.step([True] * model.sets.count if stage.phase.sync.lockstep else active.tolist())
 
 

@@ -17,6 +17,7 @@ from isthmus.protect.releases import Releases
 from isthmus.protect.secrets import Noise
 from isthmus.wire.arrival_checks import check_finite, check_sizes
 from isthmus.wire.ledger import Ledger
+from isthmus.wire.level import Level
 from isthmus.wire.membership import Membership
 from isthmus.wire.policy import Policy
 from isthmus.wire.route import Lot
@@ -40,6 +41,7 @@ class Door(ABC):
         self.mine = members.on(host)  # the present silos that live in this process
         self.protect = protect or Chain()
         self.policy = Policy()
+        self.level = Level()
         self.noise = Noise()
         self.ledger = Ledger(alone=hosts == 1)
         self.releases = Releases()
@@ -76,13 +78,19 @@ class Door(ABC):
     # ---- the one function by which data leaves
 
     def leave(
-        self, kind: Kind, parcels: Mapping[_Out, Parcel], carry: Carry[_Out, _In], like: Tensor | None = None
+        self,
+        kind: Kind,
+        parcels: Mapping[_Out, Parcel],
+        carry: Carry[_Out, _In],
+        like: Tensor | None = None,
+        opened: bool = True,
     ) -> dict[_In, Tensor]:
         """Let parcels of one kind leave together, and return what arrived here in exchange.
 
         In this order: ask the policy, seal, book releases, write the ledger, ``carry``, open. Nothing is sealed before
         every parcel is allowed. ``carry`` gets sealed rows and returns those that arrived; they are opened in the
-        number format and width of ``like`` (None: as they came). No other function hands data of a party to a
+        number format and width of ``like`` (None: as they came), unless ``opened`` is false, where nobody here may read
+        them yet. A row that is divided into shares is one message to each of its holders. No other function hands data of a party to a
         transport, so whoever wants to know what a silo discloses reads this function and its callers.
         """
         for parcel in parcels.values():
@@ -91,18 +99,31 @@ class Door(ABC):
         for key, parcel in parcels.items():
             done = self.protect.seal(parcel, self.noise)
             self.releases.book(parcel, done, self.protect)
-            self.ledger.record(kind, done.events, parcel.traffic, _row_size(done.rows))
+            for traffic in parcel.holders if done.shares > 1 else (parcel.traffic,):
+                self.ledger.record(kind, done.events, self.level.named(kind, traffic), row_size(done.rows, done.shares))
+            self._record_below(parcel)
             sealed[key] = done.rows
         arrived = carry(sealed)
+        if not opened:
+            return dict(arrived)
         return {key: self.protect.open(kind, rows, rows if like is None else like) for key, rows in arrived.items()}
 
-    def leave_alone(self, parcel: Parcel, carry: Callable[[Tensor], Tensor], legs: int = 1) -> Tensor:
-        """Let one parcel leave and return the rows that arrive here in exchange.
+    def _record_below(self, parcel: Parcel) -> None:
+        """Write into the ledger what devices handed in so that their silo could send this parcel, where it has any."""
+        below = self.level.below(parcel.kind, parcel.traffic)
+        if below is not None and len(below.rows):
+            events = self.protect.seal(replace(parcel, rows=parcel.rows[:0], traffic=below), self.noise).events
+            self.ledger.record(parcel.kind, events, below, row_size(parcel.rows))
+
+    def leave_alone(
+        self, parcel: Parcel, carry: Callable[[Tensor], Tensor], legs: int = 1, opened: bool = True
+    ) -> Tensor:
+        """Let one parcel leave and return the rows that arrive here in exchange, sealed still where not ``opened``.
 
         ``carry`` takes the sealed rows and returns those that arrived; it takes ``legs`` one-way trips.
         """
         self.ledger.leg(legs)
-        return self.leave(parcel.kind, {0: parcel}, lambda sealed: {0: carry(sealed[0])}, parcel.rows)[0]
+        return self.leave(parcel.kind, {0: parcel}, lambda sealed: {0: carry(sealed[0])}, parcel.rows, opened)[0]
 
     def leave_sized(
         self, parcel: Parcel, leaving: list[int], most: list[int] | None = None
@@ -116,7 +137,7 @@ class Door(ABC):
 
         def carry(sealed: Tensor) -> Tensor:
             arriving.extend(self._sizes(parcel.kind, leaving))
-            check_sizes(parcel.kind, arriving, most, _row_size(sealed), self.who)
+            check_sizes(parcel.kind, arriving, most, row_size(sealed), self.who)
             return self._swap(parcel.kind, sealed, leaving, arriving)
 
         return self.leave_alone(parcel, carry), arriving
@@ -141,6 +162,10 @@ class Door(ABC):
         if self.hosts > 1:  # in one process nobody else is to blame
             check_finite(kind, rows, arriving, ["the server"] * self.hosts if parcel.by_server else self.who)
         return rows
+
+    def carry_rows(self, kind: Kind, sealed: Tensor, leaving: list[int], arriving: list[int]) -> Tensor:
+        """Carry sealed rows to other hosts, within a call of :meth:`leave`; returns those that arrive, sealed still."""
+        return self._swap(kind, sealed, leaving, arriving)
 
     # ---- collectives run in one order on all hosts, in the backward pass too
 
@@ -177,6 +202,6 @@ class Door(ABC):
         """Leave the federation."""
 
 
-def _row_size(x: Tensor) -> int:
-    """Bytes of one row of a payload."""
-    return x.shape[1:].numel() * x.element_size()
+def row_size(x: Tensor, shares: int = 1) -> int:
+    """Bytes of one row of a payload, or of one of the ``shares`` that it is divided into."""
+    return x.shape[1:].numel() * x.element_size() // shares

@@ -14,6 +14,7 @@ from isthmus.core.parcel import Origin, Parcel, Traffic
 from isthmus.wire.arrival_checks import NUMBERS, check_finite, check_like, check_places
 from isthmus.wire.crossing import Across, detached
 from isthmus.wire.door import Door
+from isthmus.wire.neighbour_sums import Summed, Surroundings, add_up
 from isthmus.wire.relay import Column, Relay, Relayed, relayed
 from isthmus.wire.route import Asked, Boundary, Route
 
@@ -182,6 +183,14 @@ class Wire(Door):
             return detached(self, route, kind, h, layer)
         y: Tensor
         y, self._token = Across.apply(h, self._thread(h), self, route, kind, layer)  # type: ignore[no-untyped-call]
+        return y
+
+    def sum_neighbours(self, h: Tensor, around: Surroundings, layer: int = 0) -> Tensor:
+        """At each owned row the sum of its neighbours' rows of ``h``, added up as they travel; differentiable."""
+        if not h.requires_grad:
+            return add_up(self, h, around.inward, Kind.EMBEDDINGS, layer)
+        y: Tensor
+        y, self._token = Summed.apply(h, self._thread(h), self, around, layer)  # type: ignore[no-untyped-call]
         return y
 
     def merge(self, partials: Tensor, relay: Relay, columns: Sequence[Column], layer: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import Kind
 from isthmus.engine.forward import Beyond
-from isthmus.engine.learner import ModelSpec
+from isthmus.engine.learner import Learned, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.statistics import agree_far_degrees, agree_far_ports
 from isthmus.graph.features import Features, take
@@ -22,6 +22,7 @@ from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Batcher, Ground, Seeds
 from isthmus.sample.neighbours import Sampler
+from isthmus.wire.level import SILO
 from isthmus.wire.route import Asked
 
 
@@ -36,6 +37,9 @@ class Exchange:
 
     name: ClassVar[str] = "nothing"
     stepwise: ClassVar[bool] = False
+    whole_graphs: ClassVar[bool] = False  # it serves passes over whole graphs alone, without sampling
+    sums: ClassVar[bool] = False  # rows are added up on their way, so that they can travel as shares
+    levels: ClassVar[tuple[str, ...]] = (SILO,)  # whose the rows may be that it works on
     needs: ClassVar[Mapping[str, ModelSpec]] = {}
 
     @property
@@ -119,6 +123,9 @@ class LiveExchange:
     def meet(self, ends: Tensor, batch: Batch) -> Tensor:
         """The rows of one end of the seed edges, as the head is to read them."""
         return ends
+
+    def hand_in(self, model: Learned) -> None:
+        """Called after the backward pass for each model that learns: how its gradients come to be its silo's."""
 
     def round_end(self) -> None:
         """Called after a round of local training, before parameters are synchronised."""

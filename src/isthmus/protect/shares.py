@@ -1,0 +1,86 @@
+"""Secret shares: each row of a node is divided among holders so that fewer of them than all learn nothing of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.kinds import ROWS, Kind
+from isthmus.core.parcel import Origin, Parcel
+from isthmus.protect.base import Mechanism
+from isthmus.protect.events import Event, Shared
+from isthmus.protect.field import LARGEST_DEGREE, add_rows, from_field, interpolate, share_out, to_field, uniform
+from isthmus.protect.gaussian import SECRETS
+from isthmus.protect.secrets import Noise
+
+
+@dataclass(frozen=True)
+class Shares(Mechanism):
+    """h -> g(1), .., g(T + 1) with g(0) = h and g(j) = z_j, the z drawn anew for every message (Lagrange coding).
+
+    T is the ``threshold``: any T holders together see uniform numbers, T + 1 can open. Shares of a sum are sums of
+    shares, so that a sum can be opened and the rows inside it cannot. ``secrets``: the z come from the ``seed`` (a
+    simulation) or from ``random`` secrets; empty: the seed where all silos live in one process, else secrets.
+    """
+
+    threshold: int = 1
+    secrets: str = ""
+    name: ClassVar[str] = "shares"
+    encodes: ClassVar[bool] = True
+    whole: ClassVar[bool] = True
+    reads_whole: ClassVar[bool] = True
+    shares: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.threshold <= LARGEST_DEGREE:
+            raise IsthmusError(f"protect.threshold is {self.threshold}; it must lie in 1..{LARGEST_DEGREE}.")
+        if self.secrets not in SECRETS:
+            raise unknown("protect.secrets", self.secrets, [choice for choice in SECRETS if choice])
+
+    @property
+    def noisy(self) -> bool:
+        """It draws from silos' secrets."""
+        return True
+
+    def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
+        """Whole rows of nodes [n, w] as shares [n, T + 1, w]; sums of shares as they are, and other payloads."""
+        event = Shared(self.threshold)
+        if parcel.kind == Kind.SHARE_SUMS:
+            return parcel.rows, event, None
+        if parcel.kind not in ROWS or parcel.rows.is_floating_point() or not parcel.of_nodes:
+            return parcel.rows, None, None
+        if len(parcel.rows) and len(parcel.holders) != self.threshold + 1:
+            raise IsthmusError(
+                f"protect.threshold={self.threshold} divides each row among {self.threshold + 1} holders, but "
+                f"{len(parcel.holders) or 'no'} parties that read nothing alone can hold {parcel.kind} here."
+            )
+        z = drawn_elements(parcel.rows, parcel.origin, self.threshold, noise)
+        return share_out(to_field(parcel.rows), z), event, None
+
+    def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
+        """Shares [n, T + 1, w] of rows, or of sums of rows, as whole numbers [n, w]."""
+        if kind not in ROWS or rows.is_floating_point() or rows.dim() != like.dim() + 1:
+            return rows
+        return from_field(interpolate(rows))
+
+    def add(self, rows: Tensor, near: Tensor, ptr: Tensor) -> Tensor:
+        """Sums of shares in the field, holder by holder."""
+        return add_rows(rows, near, ptr)
+
+
+def drawn_elements(rows: Tensor, origin: Origin, count: int, noise: Noise) -> Tensor:
+    """Uniform elements of the field for rows [n, w] of silos, ``count`` for each number: [n, count, w].
+
+    Rows of a silo must lie together. The elements of all devices of a silo come from one stream of SHAKE-256, where
+    real devices would each have a secret of their own.
+    """
+    silos, sizes = origin.silo.unique_consecutive(return_counts=True)
+    width = count * rows.shape[1:].numel()
+    parts = [uniform(noise.words(s, n * width)) for s, n in zip(silos.tolist(), sizes.tolist(), strict=True)]
+    noise.draws += 1  # on every host alike, also on one that has nothing to send
+    drawn = torch.cat([*parts, torch.zeros(0, dtype=torch.int64)])
+    return drawn.reshape(len(rows), count, *rows.shape[1:]).to(rows.device)

@@ -1,0 +1,105 @@
+"""Sums of neighbours' rows in which nobody reads a single row: rows are added up sealed, and only sums are opened.
+
+A node is a device here. It sends its row to the devices of its neighbours; where rows are divided into shares, the
+first share of a message goes to the target's device, and the second to the target's silo. The device passes it on with
+shares of zero among them, and can read it as little as anybody else on the way (it is encrypted for the silo). Device
+and silo each add up what they hold. The device hands its sum to the silo, which opens the sum and returns it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Kind
+from isthmus.core.parcel import Origin, Parcel, Traffic
+from isthmus.wire.door import Door
+from isthmus.wire.route import Lot
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """In one direction of the edges: whose rows are added up at which of this host's owned rows.
+
+    Rows are counted over the owned rows of this host and then, where there are several hosts, those that arrive.
+    ``holders``: who gets the first share of each message that this host's devices send, and the second.
+    """
+
+    near: Tensor  # [m] rows that are added up
+    ptr: Tensor  # [owned + 1] by target
+    holders: tuple[Traffic, ...]
+    origin: Origin  # of this host's own rows; ``parts``: each once for every sum that it is in
+    up: Traffic  # sums of first shares, of devices on their way to their silo
+    down: Traffic  # opened sums on their way back
+    arriving: Lot | None = None  # rows of other hosts (None: all rows are here)
+    leaving: Lot | None = None
+
+    @property
+    def longest(self) -> int:
+        """The largest number of rows in one sum."""
+        return int(self.ptr.diff().max()) if len(self.ptr) > 1 else 0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The neighbours of this host's owned rows: along incoming edges, and backwards along outgoing ones."""
+
+    inward: Lanes
+    outward: Lanes
+
+
+def add_up(wire: Door, rows: Tensor, lanes: Lanes, kind: Kind, layer: int) -> Tensor:
+    """At each owned row the sum of the rows that its lanes name, added up while sealed: [owned, width]."""
+    if lanes.longest > wire.protect.terms:
+        raise IsthmusError(
+            f"A node has {lanes.longest:,} neighbours, but protect.most={wire.protect.terms:,} rows can be added "
+            "without a wrap; use a larger protect.most (and a smaller protect.fraction, where that leaves too little)."
+        )
+    shared = wire.protect.shares
+    origin = lanes.origin if shared else Origin(lanes.origin.silo, lanes.origin.row)
+    parcel = Parcel(kind, rows.detach(), origin, lanes.holders[0], layer, holders=lanes.holders)
+
+    def carry(sealed: Tensor) -> Tensor:
+        return wire.protect.add(_gathered(wire, kind, sealed, lanes), lanes.near, lanes.ptr)
+
+    sums = wire.leave_alone(parcel, carry, opened=not shared)
+    return _opened(wire, kind, sums, rows, lanes) if shared else sums
+
+
+def _gathered(wire: Door, kind: Kind, sealed: Tensor, lanes: Lanes) -> Tensor:
+    """This host's sealed rows, followed by those that other hosts sent."""
+    if lanes.leaving is None or lanes.arriving is None:
+        return sealed
+    sent = sealed.index_select(0, lanes.leaving.at)
+    return torch.cat([sealed, wire.carry_rows(kind, sent, lanes.leaving.splits, lanes.arriving.splits)])
+
+
+def _opened(wire: Door, kind: Kind, sums: Tensor, like: Tensor, lanes: Lanes) -> Tensor:
+    """Devices hand their sums of first shares to their silo, which opens the sums of rows and returns them."""
+    own = Origin(lanes.origin.silo, lanes.origin.row)
+    held = Parcel(Kind.SHARE_SUMS, sums[:, 0], own, lanes.up, derived=True)
+    first = wire.leave_alone(held, lambda x: x)
+    rows = wire.protect.open(kind, torch.cat([first[:, None], sums[:, 1:]], 1), like)
+    return wire.leave_alone(Parcel(Kind.NEIGHBOUR_SUMS, rows, own, lanes.down, derived=True), lambda x: x)
+
+
+class Summed(torch.autograd.Function):
+    """y_u = sum of h_v over edges (v, u). Backwards, g_v = sum of the derivatives by y_u over edges (v, u), likewise."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, token: Tensor, wire: Door, around: Surroundings, layer: int
+    ) -> tuple[Tensor, Tensor]:
+        """Sums along incoming edges, and the token."""
+        ctx.wire, ctx.around, ctx.layer = wire, around, layer
+        return add_up(wire, h, around.inward, Kind.EMBEDDINGS, layer), token.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        """Sums of derivatives along outgoing edges: the transpose, by the way that rows take."""
+        gy, gtoken = grads
+        return add_up(ctx.wire, gy, ctx.around.outward, Kind.ADJOINTS, ctx.layer), gtoken, None, None, None
