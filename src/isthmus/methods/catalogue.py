@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
-from isthmus.engine.masked import Masked
+from isthmus.engine.masked import MaskedClassifier
 from isthmus.federation.federation import UNKNOWN
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
@@ -269,7 +269,7 @@ def fed_pub() -> Method:
     """
     summary = "masked models of each silo's own, mixed by the server by what they say of a random graph"
     parts = one_phase(sync=SimilarModels(), objective=SparseMasks())
-    models = {CLASSIFIER: Masked()}
+    models = {CLASSIFIER: MaskedClassifier()}
     return Method("fed-pub", summary, "Baek et al. 2023", parts, models, cross=UNKNOWN)
 
 
