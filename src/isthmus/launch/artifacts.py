@@ -198,8 +198,8 @@ def _bytes_per_crossing(training: Training) -> float | None:
     import pyarrow.compute as pc
 
     lines, phase = training.wire.ledger.step_table(), training.stage.phase
-    at_steps = [Purpose.STEP] if phase.schedule.always else [Purpose.CROSSING, Purpose.MIXED]
-    crossing = [*(at_steps if phase.exchange.stepwise else []), Purpose.CORRECTION]
+    crossing = [Purpose.STEP] if phase.schedule.always else [Purpose.CROSSING, Purpose.MIXED]
+    crossing = [*crossing, Purpose.CORRECTION]
     there = pc.is_in(lines["purpose"], pa.array([purpose.value for purpose in crossing]))
     lines = lines.filter(pc.and_(there, pc.not_equal(lines["kind"], Kind.GRADIENTS)))
     steps = len(pc.unique(lines["step"]))

@@ -1,6 +1,6 @@
 """The catalogue: every published method as one composition of parts.
 
-A method answers five questions: what crosses the boundary (exchange; by a schedule, at which steps), how parameters
+A method answers six questions: what crosses the boundary (exchange), at which steps (schedule), how parameters
 agree (sync), what a silo minimises (objective), what is done to a payload before it leaves (protect), and how
 parameters are scored (score). In ``local`` the answer to each is the part that does nothing.
 """
