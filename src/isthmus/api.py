@@ -1,4 +1,4 @@
-"""The same from Python: a graph and an owner vector in, a trained model and its scores out."""
+"""Training, prediction and saving from Python: a graph and an owner vector in, a trained model and its scores out."""
 
 from __future__ import annotations
 

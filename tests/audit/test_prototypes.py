@@ -10,7 +10,7 @@ import torch
 from isthmus.audit.attacks import Scene
 from isthmus.audit.context import Context
 from isthmus.audit.findings import FEATURES, MEANS
-from isthmus.audit.journal import Grouped, Journal
+from isthmus.audit.journal import GroupedNodes, Journal
 from isthmus.audit.prototypes import features_from_prototypes, infer
 from isthmus.audit.request import AuditRequest
 from isthmus.audit.row_attacks import Adversary
@@ -69,7 +69,7 @@ def scene_of(matrix: torch.Tensor) -> tuple[Scene, torch.Tensor]:
     x, journal = context.features(torch.arange(24)), Journal(torch.zeros(0, dtype=torch.int64))
     group = (torch.arange(24) % 8) // 2
     rows = x @ matrix
-    journal.grouped = Grouped(rows, group)
+    journal.grouped = GroupedNodes(rows, group)
     journal.prototypes = {
         silo: torch.stack([rows[8 * silo : 8 * silo + 8][2 * g : 2 * g + 2].mean(0) for g in range(4)])
         for silo in range(3)

@@ -171,7 +171,10 @@ def test_scaffold_lives_outside_the_package_in_at_most_80_lines(tmp_path: Path) 
     assert mine[:2] == pytest.approx(theirs[:2], rel=1e-6) and mine[2:] != theirs[2:]
     sizes = metrics(tmp_path / "scaffold")["bytes"]
     assert sizes["gradients"] == sizes["parameters"]  # a control variate for every parameter, up and down
-    succeed("run", *SMALL, "--method", "optimes", "--set", "sync=scaffold", *plugin, "--out", tmp_path / "mixed")
+    mixed = ("--method", "optimes", "--set", "sync=scaffold", *plugin)
+    ran, planned = succeed("run", *SMALL, *mixed, "--out", tmp_path / "mixed"), succeed("plan", *SMALL, *mixed)
+    for told in (ran.out, ran.err, planned.out):  # a run goes by what it is, not by the method that it was made of
+        assert "optimes, sync=scaffold" in told
     assert "scaffold" in (tmp_path / "mixed" / "config.toml").read_text()
 
 

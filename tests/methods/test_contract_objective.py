@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.engine.learner import CLASSIFIER, Learner
-from isthmus.engine.masked import Masked
+from isthmus.engine.masked import MaskedClassifier
 from isthmus.engine.site import Site
 from isthmus.graph.silo import split_graph
 from isthmus.methods.method import Method
@@ -37,7 +37,7 @@ class TestMaskedObjective(ObjectiveContract):
     part = partial(SparseMasks, sparsity=0.1, proximity=1.0)
 
     def composed(self, part: Any, **others: Any) -> Method:
-        return replace(super().composed(part, **others), models={CLASSIFIER: Masked()})
+        return replace(super().composed(part, **others), models={CLASSIFIER: MaskedClassifier()})
 
 
 class TestObjective(ObjectiveContract):

@@ -13,7 +13,7 @@ from isthmus.core.errors import IsthmusError, PeerError
 from isthmus.core.kinds import SERVER, Kind
 from isthmus.core.parcel import Parcel
 from isthmus.engine.learner import CLASSIFIER
-from isthmus.engine.masked import Masked
+from isthmus.engine.masked import MaskedClassifier
 from isthmus.graph.graph import Schema
 from isthmus.methods import catalogue
 from isthmus.methods.method import Method, one_phase
@@ -39,7 +39,7 @@ SMALL: dict[str, Any] = {"blocks": 2, "nodes": 7}
 
 
 @dataclass(frozen=True)
-class Frozen(Masked):
+class Frozen(MaskedClassifier):
     """Masks that do not learn."""
 
     def build(self, *given: Any) -> nn.Module:
@@ -49,10 +49,10 @@ class Frozen(Masked):
         return module
 
 
-def fed_pub(masks: Masked | None = None, objective: SparseMasks | None = None, **sync: Any) -> Method:
+def fed_pub(masks: MaskedClassifier | None = None, objective: SparseMasks | None = None, **sync: Any) -> Method:
     """The catalogue's method with a small random graph, and options."""
     parts = one_phase(sync=SimilarModels(**{**SMALL, **sync}), objective=objective or SparseMasks())
-    return replace(catalogue.get("fed-pub"), phases=parts, models={CLASSIFIER: masks or Masked()})
+    return replace(catalogue.get("fed-pub"), phases=parts, models={CLASSIFIER: masks or MaskedClassifier()})
 
 
 def run(method: Method, **options: Any) -> Result:
@@ -283,7 +283,7 @@ def test_a_silo_that_sends_another_model_is_named() -> None:
 
 def test_scores_on_the_merged_graph_are_those_of_masked_models() -> None:
     """Where no edge crosses, the merged graph scores every node as its silo does: by weights times masks."""
-    method = replace(fed_pub(Masked(0.5)), scores=("own", "global"))
+    method = replace(fed_pub(MaskedClassifier(0.5)), scores=("own", "global"))
     result = train(open_of(method, small_silos(inner=True), "gcn", epochs=4))
     own, merged = (verdict.test for verdict in result.verdicts)
     torch.testing.assert_close(own.silos, merged.silos, equal_nan=True)
@@ -322,6 +322,6 @@ def test_penalties_of_each_silo_s_own_are_refused_where_all_step_alike(objective
 
 def test_a_second_model_cannot_be_compared() -> None:
     both = Method("two", "", phases=one_phase(sync=SimilarModels(), learns=(CLASSIFIER, "other")),
-                  models={CLASSIFIER: Masked(), "other": Masked()})  # fmt: skip
+                  models={CLASSIFIER: MaskedClassifier(), "other": MaskedClassifier()})  # fmt: skip
     with pytest.raises(IsthmusError, match="'other' is no classifier; use fedavg"):
         open_of(both, small_silos())

@@ -10,7 +10,7 @@ from torch import Tensor
 import isthmus
 from isthmus.core.errors import IsthmusError
 from isthmus.engine.learner import CLASSIFIER
-from isthmus.engine.masked import Masked
+from isthmus.engine.masked import MaskedClassifier
 from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.settings import TrainConfig
 from isthmus.graph.graph import Schema
@@ -22,11 +22,11 @@ from isthmus.testing.runs import open_of, small_silos
 from isthmus.train.loop import train
 
 SCHEMA = Schema(5, ("a", "b", "c"), edge_features=2)
-ALONE = Method("masked", "masked models, each silo alone", phases=one_phase(), models={CLASSIFIER: Masked(0.5)})
+ALONE = Method("masked", "masked models of silos alone", phases=one_phase(), models={CLASSIFIER: MaskedClassifier(0.5)})
 
 
 def built(name: str, threshold: float = 1e-3) -> GNN:
-    net = Masked(threshold).build(SCHEMA, MODELS[name], TrainConfig(batch=4), {})
+    net = MaskedClassifier(threshold).build(SCHEMA, MODELS[name], TrainConfig(batch=4), {})
     assert isinstance(net, GNN)
     net.reset(1)
     return net
@@ -123,4 +123,4 @@ def test_masks_that_are_dropped_leave_the_plain_model() -> None:
 
 def test_a_threshold_at_or_above_one_is_refused() -> None:
     with pytest.raises(IsthmusError, match=r"threshold is 1.0; it must lie in \[0, 1\)"):
-        Masked(1.0)
+        MaskedClassifier(1.0)

@@ -9,8 +9,8 @@ import torch
 
 from isthmus.commands.run import Request, configure
 from isthmus.core.kinds import Purpose
-from isthmus.plan.length import Length, length_of
 from isthmus.plan.plan import make_plan
+from isthmus.plan.run_length import Length, length_of
 from tests.helpers.command import SMALL, refuse, succeed
 from tests.helpers.small import run_method, small_graph
 

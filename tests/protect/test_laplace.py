@@ -17,8 +17,8 @@ from isthmus.methods import catalogue
 from isthmus.methods.compose import compose, tables_of
 from isthmus.protect.accounting.accountant import guarantees
 from isthmus.protect.accounting.charges import Charge, noise_of
-from isthmus.protect.accounting.losses import Loss, epsilons, loss_of
 from isthmus.protect.accounting.metric_dp import composed_epsilon
+from isthmus.protect.accounting.privacy_loss import Loss, epsilons, loss_of
 from isthmus.protect.base import Chain
 from isthmus.protect.events import Bounded, GaussianNoise, LaplaceNoise, describe
 from isthmus.protect.laplace import Laplace

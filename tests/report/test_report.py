@@ -24,6 +24,14 @@ def test_every_silo_and_its_numbers_are_in_the_report(tmp_path: Path) -> None:
     assert page.table("Metric")[1] == ["macro F1", "–", "–"]
 
 
+def test_a_run_with_swapped_parts_goes_by_what_was_swapped(tmp_path: Path) -> None:
+    label, summary = "fedavg, exchange=optimes", "local epochs, then the mean"
+    page = read(write_report(make_run(tmp_path / "run", THREE, label=label, method_summary=summary)))
+    assert page.text.count(f"{label} on blocks") == 2  # title and heading
+    assert f"fedavg without the parts that were swapped here: {summary}." in page.text
+    assert f"{label} trained" in page.text
+
+
 def test_gain_is_the_difference_to_training_alone(tmp_path: Path) -> None:
     alone = make_run(tmp_path / "alone", {"silo-0": 0.7, "silo-1": 0.8, "silo-2": 0.5}, "local")
     page = read(write_report(make_run(tmp_path / "run", THREE), alone))

@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import Stack, build_stack
 from isthmus.sample.batches import Batcher
-from isthmus.sample.neighbours import Draws, Sample, Sampler, spread
+from isthmus.sample.neighbours import Draws, Sample, Sampler, integer_runs
 from isthmus.sample.order import Joint, Local, Pool, draw_batches, rule_of
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import small_graph
@@ -126,7 +126,7 @@ def test_joint_ranks_do_not_depend_on_who_owns_what() -> None:
 
 
 def test_spread_lists_ranges() -> None:
-    assert spread(torch.tensor([3, 9, 0]), torch.tensor([2, 0, 3])).tolist() == [3, 4, 0, 1, 2]
+    assert integer_runs(torch.tensor([3, 9, 0]), torch.tensor([2, 0, 3])).tolist() == [3, 4, 0, 1, 2]
 
 
 def test_what_a_seed_counts_in_a_shared_loss() -> None:

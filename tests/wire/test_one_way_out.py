@@ -1,6 +1,7 @@
 """Whatever crosses leaves by one function: a policy that refuses there refuses every method."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -35,6 +36,32 @@ def test_nothing_crosses_where_leave_refuses(name: str, monkeypatch: pytest.Monk
     with pytest.raises(Refused, match="nothing leaves here"):
         run(name)
     assert crossed == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_transport_is_reached_through_leave_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the handshake to the final scores, no primitive is called outside of ``Door.leave``."""
+    inside, within, around = [False], set[str](), set[str]()
+    leave = Door.leave
+
+    def watched(self: Door, *given: Any, **named: Any) -> Any:
+        inside[0] = True
+        try:
+            return leave(self, *given, **named)
+        finally:
+            inside[0] = False
+
+    monkeypatch.setattr(Door, "leave", watched)
+    for primitive in ("_deliver", "_swap", "_sizes", "_sum_hosts"):
+        known = getattr(LocalWire, primitive)
+
+        def noted(*given: Any, known: Any = known, primitive: str = primitive, **named: Any) -> Any:
+            (within if inside[0] else around).add(primitive)
+            return known(*given, **named)
+
+        monkeypatch.setattr(LocalWire, primitive, noted)
+    run(name)
+    assert "_deliver" in within and around == set()
 
 
 @dataclass(frozen=True)

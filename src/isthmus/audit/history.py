@@ -12,7 +12,7 @@ Parameters = Mapping[str, Tensor]  # by name: [sets, ...]
 
 
 @dataclass
-class Block:
+class ReleaseSums:
     """Consecutive releases: sums of each node's rows, how many these are, and parameters as the adversary knew them.
 
     ``parameters`` are sums over the ``events`` (moments at which any of the rows left); None as long as nobody but the
@@ -24,12 +24,12 @@ class Block:
     events: int
     parameters: dict[str, Tensor] | None
 
-    def join(self, later: Block) -> Block:
+    def join(self, later: ReleaseSums) -> ReleaseSums:
         """One block of the releases of this block and of the ``later`` one."""
         known = None
         if self.parameters is not None and later.parameters is not None:
             known = {name: total + later.parameters[name] for name, total in self.parameters.items()}
-        return Block(self.rows + later.rows, self.counts + later.counts, self.events + later.events, known)
+        return ReleaseSums(self.rows + later.rows, self.counts + later.counts, self.events + later.events, known)
 
     @property
     def mean(self) -> Tensor:
@@ -52,7 +52,7 @@ class History:
 
     def __init__(self, nodes: int, most: int) -> None:
         self.nodes, self.most = nodes, most
-        self.blocks: list[Block] = []
+        self.blocks: list[ReleaseSums] = []
 
     def add(self, place: Tensor, rows: Tensor, parameters: Parameters | None) -> None:
         """Add one event: the ``rows`` that left of the nodes at ``place``; a node may be listed twice with equal rows.
@@ -64,7 +64,7 @@ class History:
         counts = torch.zeros(self.nodes, dtype=torch.float64)
         counts[place] = 1.0
         known = None if parameters is None else {name: value.double() for name, value in parameters.items()}
-        new = Block(table, counts, 1, known)
+        new = ReleaseSums(table, counts, 1, known)
         if known is None and self.blocks and self.blocks[-1].parameters is None:
             self.blocks[-1] = self.blocks[-1].join(new)  # the same parameters will become known for both
         else:
@@ -103,5 +103,5 @@ class History:
     def only(self, at: Tensor) -> History:
         """The releases of some of the nodes."""
         other = History(len(at), self.most)
-        other.blocks = [Block(b.rows[at], b.counts[at], b.events, b.parameters) for b in self.blocks]
+        other.blocks = [ReleaseSums(b.rows[at], b.counts[at], b.events, b.parameters) for b in self.blocks]
         return other

@@ -47,7 +47,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedNodes:
     """What silos made prototypes of: the row of each node, and its group among those of its silo (-1: none)."""
 
     rows: Tensor  # [stack rows, w]
@@ -73,7 +73,7 @@ class Journal(Releases):
         self.aggregates: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # silo, stack row, row
         self.on_sums: SumsLeft | None = None
         self.prototypes: dict[int, Tensor] = {}
-        self.grouped: Grouped | None = None
+        self.grouped: GroupedNodes | None = None
         self.reduction: Reduction | None = None  # what the next partials before the first layer are sums of
         self._training: Training | None = None
         self._sent: dict[int, Tensor] = {}  # by silo, parameters that have left since all silos' were last known

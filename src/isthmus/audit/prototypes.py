@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isthmus.audit.attacks import FROM_OWN, Scene
 from isthmus.audit.findings import ERROR, FEATURES, MEANS, Finding
-from isthmus.audit.journal import Grouped
+from isthmus.audit.journal import GroupedNodes
 from isthmus.audit.ridge import regress
 from isthmus.core.kinds import Kind
 from isthmus.runs.text import count_text
@@ -55,7 +55,7 @@ def features_from_prototypes(scene: Scene) -> Iterator[Finding]:
     yield from _members(scene, inferred)
 
 
-def infer(scene: Scene, grouped: Grouped, told: dict[int, Tensor]) -> Inferred:
+def infer(scene: Scene, grouped: GroupedNodes, told: dict[int, Tensor]) -> Inferred:
     """Infer the mean features of every group from its prototype, by ridge regression from rows to features.
 
     Who attacks a silo knows the rows that the encoders of all others made of their own nodes, and these nodes'

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from isthmus.audit.attributes import Prior
-from isthmus.audit.journal import Grouped, Journal
+from isthmus.audit.journal import GroupedNodes, Journal
 from isthmus.audit.known_parameters import of_others
 from isthmus.audit.sums import SumSolver
 from isthmus.engine.site import Site
@@ -63,7 +63,7 @@ class LiveOverheardPrototypes(LivePrototypes):
         """The groups of each of my silos."""
         groups, journal = super()._groups(), self.site.wire.releases
         if isinstance(journal, Journal):
-            journal.grouped = Grouped(self.embeddings().cpu(), torch.cat([each.of for each in groups]))
+            journal.grouped = GroupedNodes(self.embeddings().cpu(), torch.cat([each.of for each in groups]))
         return groups
 
 

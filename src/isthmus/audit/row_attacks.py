@@ -13,7 +13,7 @@ from isthmus.audit.attributes import Knowledge, Prior, RowFunction, View, infer
 from isthmus.audit.axes import Axes, entrance
 from isthmus.audit.context import Context
 from isthmus.audit.findings import NEAR
-from isthmus.audit.history import Block, History
+from isthmus.audit.history import History, ReleaseSums
 from isthmus.audit.journal import DEEP
 from isthmus.audit.stacked_releases import PATTERNS, LinearViews, estimate
 from isthmus.protect.gaussian import clipped
@@ -72,7 +72,7 @@ class Adversary:
             found.append(torch.where(count > 0, total / count.clamp(min=1), left.sigma**2))
         return torch.stack(found)
 
-    def computed(self, left: Released, block: Block) -> Tensor:
+    def computed(self, left: Released, block: ReleaseSums) -> Tensor:
         """The rows [r, w] of released nodes as the adversary computes them for a block of releases."""
         known = block.mean_parameters()
         if left.layer:

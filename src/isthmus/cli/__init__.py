@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -15,6 +16,7 @@ from isthmus.cli.training import plan, run
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import telling_of_disks
 from isthmus.core.plugins import add_plugins
+from isthmus.core.version import VERSION
 
 app = typer.Typer(
     help="One graph neural network across graphs that cannot be merged. With every command: --plugin FILE.py loads "
@@ -28,6 +30,22 @@ for command in (
     run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce, study,
 ):  # fmt: skip
     app.command()(command)
+
+
+def _show_version(asked: bool) -> None:
+    """Print the version and end, where it was asked for."""
+    if asked:
+        print(f"isthmus {VERSION}")
+        raise typer.Exit
+
+
+@app.callback(help=app.info.help)
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
 
 
 def main() -> None:

@@ -75,9 +75,10 @@ def plan(
     config = configure(_request(context.params))
     found = make_plan(config, trial_steps)
     if as_json:
-        print(json.dumps({"method": config.method.name, "data": config.data.name, "seeds": seeds, **found.as_dict()}))
+        about = {"method": config.method.name, "label": config.label, "data": config.data.name, "seeds": seeds}
+        print(json.dumps({**about, **found.as_dict()}))
         return
-    console.print(plan_table(found, f"{config.method.name} on {config.data.name}"))
+    console.print(plan_table(found, f"{config.label} on {config.data.name}"))
     for sentence in sentences(found, config.link, seeds):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
@@ -115,7 +116,7 @@ def _print_result(metrics: dict[str, Any]) -> None:
     spread = metrics.get("test_std", {})
     known_by, *others = metrics["scored"].values()
     scored = "on the merged graph" if metrics["merged"] else f"scored {SAW[known_by['sees']]}"
-    title = f"{metrics['method']} on {metrics['data']}, {metrics['silos']} silos, {scored}"
+    title = f"{metrics['label']} on {metrics['data']}, {metrics['silos']} silos, {scored}"
     table = Table(title=title, title_justify="left")
     table.add_column("metric")
     table.add_column("valid", justify="right")

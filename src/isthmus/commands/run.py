@@ -127,7 +127,7 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
     each: list[dict[str, Any]] = []
     for seed in seeds:
         inner = RunFolder.create(folder.path / f"seed-{seed}", request.resume, overwrite=False)
-        metrics = run_one(replace(config, seed=seed), inner, request.resume, f"{config.method.name} #{seed}")
+        metrics = run_one(replace(config, seed=seed), inner, request.resume, f"{config.label} #{seed}")
         assert metrics is not None  # this process is the server's
         each.append(metrics)
     combined = over_seeds(each, seeds)

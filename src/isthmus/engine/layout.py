@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
-from isthmus.core.words import some_of
+from isthmus.core.name_lists import some_of
 from isthmus.federation.boundary import build_boundary
 from isthmus.federation.federation import Federation
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID, labelled

@@ -16,7 +16,7 @@ from isthmus.nn.sets import mask_weights
 
 
 @dataclass(frozen=True)
-class Masked(ModelSpec):
+class MaskedClassifier(ModelSpec):
     """The classifier with a mask for each matrix, learnt beside it: layers compute with mask * W; biases have none.
 
     Masks start at 1. Entries of at most ``threshold`` switch their weights off (0: none does).

@@ -11,8 +11,9 @@ from isthmus.nn.monoid import SUM
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """``batch`` 0 is full batch; ``fanout`` one number for all layers or one a layer (-1: all neighbours).
+    """How a run trains: its length, batches, neighbours, optimiser, validation and checkpoints.
 
+    ``batch`` 0 is full batch; ``fanout`` is one number for all layers or one a layer (-1: all neighbours).
     ``redraw``: neighbours are drawn anew at every step; else they are the same throughout the run. ``draws``: a node
     with no more neighbours than the fanout keeps all of them (``distinct``); or ``refill``: as many as the fanout are
     drawn with replacement, draws are counted for edge-LDP, and nodes with fewer neighbours than ``floor`` have none.

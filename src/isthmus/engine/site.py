@@ -80,7 +80,7 @@ class Site:
 
     @property
     def model(self) -> ModelConfig:
-        """The configuration of that model (`net`): its layers, widths and options."""
+        """The configuration of the model `net`: its layers, widths and options."""
         return self.net.config
 
     @property

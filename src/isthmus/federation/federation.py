@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from isthmus.core.words import some_of
+from isthmus.core.name_lists import some_of
 from isthmus.federation.cross_edges import CLAIMED, MUTUAL, agree_edges
 from isthmus.federation.edge_labels import agree_labels
 from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_owner, plan_halo

@@ -76,5 +76,5 @@ def watcher_for(config: RunConfig, quiet: bool = False, label: str = "") -> Watc
     if quiet:
         return Watcher()
     console = Console(stderr=True)
-    label = label or config.method.name
+    label = label or config.label
     return Bar(label, console) if console.is_terminal else Lines(label)

@@ -1,6 +1,6 @@
 """The catalogue: every published method as one composition of parts.
 
-A method answers five questions: what crosses the boundary (exchange; by a schedule, at which steps), how parameters
+A method answers six questions: what crosses the boundary (exchange), at which steps (schedule), how parameters
 agree (sync), what a silo minimises (objective), what is done to a payload before it leaves (protect), and how
 parameters are scored (score). In ``local`` the answer to each is the part that does nothing.
 """
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
-from isthmus.engine.masked import Masked
+from isthmus.engine.masked import MaskedClassifier
 from isthmus.federation.federation import UNKNOWN
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
@@ -274,7 +274,7 @@ def fed_pub() -> Method:
     """
     summary = "masked models of each silo's own, mixed by the server by what they say of a random graph"
     parts = one_phase(sync=SimilarModels(), objective=SparseMasks())
-    models = {CLASSIFIER: Masked()}
+    models = {CLASSIFIER: MaskedClassifier()}
     return Method("fed-pub", summary, "Baek et al. 2023", parts, models, cross=UNKNOWN)
 
 

@@ -77,8 +77,8 @@ class Shrinking(Schedule):
     """Each silo crosses at step 0 and then at ever shorter intervals of its own, at last at every step.
 
     Its first interval is ``period`` steps times a factor between 1/2 and 1 that is drawn for the silo; each is
-    ``shrink`` times the one before. ``every`` and ``silos`` are those of an ordinary schedule: a silo that is due
-    crosses only where they let it.
+    ``shrink`` times the one before. A silo that is due crosses only at an ``every``-th step, and where
+    ``silos`` are drawn only if it is among them.
     """
 
     period: int = 20

@@ -16,7 +16,7 @@ from isthmus.nn.maps import source_order
 from isthmus.nn.sets import sums_by_silo
 
 
-class _Moments(torch.autograd.Function):
+class _FusedMoments(torch.autograd.Function):
     """The autograd node of ``fused_moments``; messages are not stored but computed again in the backward pass."""
 
     @staticmethod
@@ -49,7 +49,7 @@ class _Moments(torch.autograd.Function):
 def fused_moments(of: Messages, block: Block, kernels: ModuleType) -> Tensor:
     """Mean, minimum, maximum and deviation of the messages at each target: [groups, targets, 4, width]."""
     parts = (None if t is None else t.contiguous() for t in (of.rows, of.values, of.table, of.common))
-    out: Tensor = _Moments.apply(*parts, of, block, kernels)  # type: ignore[no-untyped-call]
+    out: Tensor = _FusedMoments.apply(*parts, of, block, kernels)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -80,7 +80,7 @@ def _cached(x: SparseRows, key: object, make: Callable[[], Tensor]) -> Tensor:
     return x.cache[key]
 
 
-class _Grouped(torch.autograd.Function):
+class _GroupedProduct(torch.autograd.Function):
     """One small product for each set, in a single autograd node: a node for each would cost more than the products."""
 
     @staticmethod
@@ -115,7 +115,7 @@ class _Grouped(torch.autograd.Function):
 
 
 def _grouped(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows) -> Tensor:
-    out: Tensor = _Grouped.apply(x, weight, bias, rows.sizes)  # type: ignore[no-untyped-call]
+    out: Tensor = _GroupedProduct.apply(x, weight, bias, rows.sizes)  # type: ignore[no-untyped-call]
     return out
 
 

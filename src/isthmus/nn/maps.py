@@ -23,7 +23,7 @@ for text in ("Sparse CSR tensor support is in beta", "Sparse invariant checks ar
 Map = Callable[[Tensor], Tensor]
 
 
-class _Map(torch.autograd.Function):
+class _LinearMap(torch.autograd.Function):
     """y = A x, with the gradient A^T g."""
 
     @staticmethod
@@ -38,7 +38,7 @@ class _Map(torch.autograd.Function):
 
 def linear_map(x: Tensor, there: Map, back: Map) -> Tensor:
     """``there(x)`` for a linear map whose transpose is ``back``."""
-    out: Tensor = _Map.apply(x, there, back)  # type: ignore[no-untyped-call]
+    out: Tensor = _LinearMap.apply(x, there, back)  # type: ignore[no-untyped-call]
     return out
 
 

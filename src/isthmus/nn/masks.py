@@ -22,7 +22,7 @@ def is_mask(name: str) -> bool:
     return name.rpartition(".")[2].startswith(_PREFIX)
 
 
-class _Masked(torch.autograd.Function):
+class _MaskProduct(torch.autograd.Function):
     """y = w m, where an m below the threshold counts as 0; the gradient for m is that of w m all the same."""
 
     @staticmethod
@@ -43,5 +43,5 @@ def masked(weight: Tensor, mask: Tensor, threshold: float) -> Tensor:
 
     Such an entry still learns from w times the gradient, so that a weight that is off can come back.
     """
-    product: Tensor = _Masked.apply(weight, mask, threshold)  # type: ignore[no-untyped-call]
+    product: Tensor = _MaskProduct.apply(weight, mask, threshold)  # type: ignore[no-untyped-call]
     return product

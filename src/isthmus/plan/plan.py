@@ -12,7 +12,7 @@ from isthmus.engine.settings import TrainConfig
 from isthmus.launch.host import load_silos, open_run, prepare, set_up_process
 from isthmus.launch.privacy import Accounts, privacy_of, take_account
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
-from isthmus.plan.length import Length, length_of, trial_steps_of
+from isthmus.plan.run_length import Length, length_of, trial_steps_of
 from isthmus.plan.trial import ByPurpose, Stopwatch
 from isthmus.protect.accounting.guarantee import EDGE, EVERYTHING, NODE, as_json, headline
 from isthmus.runs.config import RunConfig

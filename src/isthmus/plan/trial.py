@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import STEPS, Purpose
-from isthmus.plan.length import Length
+from isthmus.plan.run_length import Length
 from isthmus.protect.releases import PAYLOADS, Releases
 from isthmus.train.loop import Watcher
 from isthmus.train.progress import Progress

@@ -27,7 +27,8 @@ class Laplace(Mechanism):
     releases have epsilon = R P 2 bound / scale, which is what the accountant says.
 
     With bound = infinity and scale = 0, the default, nothing is done and nothing is claimed. What is not gradients
-    leaves as it is. A gradient that is not finite leaves as noise alone. ``secrets`` are those of ``gaussian``.
+    leaves as it is. A gradient that is not finite leaves as noise alone. ``secrets``: noise comes from
+    the run's ``seed``, or from ``random`` secrets of each silo; empty: the seed in a simulation, else secrets.
     """
 
     name: ClassVar[str] = "laplace"

@@ -17,6 +17,7 @@ from isthmus.runs.summary import (
     members,
     primary,
     read_flows,
+    run_label,
     steps_of,
 )
 
@@ -78,7 +79,7 @@ def comparison(folders: Sequence[RunFolder]) -> list[ComparedRun]:
     """The figures of each run, in the order given; runs of one method are named by their folders too."""
     if not folders:
         raise IsthmusError("There is nothing to compare; give the folders of two or more finished runs.")
-    used = [str(folder.metrics.get("label", folder.metrics.get("method", "run"))) for folder in folders]
+    used = [run_label(folder) for folder in folders]
     names = [f"{m} ({f.path.name})" if used.count(m) > 1 else m for m, f in zip(used, folders, strict=True)]
     names = [f"{n} #{i + 1}" if names.count(n) > 1 else n for i, n in enumerate(names)]
     return [_row(name, folder) for name, folder in zip(names, folders, strict=True)]

@@ -43,8 +43,8 @@ SiloScores = Mapping[str, float | None]
 _P = ParamSpec("_P")
 
 
-def drawing(draw: Callable[_P, Canvas]) -> Callable[_P, str]:
-    """A decorator: the function draws in the report's style and returns inline SVG instead of a canvas."""
+def drawing(draw: Callable[_P, Chart]) -> Callable[_P, str]:
+    """A decorator: the function draws in the report's style and returns inline SVG instead of a chart."""
 
     @wraps(draw)
     def styled(*args: _P.args, **kwargs: _P.kwargs) -> str:
@@ -56,7 +56,7 @@ def drawing(draw: Callable[_P, Canvas]) -> Callable[_P, str]:
     return styled
 
 
-class Canvas:
+class Chart:
     """A figure of a fixed width, with room for a legend of ``names`` entries.
 
     Several ``panels`` stand side by side and share their vertical axis; methods draw on the one in ``axes``.

@@ -32,6 +32,7 @@ from isthmus.runs.summary import (
     members,
     primary,
     read_flows,
+    run_label,
     silo_names,
     steps_of,
 )
@@ -47,7 +48,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
     why_not = _differs(folder, alone) if alone else ""
     base = None if why_not else alone
     flows = read_flows(folder)
-    name = str(fact(folder, "method", "run"))
+    name = run_label(folder)
     body = [
         _header(folder, name),
         _notes(folder, why_not),
@@ -69,8 +70,9 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
 
 def _header(folder: RunFolder, name: str) -> str:
     """The heading: what ran, in one sentence, how it was scored, and when and where it ran."""
-    summary = fact(folder, "method_summary", "")
-    about = f" {name}: {summary}." if summary else ""
+    summary, method = fact(folder, "method_summary", ""), str(fact(folder, "method", "run"))
+    usual = "" if name == method else " without the parts that were swapped here"
+    about = f" {method}{usual}: {summary}." if summary else ""
     when = finished(folder)
     device = fact(folder, "environment", {}).get("device") or folder.config.get("system", {}).get("device", "–")
     start = f"Finished {when:%Y-%m-%d %H:%M} UTC" if when else "Ran"

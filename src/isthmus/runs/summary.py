@@ -35,6 +35,11 @@ def fact(folder: RunFolder, key: str, default: Any) -> Any:
     return default
 
 
+def run_label(folder: RunFolder) -> str:
+    """The name of the run's method, and the parts that are not its own: ``fedavg, exchange=optimes``."""
+    return str(fact(folder, "label", fact(folder, "method", "run")))
+
+
 def data_name(folder: RunFolder) -> str:
     """The name of the run's data set; for a folder the last part of its path."""
     return Path(str(fact(folder, "data", folder.config.get("data", {}).get("name", "data")))).name

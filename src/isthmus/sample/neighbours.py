@@ -123,9 +123,9 @@ def pick(adjacency: Adjacency, rows: Tensor, fanout: int, key: int, edge_keys: T
     start = adjacency.ptr[rows]
     many = (degree > fanout).nonzero().flatten() if fanout >= 0 else rows[:0]
     if not len(many):
-        return spread(start, degree)
+        return integer_runs(start, degree)
     few = (degree <= fanout).nonzero().flatten()
-    whole, many, size = spread(start[few], degree[few]), rows[many], degree[many]
+    whole, many, size = integer_runs(start[few], degree[few]), rows[many], degree[many]
     at, row = shuffled(adjacency, many, key, edge_keys)
     rank = torch.arange(len(at), device=rows.device) - (size.cumsum(0) - size)[row]
     return torch.cat([whole, at[rank < fanout]])
@@ -147,13 +147,13 @@ def refill(adjacency: Adjacency, rows: Tensor, fanout: int, key: int, edge_keys:
 def shuffled(adjacency: Adjacency, rows: Tensor, key: int, edge_keys: Tensor) -> tuple[Tensor, Tensor]:
     """Positions of all edges of ``rows``, row after row and hashed within a row; and the place in ``rows`` of each."""
     size = adjacency.degree[rows]
-    at = spread(adjacency.ptr[rows], size)
+    at = integer_runs(adjacency.ptr[rows], size)
     by_hash = torch.argsort(draw(key, edge_keys[adjacency.edge[at]]))
     row = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), size, output_size=len(at))
     return at[by_hash[torch.argsort(row[by_hash], stable=True)]], row
 
 
-def spread(start: Tensor, length: Tensor) -> Tensor:
+def integer_runs(start: Tensor, length: Tensor) -> Tensor:
     """The integers start[i] .. start[i] + length[i] - 1 for every i, one after the other."""
     first = length.cumsum(0) - length
     total = int(length.sum())

@@ -27,7 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Ground:
+class StudyBase:
     """The data and training that three studies share.
 
     ``end`` is the end of their names, ``fedavg`` the settings of their FedAvg row, and ``small`` adds the small form.
@@ -66,7 +66,7 @@ class Ground:
         )
 
 
-CORA = Ground(
+CORA = StudyBase(
     end="",
     title="Cora",
     base=ce_fedgnn.citation_recipe("cora"),
@@ -83,7 +83,7 @@ CORA = Ground(
     ),
     small=on_blocks,
 )
-BANKS = Ground(
+BANKS = StudyBase(
     end="-aml",
     title="simulated transactions",
     base=merged(ce_fedgnn_aml.BASE, ce_fedgnn_aml.MODELS["PNA"]),
@@ -98,34 +98,34 @@ BANKS = Ground(
 )
 
 
-def ablation(ground: Ground) -> Study:
+def ablation(base: StudyBase) -> Study:
     """The study of CE-FedGNN without one of its parts; each variant chooses its learning rate."""
     paper: dict[str, dict[str, Value]] = {}
-    if ground is BANKS:
+    if base is BANKS:
         column = ce_fedgnn_aml.HI_SMALL
         lines = read_table("ce_fedgnn_ablation_f1")
         paper = {line["variant"]: {ce_fedgnn_aml.F1: line_values(line, [column], 100.0)[column]} for line in lines}
-    variants = {"w/o global embedding": ground.fedavg, **VARIANTS}
+    variants = {"w/o global embedding": base.fedavg, **VARIANTS}
     rows = tuple(StudyRow(label, overrides, paper.get(label, {})) for label, overrides in variants.items())
-    study = ground.study("ablation", "what its parts are worth", "Table 5", rows)
-    return replace(study, tuning=ground.tuning)
+    study = base.study("ablation", "what its parts are worth", "Table 5", rows)
+    return replace(study, tuning=base.tuning)
 
 
-def intervals(ground: Ground) -> Study:
+def intervals(base: StudyBase) -> Study:
     """The study of CE-FedGNN with longer and longer rounds."""
     rows = tuple(StudyRow(f"K = {k}", merged(FULL, {"sync": {"local_steps": k}})) for k in INTERVALS)
     note = "The paper shows this as a figure, after 30,000 steps: 30 rounds of 1,024 steps, where this is two."
-    return ground.study(
-        "k", "score against steps between exchanges", "Figure 2", (*rows, StudyRow("FedAvg", ground.fedavg)), note
+    return base.study(
+        "k", "score against steps between exchanges", "Figure 2", (*rows, StudyRow("FedAvg", base.fedavg)), note
     )
 
 
-def noise(ground: Ground) -> Study:
+def noise(base: StudyBase) -> Study:
     """The study of CE-FedGNN with more and more noise on the rows that it releases."""
     rows = tuple(StudyRow(f"sigma = {s:g}", merged(FULL, {"protect": {"sigma": s, "clip": CLIP}})) for s in SIGMAS)
     note = "Noise on embeddings only; the paper adds a little (0.001) to models and gradients as well."
-    return ground.study("noise", "score against noise", "Figure 2", (*rows, StudyRow("FedAvg", ground.fedavg)), note)
+    return base.study("noise", "score against noise", "Figure 2", (*rows, StudyRow("FedAvg", base.fedavg)), note)
 
 
 MAKERS = (ablation, intervals, noise)
-STUDIES = tuple(make(ground) for make in MAKERS for ground in (CORA, BANKS))
+STUDIES = tuple(make(base) for make in MAKERS for base in (CORA, BANKS))

@@ -91,7 +91,7 @@ def times_longer(job: Job, short: Job, by_epoch: Sequence[float]) -> float:
     return (seconds + left * fmean(by_epoch[first:])) / max(sum(by_epoch), 1e-9)
 
 
-class Stopwatch:
+class RunTimes:
     """How long runs take, from their start to their end."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from isthmus.report import page
-from isthmus.report.drawing import GRID, INK, MUTED, SERIES, Canvas, drawing
+from isthmus.report.drawing import GRID, INK, MUTED, SERIES, Chart, drawing
 from isthmus.runs.text import count_text
 from isthmus.studies.grid_text import caption, cells, heads, left_out
 from isthmus.studies.page import study_cautions, tuning_section, ways_to_repeat
@@ -44,17 +44,17 @@ def _tables(findings: Findings) -> str:
 
 
 @drawing
-def scores(findings: Findings) -> Canvas:
+def scores(findings: Findings) -> Chart:
     """A panel for each place: for every row a dot for each way of scoring."""
     every = groups(findings)
     places = {place: group for place, group in every.items() if any(line.seeds for line in group)} or every
     lines, rows = -(-len(places) // _ACROSS), max(len(each) for each in places.values())
-    canvas = Canvas(lines * (0.7 + 0.2 * rows))
-    canvas.figure.clear()
+    chart = Chart(lines * (0.7 + 0.2 * rows))
+    chart.figure.clear()
     for number, (place, group) in enumerate(places.items()):
-        axes = canvas.figure.add_subplot(lines, min(_ACROSS, len(places)), 1 + number)
+        axes = chart.figure.add_subplot(lines, min(_ACROSS, len(places)), 1 + number)
         _panel(axes, findings, group, " / ".join(place), named=number % _ACROSS == 0, legend=number == 0)
-    return canvas
+    return chart
 
 
 def _panel(axes: Any, findings: Findings, group: list[RowResult], title: str, named: bool, legend: bool) -> None:

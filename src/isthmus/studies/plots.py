@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from isthmus.report.drawing import GRID, INK, MUTED, SERIES, Canvas, drawing
+from isthmus.report.drawing import GRID, INK, MUTED, SERIES, Chart, drawing
 from isthmus.studies.results import ComparedValue, Findings
 
 OURS, PAPER = SERIES[0], SERIES[1]
@@ -13,12 +13,12 @@ _ACROSS = 4  # small panels in a line
 
 
 @drawing
-def beside(findings: Findings) -> Canvas:
+def beside(findings: Findings) -> Chart:
     """The drawing of all panels for the study's page."""
-    canvas = Canvas(sum(_heights(findings)))
-    canvas.figure.clear()
-    _draw(canvas.figure, findings)
-    return canvas
+    chart = Chart(sum(_heights(findings)))
+    chart.figure.clear()
+    _draw(chart.figure, findings)
+    return chart
 
 
 def plot_files(findings: Findings) -> dict[str, bytes]:

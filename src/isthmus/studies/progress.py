@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from isthmus.runs.text import duration
-from isthmus.studies.forecast import Forecast, Stopwatch
+from isthmus.studies.forecast import Forecast, RunTimes
 from isthmus.studies.plan import BEGUN, Job
 
 _TAIL = 4096  # bytes at the end of metrics.jsonl that hold its last line
@@ -24,7 +24,7 @@ class Show:
     def __init__(self, forecast: Forecast) -> None:
         self.forecast, self.total, self.done = forecast, len(forecast.waiting), 0
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.watch = Stopwatch()
+        self.watch = RunTimes()
         if self.total > 1:
             self.say(f"{self.total} runs, {self.left()}")
 

@@ -92,9 +92,9 @@ def _valid(metrics: Metrics) -> float | None:
 
 
 def _crossing(metrics: Metrics) -> float | None:
-    """Megabytes that crossed at a step with a crossing; None for FedSage, which never crosses."""
+    """Megabytes that crossed at a step with a crossing; None for methods that never cross, such as FedSage."""
     size = metrics.get("bytes_per_crossing")
-    return None if size is None or metrics["method"] == "fedsage" else float(size) / 1e6
+    return None if size is None else float(size) / 1e6
 
 
 def reached(metrics: Metrics, target: float) -> int | None:

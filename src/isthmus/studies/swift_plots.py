@@ -8,7 +8,7 @@ from typing import Any
 
 from isthmus.report import page
 from isthmus.report.compare_plots import price_curves
-from isthmus.report.drawing import INK, SERIES, Canvas, drawing
+from isthmus.report.drawing import INK, SERIES, Chart, drawing
 from isthmus.runs.network_time import LinkConfig
 from isthmus.studies.results import Findings, RowResult
 from isthmus.studies.study import Metrics
@@ -54,7 +54,7 @@ def _interval_and_silos(line: RowResult) -> tuple[int, int]:
 
 
 @drawing
-def _surface(findings: Findings) -> Canvas:
+def _surface(findings: Findings) -> Chart:
     """The drawing of scores against I, one line for each K, and against K / (I M)."""
     silos = findings.facts["silos"]
     found: dict[int, list[tuple[int, float]]] = {}
@@ -63,19 +63,19 @@ def _surface(findings: Findings) -> Canvas:
         if cell.ours is not None:
             every, many = _interval_and_silos(line)
             found.setdefault(many, []).append((every, cell.ours.mean))
-    canvas = Canvas(2.6, names=len(found), panels=2)
+    chart = Chart(2.6, names=len(found), panels=2)
     for number, (many, points) in enumerate(sorted(found.items())):
         steps, scores = zip(*sorted(points), strict=True)
         look = {"color": SERIES[number % len(SERIES)], "markersize": 4, "linewidth": 1.2, "label": f"K = {many}"}
-        canvas.panels[0].plot(steps, scores, "o-", **look)
-        canvas.panels[1].plot([many / (every * silos) for every in steps], scores, "o", **look)
+        chart.panels[0].plot(steps, scores, "o-", **look)
+        chart.panels[1].plot([many / (every * silos) for every in steps], scores, "o", **look)
     periods = sorted({every for points in found.values() for every, _ in points})
-    _log_axis(canvas.panels[0], "steps between crossings, I", periods)
-    _log_axis(canvas.panels[1], "K / (I M)", [0.01, 0.1, 1.0])
-    canvas.panels[0].set_ylabel(findings.study.measure, color=INK)
-    canvas.axes = canvas.panels[1]
-    canvas.legend()
-    return canvas
+    _log_axis(chart.panels[0], "steps between crossings, I", periods)
+    _log_axis(chart.panels[1], "K / (I M)", [0.01, 0.1, 1.0])
+    chart.panels[0].set_ylabel(findings.study.measure, color=INK)
+    chart.axes = chart.panels[1]
+    chart.legend()
+    return chart
 
 
 def _log_axis(axes: Any, name: str, ticks: Sequence[float]) -> None:

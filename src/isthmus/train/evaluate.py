@@ -16,7 +16,7 @@ from isthmus.wire.wire import Wire
 
 
 @dataclass(frozen=True)
-class Groups:
+class SeedsBySilo:
     """Scored seeds of this host, grouped by silo; in a merged run by the silos that were merged."""
 
     logits: Tensor
@@ -44,22 +44,23 @@ def evaluate(scorer: Scorer, wire: Wire, objective: LiveObjective, split: int, p
     return Scores(lead, overall, silos, weights, names, counts, None if together is None else together[order])
 
 
-def _grouped(scorer: Scorer, wire: Wire, split: int) -> tuple[Groups, Tensor, tuple[str, ...]]:
+def _grouped(scorer: Scorer, wire: Wire, split: int) -> tuple[SeedsBySilo, Tensor, tuple[str, ...]]:
     """Scored seeds of this host by silo, how many every silo of the federation has, and the silos' names."""
     logits, y, index = scorer.logits(split)
     parts = scorer.site.federation.silos[0].merged_from if wire.silos == 1 else ()
     if len(parts) < 2:
         pool = scorer.pool(split)
-        return Groups(logits, y, pool.ptr), pool.counts, tuple(wire.party(i) for i in range(wire.silos))
+        return SeedsBySilo(logits, y, pool.ptr), pool.counts, tuple(wire.party(i) for i in range(wire.silos))
     stack, on_nodes = scorer.layout.stack, scorer.site.schema.target == "node"
     first = torch.tensor([size for _, size in parts], device=index.device).cumsum(0)
     whose = torch.searchsorted(first, index if on_nodes else stack.seed_end(index), right=True)
     order = torch.argsort(whose, stable=True)
     counts = torch.bincount(whose, minlength=len(parts)).cpu()
-    return Groups(logits[order], y[order], (0, *counts.cumsum(0).tolist())), counts, tuple(name for name, _ in parts)
+    found = SeedsBySilo(logits[order], y[order], (0, *counts.cumsum(0).tolist()))
+    return found, counts, tuple(name for name, _ in parts)
 
 
-def _pooled(wire: Wire, schema: Schema, found: Groups, minority: Tensor, asked: bool) -> Tensor | None:
+def _pooled(wire: Wire, schema: Schema, found: SeedsBySilo, minority: Tensor, asked: bool) -> Tensor | None:
     """Metrics over all silos' seeds together; None where they would have to cross and nobody asked for it."""
     if asked:
         return _gathered(wire, schema, found, minority)
@@ -68,7 +69,7 @@ def _pooled(wire: Wire, schema: Schema, found: Groups, minority: Tensor, asked: 
     return score_silos(found.logits, found.y, (0, len(found.logits)), schema, minority)[0]
 
 
-def _gathered(wire: Wire, schema: Schema, found: Groups, minority: Tensor) -> Tensor:
+def _gathered(wire: Wire, schema: Schema, found: SeedsBySilo, minority: Tensor) -> Tensor:
     """Metrics over all silos' seeds together, by the server, to which every score and label goes."""
     said: dict[int, Tensor] = {}
     spans = zip(found.ptr, found.ptr[1:], strict=False) if len(found.ptr) == len(wire.mine) + 1 else [(0, None)]

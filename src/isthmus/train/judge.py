@@ -11,7 +11,7 @@ from isthmus.train.select import Best
 
 @dataclass
 class Judge:
-    """One way of scoring (``how``, a name of ``methods.method.SCORES``), with a selection of its own.
+    """One way of scoring (``how``, a name of ``core.kinds.SCORES``), with a selection of its own.
 
     A run has several where one training is to be scored in several ways: parameters are selected by each of them.
     """

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import TESTS, Purpose
-from isthmus.core.words import some_of
+from isthmus.core.name_lists import some_of
 from isthmus.engine.forward import forward
 from isthmus.graph.graph import TEST, VALID
 from isthmus.methods.sync.base import LiveSync

@@ -69,7 +69,7 @@ class Scorer:
 
 
 def open_scorer(how: str, site: Site, exchange: LiveExchange, passes: Passes) -> Scorer:
-    """The scorer of a phase, by one of the names in ``methods.method.SCORES``."""
+    """The scorer of a phase, by one of the names in ``core.kinds.SCORES``."""
     across = passes.across
     if site.train.scoring == "all" and site.train.batch:
         site, across = _with_all_neighbours(how, site, exchange)

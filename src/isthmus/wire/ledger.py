@@ -13,7 +13,7 @@ from torch import Tensor
 from isthmus.core.kinds import KINDS, PURPOSES, SERVER, SERVER_NAME, Kind, Purpose, silo_of_devices
 from isthmus.core.parcel import Traffic
 from isthmus.protect.events import Events, describe
-from isthmus.wire.book import Counts, as_lines, as_table, at_moment, busiest, count, grouped, loads, loads_of, sums_of
+from isthmus.wire.counts import Counts, as_lines, as_table, at_moment, busiest, count, grouped, loads, loads_of, sums_of
 
 if TYPE_CHECKING:  # loaded where tables are made, so that training needs no more than torch
     import pyarrow as pa

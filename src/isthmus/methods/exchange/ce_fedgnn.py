@@ -109,7 +109,6 @@ class LiveMovingAverage(LiveExchange):
         agree_on_far_ends(site)
         self.place = site.stack.own_line  # [stack rows] the line of an owned row in the tables
         self.fresh: dict[int, Tensor] = {}  # halo rows to score with, by layer
-        self.telling = False  # whether these are being computed
         self._drift = Drift(site)
         owned, halo, width = int(site.stack.owned.sum()), len(site.boundary.halo), site.model.hidden
         kept = FORMATS[spec.table] or site.dtype
@@ -128,16 +127,10 @@ class LiveMovingAverage(LiveExchange):
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
         """Own rows as they are and halo rows as last released; fresh halo rows where parameters are scored so."""
         assert isinstance(h, Tensor)
-        held, read = batch.layout.held[layer], batch.layout.read[layer]
         if layer == 0 and this.training:  # the input embedding is no average: it is kept as it was last used
-            self._keep(0, self.place[held], h.detach())
-        if self.telling:
-            self.fresh[layer] = self._fresh_halo(layer, h, held)
-        if not len(self.site.boundary.halo):
-            return Beyond(h)
-        table = self.state[f"halo-{layer}"] if this.training else self.fresh.get(layer, self.state[f"halo-{layer}"])
-        rows = table[self.site.boundary.place[read].clamp(min=0)].to(h.dtype)
-        return Beyond(rows.index_copy(0, torch.searchsorted(read, held), h))
+            self._keep(0, self.place[batch.layout.held[0]], h.detach())
+        released = self.state[f"halo-{layer}"]
+        return _with_halo(self.site, layer, h, batch, released if this.training else self.fresh.get(layer, released))
 
     def settle(self, layer: int, pre: Tensor, batch: Batch, this: Pass) -> Tensor:
         """In training, average what was computed with what is kept; an evaluation leaves the averages alone."""
@@ -187,17 +180,12 @@ class LiveMovingAverage(LiveExchange):
         self.fresh = {}
         if self.spec.scored_with == "released":
             return
-        site = self.site
-        batch, this, self.telling = whole_graph(site, batcher), site.passing(training=False), True
-        *_, h = layers(site.net, self, batch, this)
+        site, release = self.site, ReleaseOfAllRows(self.spec, self.site)
+        batch, this = whole_graph(site, batcher), site.passing(training=False)
+        *_, h = layers(site.net, release, batch, this)
         if site.schema.target == "edge":
-            self.beyond(len(batch.blocks), h, batch, this)
-        self.telling = False
-
-    def _fresh_halo(self, layer: int, h: Tensor, held: Tensor) -> Tensor:
-        """All halo rows of a layer, released by their owners; ``h`` are the rows ``held`` by this host."""
-        asked = self.site.wire.ask(self.site.boundary, self.site.boundary.halo)
-        return tell_holders(self.site, asked, h[torch.searchsorted(held, asked.served)], layer)
+            release.beyond(len(batch.blocks), h, batch, this)
+        self.fresh = release.halo
 
     def table_bytes(self) -> list[int]:
         """Bytes of the averages of a silo's own nodes and of released rows of its halo, at every layer."""
@@ -214,3 +202,31 @@ class LiveMovingAverage(LiveExchange):
         whose = Rows(self.site.stack.segments(at[order]), self.site.stack.keys[at[order]])
         done = self.site.net.finish(layer - 1, rows[order], whose, self.site.passing(training=False, agree=False))
         return torch.empty_like(done).index_copy_(0, order, done)
+
+
+class ReleaseOfAllRows(LiveExchange):
+    """A pass over whole graphs in which owners release every boundary row at every layer, as they compute it.
+
+    ``halo`` keeps what arrived, by layer: [halo rows, width].
+    """
+
+    def __init__(self, spec: MovingAverage, site: Site) -> None:
+        super().__init__(spec, site)
+        self.halo: dict[int, Tensor] = {}
+
+    def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
+        """Own rows, and halo rows that their owners release now."""
+        assert isinstance(h, Tensor)
+        asked = self.site.wire.ask(self.site.boundary, self.site.boundary.halo)
+        own = h[torch.searchsorted(batch.layout.held[layer], asked.served)]
+        self.halo[layer] = tell_holders(self.site, asked, own, layer)
+        return _with_halo(self.site, layer, h, batch, self.halo[layer])
+
+
+def _with_halo(site: Site, layer: int, h: Tensor, batch: Batch, table: Tensor) -> Beyond:
+    """What a layer reads: rows ``h`` that this host holds, and rows of far ends from ``table`` [halo rows, width]."""
+    if not len(site.boundary.halo):
+        return Beyond(h)
+    held, read = batch.layout.held[layer], batch.layout.read[layer]
+    rows = table[site.boundary.place[read].clamp(min=0)].to(h.dtype)
+    return Beyond(rows.index_copy(0, torch.searchsorted(read, held), h))

@@ -66,7 +66,7 @@ class Mended(Exchange):
 
 
 @dataclass(frozen=True)
-class _Generated:
+class _GeneratedGraph:
     """A graph with generated nodes; ``features`` are those of some of them, given their ascending places."""
 
     graph: MendedStack
@@ -89,8 +89,8 @@ class LiveMended(LiveExchange):
     def __init__(self, spec: Mended, site: Site) -> None:
         super().__init__(spec, site)
         self._passes: dict[int, GeneratorPass] = {}  # by the stack that they run on
-        self._kept: dict[int, _Generated] = {}  # likewise, for a phase
-        self._now: _Generated | None = None  # of the pass at hand
+        self._kept: dict[int, _GeneratedGraph] = {}  # likewise, for a phase
+        self._now: _GeneratedGraph | None = None  # of the pass at hand
 
     def ground(self, known: Ground, step: int, training: bool) -> Ground:
         """The mended graph of a pass."""
@@ -110,7 +110,7 @@ class LiveMended(LiveExchange):
         embedded = net.embed(self._now.features(line[here]), rows, ego)
         return ready, dense(h).index_copy(0, here, dense(embedded))
 
-    def _made_once(self, stack: Stack) -> _Generated:
+    def _made_once(self, stack: Stack) -> _GeneratedGraph:
         """The graph that a phase keeps; its generated nodes are in ``state``, where they are made if need be."""
         if ROWS not in self.state:
             with torch.no_grad():
@@ -122,7 +122,7 @@ class LiveMended(LiveExchange):
             self._kept[id(stack)] = self._generated(graph, lambda some: rows if len(some) == len(rows) else rows[some])
         return self._kept[id(stack)]
 
-    def _made_anew(self, stack: Stack, step: int, training: bool) -> _Generated:
+    def _made_anew(self, stack: Stack, step: int, training: bool) -> _GeneratedGraph:
         """The graph of one pass; features are made when it is known which rows the pass reads."""
         whole = not training and self.site.train.scoring == "all"
         on, every, wanted = self._believed(stack, step, self.spec.rate if training else 1.0, whole)
@@ -145,12 +145,12 @@ class LiveMended(LiveExchange):
         every = on.encode(torch.arange(stack.rows, device=self.site.device), step, whole)
         return on, every, on.believed(every, step, rate)
 
-    def _generated(self, graph: MendedStack, features: Callable[[Tensor], Tensor]) -> _Generated:
+    def _generated(self, graph: MendedStack, features: Callable[[Tensor], Tensor]) -> _GeneratedGraph:
         """A mended graph with what makes batches of it, and samples it."""
         site = self.site
         sampler = self.sampler(graph.stack, site.train.fanouts(site.model.layers))
         ground = Ground(site.batcher(graph.stack, self.reads_halo), sampler, graph.before)
-        return _Generated(graph, ground, features)
+        return _GeneratedGraph(graph, ground, features)
 
     def table_bytes(self) -> list[int]:
         """Bytes of the generated rows that each of my silos keeps for a phase."""

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, PeerError
 from isthmus.core.kinds import Kind
+from isthmus.core.name_lists import some_of
 from isthmus.core.random import stream
-from isthmus.core.words import some_of
 from isthmus.engine.forward import layers
 from isthmus.engine.site import Site
 from isthmus.graph.features import SparseRows

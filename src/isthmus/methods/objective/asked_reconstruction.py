@@ -23,9 +23,10 @@ class AskedReconstruction(Reconstruction):
 
     To the task loss is added the mean over visible nodes v of
     count L(n~_v - n_v) + own sum_p min_u ||z_p - x_u||^2 + others sum_j sum_p min_w ||z_p - x_w||^2,
-    where u are hidden neighbours of v and w are all nodes of another silo j. x are features, or the rows that the phase
-    before has handed over. Generated rows z_p go to every other silo at every step, which answers with the gradient of
-    its distance. ``hide``, ``count``, ``own`` and ``others`` are those of ``Reconstruction``.
+    where u are hidden neighbours of v, of which there are n_v, and w are all nodes of another silo j. A share ``hide``
+    of each silo's nodes is hidden, and L is the smooth L1 loss. x are features, or the rows that the phase before has
+    handed over. Generated rows z_p go to every other silo at every step, which answers with the gradient of its
+    distance.
     """
 
     name: ClassVar[str] = "asked-reconstruction"

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from isthmus.core.random import draw, stream
 from isthmus.graph.stack import Adjacency, Stack
-from isthmus.sample.neighbours import spread
+from isthmus.sample.neighbours import integer_runs
 
 
 class Impaired:
@@ -27,7 +27,7 @@ class Impaired:
     def pairs(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Each of ``nodes`` (stack rows) with each of its hidden neighbours: places in ``nodes``, and stack rows."""
         degree = self.missing[nodes]
-        at = spread(self._lost.ptr[nodes], degree)
+        at = integer_runs(self._lost.ptr[nodes], degree)
         each = torch.arange(len(nodes), device=nodes.device)
         return torch.repeat_interleave(each, degree, output_size=len(at)), self._lost.near[at]
 

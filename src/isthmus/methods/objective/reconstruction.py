@@ -83,7 +83,7 @@ class LiveReconstruction(LiveObjective):
         return {OWN: none, OF: nobody, FAR: none, WHOSE: nobody[:0].reshape(0, 2), MERGED: merged}
 
     def round_begin(self, learner: Learner) -> None:
-        """Figures are those of a round."""
+        """Begin the figures anew, which are those of one round."""
         self._figures.begin()
 
     def node_losses(self, batches: Sequence[Batch], active: Tensor) -> NodeLosses:

@@ -34,7 +34,7 @@ class RowFigures:
         return self._objective.state[SUMS]
 
     def begin(self) -> None:
-        """A round begins."""
+        """Set all sums to 0 when a round begins."""
         self._sums.zero_()
 
     def add(self, silo: Tensor, **values: Tensor) -> None:

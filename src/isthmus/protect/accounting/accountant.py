@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from isthmus.core.kinds import Kind
 from isthmus.protect.accounting.charges import OF_ROWS, Charge
 from isthmus.protect.accounting.guarantee import ASSUMED, DP, EDGE, EVERYTHING, NODE, ROW, ROWS_ALONE, Guarantee
-from isthmus.protect.accounting.losses import Loss, Noised, epsilons, loss_of
+from isthmus.protect.accounting.privacy_loss import Loss, Noised, epsilons, loss_of
 from isthmus.protect.events import GaussianNoise
 
 # {kind of message: {name of the silo that sent it: (what it is charged, its noise or None)}}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import ROWS, Kind
-from isthmus.protect.accounting.losses import Noised
+from isthmus.protect.accounting.privacy_loss import Noised
 from isthmus.protect.events import Events, GaussianNoise, LaplaceNoise
 from isthmus.protect.releases import COUNTS, PAYLOADS, SUMS, WIDTHS, Releases
 

@@ -71,13 +71,13 @@ def composed(epsilon: ArrayLike, delta: ArrayLike, draws: ArrayLike, slack: Arra
     base = -np.expm1(kept)
     given = SHARE * base if slack is None else np.broadcast_to(np.asarray(slack, dtype=np.float64), base.shape)
     _check("slack", given, 0, 1)
-    least = np.minimum(plain, drift + _spread(squares, given))
+    least = np.minimum(plain, drift + _excess(squares, given))
     if slack is None:
         given = np.where(least < plain, given, 0.0)
     return Pair(least, -np.expm1(kept) + given * np.exp(kept))
 
 
-def _spread(squares: Numbers, slack: Numbers) -> Numbers:
+def _excess(squares: Numbers, slack: Numbers) -> Numbers:
     """U sqrt(2 sum of epsilon^2), which the loss exceeds its mean by with chance ``slack`` at most; infinite at 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         straying = np.log(np.minimum(math.e + np.sqrt(squares) / slack, 1 / slack))

@@ -88,7 +88,7 @@ def metric_figures(releases: Releases, rows: slice, noise: GaussianNoise) -> Met
         epsilon=_percentiles(epsilon(times, noise.sigma, rho, noise.delta)),
         distinct=(int(distinct[0]), int(distinct[place_of(50, len(distinct))])),
         homogeneous=int(alike.sum()),
-        spread=_spread(plain, counts),
+        spread=_mean_distance(plain, counts),
     )
 
 
@@ -125,7 +125,7 @@ def _normalised(plain: list[Tensor]) -> list[Tensor]:
     return [functional.normalize(rows) for rows in plain]
 
 
-def _spread(plain: list[Tensor], counts: Tensor) -> float:
+def _mean_distance(plain: list[Tensor], counts: Tensor) -> float:
     """The root mean square distance of two released rows taken at random, layers weighed by their releases."""
     total = 0.0
     for rows, here in zip(plain, counts, strict=True):

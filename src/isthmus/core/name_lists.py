@@ -1,4 +1,4 @@
-"""Words of sentences that people read."""
+"""Lists of names in sentences that people read."""
 
 from collections.abc import Sequence
 

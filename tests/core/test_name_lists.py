@@ -2,7 +2,7 @@
 
 import pytest
 
-from isthmus.core.words import some_of
+from isthmus.core.name_lists import some_of
 from tests.helpers.small import open_method, owners, small_graph
 
 
