@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import KINDS, PURPOSES, SERVER, Kind
+from isthmus.core.kinds import KINDS, PURPOSES, SERVER, Kind, devices_of
 from isthmus.core.parcel import Traffic
 from isthmus.federation.handshake import raise_together
 from isthmus.protect.events import Events, from_json, to_json
@@ -80,7 +80,8 @@ def _letters(wire: Wire, notes: Sequence[str]) -> dict[str, dict[int, Tensor]]:
 def _concerns(lines: Tensor, silo: int) -> Tensor:
     """Which lines of a host's ledger are of messages that a silo sent, or got from the server: [lines] bool."""
     sender, receiver = lines[:, COLUMNS.index("sender")], lines[:, COLUMNS.index("receiver")]
-    return (sender == silo) | ((sender == SERVER) & (receiver == silo))
+    own = (sender == silo) | (sender == devices_of(silo))
+    return own | ((sender == SERVER) & (receiver == silo))
 
 
 def _adopt(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]]) -> _HostReport:
@@ -129,7 +130,7 @@ def _check_lines(wire: Wire, book: str, lines: Tensor, events: int, who: str) ->
     columns = BOOKS[book]
     if lines.dtype != torch.int64 or lines.dim() != 2 or lines.shape[1] != len(columns):
         raise IsthmusError(f"{who} sent lines of the book '{book}' that are {lines.dtype} {list(lines.shape)}.")
-    parties = (SERVER, wire.silos)
+    parties = (devices_of(wire.silos - 1), wire.silos)
     allowed: dict[str, tuple[int, int]] = {
         "purpose": (0, len(PURPOSES)),
         "kind": (0, len(KINDS)),

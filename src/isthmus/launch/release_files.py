@@ -15,7 +15,8 @@ from isthmus.train.training import Training
 from isthmus.wire.wire import Wire
 
 BY_SEED = (
-    "Noise was drawn from the run's seed, as a simulation does: whoever knows the seed can take it away again. "
+    "Noise, and what hides shares, was drawn from the run's seed, as a simulation does: whoever knows the seed can take "
+    "it away again. "
     "For secrets of each silo: protect.secrets=random, or for dp-sgd protect.seed_secrets=random."
 )
 DRAWN_BY_SEED = (
@@ -53,7 +54,10 @@ def notes_on_idle_mechanisms(wire: Wire) -> list[str]:
     idle = [
         mechanism.name
         for mechanism in wire.protect.mechanisms
-        if not mechanism.noisy and not mechanism.bounds_seeds and not any(map(Chain((mechanism,)).events, left))
+        if mechanism.changes_rows
+        and not mechanism.noisy
+        and not mechanism.bounds_seeds
+        and not any(map(Chain((mechanism,)).events, left))
     ]
     if not idle:
         return []
@@ -88,7 +92,7 @@ def write_releases(training: Training, folder: Path) -> None:
             fixed = {"kind": [kind.value] * len(at), "layer": [layer] * len(at)}
             here = {"silo": [silo[i] for i in at.tolist()], "node": [node[i] for i in at.tolist()]}
             parts.append(pa.table({**here, **fixed, "releases": counts[at].tolist()}, schema=columns))
-            if kind == Kind.EMBEDDINGS:
+            if kind == Kind.EMBEDDINGS and releases.has(LEFT, kind):  # else they left inside sums alone
                 rows[f"{kind.value}/{layer}"] = releases.get(LEFT, kind, layer).cpu()[at].contiguous()
     if parts:
         suffix = f"-host-{training.wire.host}" if training.wire.host else ""

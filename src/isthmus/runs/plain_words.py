@@ -166,6 +166,17 @@ WORDS: dict[Kind, Words] = {
         "It is twice the difference of both rows, and the receiver knows one of them: it can work out the other, which "
         "are the features, or the embedding, of one of the sender's nodes, as they are.",
     ),
+    Kind.SHARE_SUMS: Words(
+        "sums of shares of neighbours' rows",
+        "For a device, the sum of those shares of its neighbours' rows that it holds.",
+        "By itself it is uniformly random; together with the sum of the other shares, which its silo holds, it opens the "
+        "sum of the rows.",
+    ),
+    Kind.NEIGHBOUR_SUMS: Words(
+        "sums of neighbours' rows",
+        "For a device, the sum of its neighbours' rows at a layer, or of their derivatives, as its silo opened it.",
+        "A sum over one neighbour is that neighbour's row. Who is one of two neighbours can subtract its own.",
+    ),
 }
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # loaded where tables are made, so that training needs no mor
 
 Sent = Sequence[tuple[Traffic, int]]  # messages, and the bytes of one of their rows
 _PARTIES = 2**31  # more than a federation has
+_BELOW = 2**30  # numbers of parties begin above -_BELOW: silos at 0, the server and devices of silos below
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,12 @@ class Counts:
     @property
     def sender(self) -> np.ndarray:
         """Numbers of the parties that sent: [n]."""
-        return self.pairs // _PARTIES - 1
+        return self.pairs // _PARTIES - _BELOW
 
     @property
     def receiver(self) -> np.ndarray:
         """Numbers of the parties that received: [n]."""
-        return self.pairs % _PARTIES - 1
+        return self.pairs % _PARTIES - _BELOW
 
     def __add__(self, other: Counts) -> Counts:
         if np.array_equal(self.pairs, other.pairs):
@@ -66,7 +67,7 @@ def count(sent: Sent) -> Counts:
 
 def pair_numbers(sender: np.ndarray, receiver: np.ndarray) -> np.ndarray:
     """Sender and receiver as one number, in the order of (sender, receiver)."""
-    numbers: np.ndarray = (sender.astype(np.int64) + 1) * _PARTIES + receiver + 1
+    numbers: np.ndarray = (sender.astype(np.int64) + _BELOW) * _PARTIES + receiver + _BELOW
     return numbers
 
 
@@ -83,13 +84,15 @@ def _summed(pairs: np.ndarray, counts: np.ndarray) -> Counts:
 def loads(counts: Counts, before: np.ndarray | None = None) -> np.ndarray:
     """Bytes that each party sent and received, plus the loads ``before``: [parties, 3] of number, sent, received."""
     before = np.zeros((0, 3), dtype=np.int64) if before is None else before
-    ends = counts.sender + 1, counts.receiver + 1  # the server's number is -1
-    size = 1 + max((int(each.max()) for each in (*ends, before[:, 0] + 1) if len(each)), default=0)
+    numbers = [each for each in (counts.sender, counts.receiver, before[:, 0]) if len(each)]
+    first = min((int(each.min()) for each in numbers), default=0)
+    size = 1 + max((int(each.max()) for each in numbers), default=first) - first
+    ends = counts.sender - first, counts.receiver - first
     seen = np.zeros(size, dtype=bool)
     whole = np.zeros((size, 3), dtype=np.int64)
-    whole[:, 0] = np.arange(size) - 1
-    whole[before[:, 0] + 1] = before
-    seen[before[:, 0] + 1] = True
+    whole[:, 0] = np.arange(size) + first
+    whole[before[:, 0] - first] = before
+    seen[before[:, 0] - first] = True
     for column, each in enumerate(ends, 1):
         whole[:, column] += np.bincount(each, counts.counts[:, 2], size).astype(np.int64)
         seen[each] = True

@@ -257,7 +257,7 @@ class Ledger:
         return {name: int(total[i]) for i, name in enumerate(self.models) if name}
 
     def treatments(self, kind: Kind) -> dict[int, dict[Events, int]]:
-        """How each silo's own messages of a kind were protected: {silo: {events: number of messages}}.
+        """How messages of a kind of each silo, and of its devices, were protected: {silo: {events: messages}}.
 
         Messages that left without protection stand under the empty tuple.
         """
@@ -267,7 +267,9 @@ class Ledger:
         found: dict[int, dict[Events, int]] = {}
         places = [COLUMNS.index(name) for name in ("sender", "event", "messages")]
         for sender, event, messages in grouped(here[:, places], 2).tolist():
-            found.setdefault(sender, {})[self.events[event]] = messages
+            below = silo_of_devices(sender)
+            mine = found.setdefault(sender if below is None else below, {})
+            mine[self.events[event]] = mine.get(self.events[event], 0) + messages
         return found
 
     def table(self) -> pa.Table:
