@@ -22,7 +22,8 @@ from isthmus.wire.wire import Wire
 KNOWN, UNKNOWN = "known", "unknown"
 SIMULATED = (
     "Devices are simulated in the process of their silo, with keys that follow from the silo's secret; the ledger says "
-    "what each party would receive if every device were a machine of its own. That each node has one owner was not checked."
+    "what each party would receive if every device were a machine of its own. That each node has one owner was not "
+    "checked."
 )
 CROSS = (KNOWN, UNKNOWN)  # whether silos know their edges to nodes of others
 

@@ -167,9 +167,9 @@ def _run_on(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watc
     silos = load_silos(source, config.method.merged, wire.mine if many else None)
     data = {silo.name: digests(silo) for silo in silos}
     training = open_run(config, wire, silos)
-    serves = wire.houses(SERVER)
-    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, serves, data)
-    if not serves:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
+    at_server = wire.houses(SERVER)
+    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, at_server, data)
+    if not at_server:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
     if not resume or checkpoints.resume(training) == 0:
         checkpoints.clear()

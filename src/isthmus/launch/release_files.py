@@ -15,9 +15,8 @@ from isthmus.train.training import Training
 from isthmus.wire.wire import Wire
 
 BY_SEED = (
-    "Noise, and what hides shares, was drawn from the run's seed, as a simulation does: whoever knows the seed can take "
-    "it away again. "
-    "For secrets of each silo: protect.secrets=random, or for dp-sgd protect.seed_secrets=random."
+    "Noise, and what hides shares, was drawn from the run's seed, as a simulation does: whoever knows the seed can "
+    "take it away again. For secrets of each silo: protect.secrets=random, or for dp-sgd protect.seed_secrets=random."
 )
 DRAWN_BY_SEED = (
     "Neighbours were drawn by the run's seed: whoever knows it can tell from draws which edges a list does not have. "

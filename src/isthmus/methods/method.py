@@ -231,9 +231,9 @@ class Method:
         for phase in self.phases:
             if level not in phase.exchange.levels:
                 raise IsthmusError(
-                    f"data.level={level}, but exchange={phase.exchange.name} of method '{self.name}' works at the level "
-                    f"{' or '.join(phase.exchange.levels)}; use data.level={phase.exchange.levels[0]}, or another "
-                    "method (hifgl is for devices)."
+                    f"data.level={level}, but exchange={phase.exchange.name} of method '{self.name}' works at the "
+                    f"level {' or '.join(phase.exchange.levels)}; use data.level={phase.exchange.levels[0]}, or "
+                    "another method (hifgl is for devices)."
                 )
 
     def with_phase(self, name: str, **changes: Any) -> Method:

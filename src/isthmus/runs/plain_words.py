@@ -169,8 +169,8 @@ WORDS: dict[Kind, Words] = {
     Kind.SHARE_SUMS: Words(
         "sums of shares of neighbours' rows",
         "For a device, the sum of those shares of its neighbours' rows that it holds.",
-        "By itself it is uniformly random; together with the sum of the other shares, which its silo holds, it opens the "
-        "sum of the rows.",
+        "By itself it is uniformly random; together with the sum of the other shares, which its silo holds, it opens "
+        "the sum of the rows.",
     ),
     Kind.NEIGHBOUR_SUMS: Words(
         "sums of neighbours' rows",

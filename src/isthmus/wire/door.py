@@ -90,8 +90,8 @@ class Door(ABC):
         In this order: ask the policy, seal, book releases, write the ledger, ``carry``, open. Nothing is sealed before
         every parcel is allowed. ``carry`` gets sealed rows and returns those that arrived; they are opened in the
         number format and width of ``like`` (None: as they came), unless ``opened`` is false, where nobody here may read
-        them yet. A row that is divided into shares is one message to each of its holders. No other function hands data of a party to a
-        transport, so whoever wants to know what a silo discloses reads this function and its callers.
+        them yet. A row that is divided into shares is one message to each of its holders. No other function hands data
+        of a party to a transport, so whoever wants to know what a silo discloses reads this function and its callers.
         """
         for parcel in parcels.values():
             self.policy.check(parcel)

@@ -71,7 +71,7 @@ def add_up(wire: Door, rows: Tensor, lanes: Lanes, kind: Kind, layer: int) -> Te
 
 
 def _gathered(wire: Door, kind: Kind, sealed: Tensor, lanes: Lanes) -> Tensor:
-    """This host's sealed rows, followed by those that other hosts sent."""
+    """The sealed rows of this host, followed by those that other hosts sent."""
     if lanes.leaving is None or lanes.arriving is None:
         return sealed
     sent = sealed.index_select(0, lanes.leaving.at)
@@ -88,7 +88,7 @@ def _opened(wire: Door, kind: Kind, sums: Tensor, like: Tensor, lanes: Lanes) ->
 
 
 class Summed(torch.autograd.Function):
-    """y_u = sum of h_v over edges (v, u). Backwards, g_v = sum of the derivatives by y_u over edges (v, u), likewise."""
+    """y_u = sum of h_v over edges (v, u); backwards, g_v = sum of the derivatives by y_u over the same edges."""
 
     @staticmethod
     def forward(

@@ -89,7 +89,7 @@ def open_relay(
     neighbours in each slot of this host's silos, over all partials. A slot with fewer than ``fewest`` stays shut.
     """
     device = labels.device
-    serves = wire.houses(SERVER)
+    at_server = wire.houses(SERVER)
     mine = torch.tensor(wire.mine, dtype=torch.int64, device=device)
     counts = torch.bincount(slots[0], minlength=wire.silos)[mine]
     with wire.ledger.at_once():
@@ -97,10 +97,10 @@ def open_relay(
         opened, _ = tell_server(wire, Kind.IDS, counts[:, None], mine)
     every = opened.flatten()
     first = every.cumsum(0) - every
-    group = first[told[:, 0]] + told[:, 1] if serves else told[:, 0]
-    total = int(every.sum()) if serves else 0
+    group = first[told[:, 0]] + told[:, 1] if at_server else told[:, 0]
+    total = int(every.sum()) if at_server else 0
     held = torch.zeros(total, dtype=torch.int64, device=device).index_add_(0, group, told[:, 2])
-    to_hosts = by_host(wire, every) if serves else [0] * wire.hosts
+    to_hosts = by_host(wire, every) if at_server else [0] * wire.hosts
     silo, row, parts = partials
     return Relay(Ends(silo, row, from_hosts, parts), Ends(*slots, to_hosts), group, held >= fewest, near < fewest)
 

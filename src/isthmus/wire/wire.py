@@ -137,7 +137,7 @@ class Wire(Door):
         """Sum over hosts of ``x`` [...], already a sum over the silos of each host (where they share parameters)."""
         if self.protect.separates(kind):
             raise AssertionError(f"{kind} must be sealed silo by silo, and cannot be summed before")
-        origin = Origin.whole(torch.tensor(self.mine[:1] or (SERVER,)))
+        origin = Origin.whole(torch.tensor(self.mine or (SERVER,)))  # one row, in which all of them are
         parcel = Parcel(kind, x.detach()[None], origin, Traffic.round_trip(self.mine))
         return self.leave_alone(parcel, lambda x: self._sum_hosts(kind, x, per_silo=False)[None], legs=2)[0]
 

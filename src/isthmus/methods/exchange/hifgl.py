@@ -29,7 +29,7 @@ from isthmus.wire.level import DEVICE, DeviceLevel
 
 @dataclass(frozen=True)
 class SecretMessages(Exchange):
-    r"""a_u = sum over neighbours v of m_v,  m_v = what device v sends along all of its edges (for GCN W h_v / sqrt(d_v)).
+    r"""a_u = sum over neighbours v of m_v,  m_v = what device v sends along all of its edges (GCN: W h_v / sqrt(d_v)).
 
     The source scales its row before it is sent, the target scales the sum: neither learns the other's degree. Rows are
     added up as they travel, sealed; with shares nobody reads one. Derivatives return by the transposed edges, likewise.
@@ -150,13 +150,15 @@ class LiveSecretMessages(LiveExchange):
         single, shut, every = told.tolist()
         if self.spec.fewest > 1:
             return [
-                f"Sums over fewer than {self.spec.fewest} neighbours were not opened, those of {shut:,} of {every:,} devices."
+                f"Sums over fewer than {self.spec.fewest} neighbours were not opened: those of {shut:,} of {every:,} "
+                "devices."
             ]
         if not single:
             return []
         return [
-            f"{single:,} of {every:,} devices have a single neighbour: the sum over it is its row, which the device and "
-            "its silo read. exchange.fewest=2 does not open these; noise (protect=gaussian,fixed-point,shares,masks) helps too."
+            f"{single:,} of {every:,} devices have a single neighbour: the sum over it is its row, which the device "
+            "and its silo read. exchange.fewest=2 does not open these; noise helps too "
+            "(protect=gaussian,fixed-point,shares,masks)."
         ]
 
     def _by_silo(self, marks: Tensor) -> Tensor:
@@ -185,7 +187,8 @@ def _check_graph(site: Site) -> None:
     """Refuse labels on edges, and edges that only one of two silos lists."""
     if site.schema.target == "edge":
         raise IsthmusError(
-            "Labels lie on edges, whose ends meet as rows, and secret messages open sums alone; use sync-sgd+fwd-bwd-le."
+            "Labels lie on edges, whose ends meet as rows, and secret messages open sums alone; use "
+            "sync-sgd+fwd-bwd-le."
         )
     if bool(site.federation.alone.any()):
         raise IsthmusError(
