@@ -6,6 +6,8 @@ from enum import StrEnum
 
 SERVER = -1
 SERVER_NAME = "server"
+SILO, DEVICE = "silo", "device"
+LEVELS = (SILO, DEVICE)  # whose the rows of a silo are: its own, or those of devices below it
 _DEVICES = -2  # the devices of silo 0; those of silo i stand under _DEVICES - i
 
 

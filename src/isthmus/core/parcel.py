@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.core.kinds import ROWS, SERVER, Kind
+from isthmus.core.kinds import ROWS, SERVER, SILO, Kind
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,21 @@ class Traffic:
     def single(sender: int, receiver: int, rows: int) -> Traffic:
         """One message, also where it is empty."""
         return Traffic(np.array([sender]), np.array([receiver]), np.array([rows]))
+
+
+@dataclass(frozen=True)
+class Level:
+    """Whose the rows of a silo are: at this level the silo's own, and nothing lies below it."""
+
+    name: ClassVar[str] = SILO
+
+    def named(self, kind: Kind, traffic: Traffic) -> Traffic:
+        """Messages as the ledger is to name their parties; here as they are."""
+        return traffic
+
+    def below(self, kind: Kind, traffic: Traffic) -> Traffic | None:
+        """What devices hand in to their silos for messages of silos; here None."""
+        return None
 
 
 @dataclass(frozen=True)

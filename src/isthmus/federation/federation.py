@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from isthmus.core.kinds import DEVICE, SILO
 from isthmus.core.name_lists import some_of
 from isthmus.federation.cross_edges import CLAIMED, MUTUAL, agree_edges
 from isthmus.federation.edge_labels import agree_labels
@@ -16,7 +17,7 @@ from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo, keep_edges
 from isthmus.protect.drawn_lists import DrawnLists
 from isthmus.protect.learnt_seeds import LearntSeeds
-from isthmus.wire.level import DEVICE, SILO, DeviceLevel
+from isthmus.wire.level import DeviceLevel
 from isthmus.wire.wire import Wire
 
 KNOWN, UNKNOWN = "known", "unknown"

@@ -18,7 +18,7 @@ from isthmus.wire.wire import Wire
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Owners:
     """Where rows lie among those that are added up, and whose they are."""
 
     row: Tensor  # [stack rows] place among this host's owned rows, or after them among those that arrive
@@ -39,24 +39,24 @@ def build_surroundings(wire: Wire, boundary: Boundary, stack: Stack, fewest: int
     return Surroundings(inward, outward)
 
 
-def _placed(wire: Wire, boundary: Boundary, stack: Stack) -> _Place:
+def _placed(wire: Wire, boundary: Boundary, stack: Stack) -> _Owners:
     numbers = torch.tensor(stack.silos or (0,), device=stack.keys.device)
     rows = torch.arange(stack.rows, device=stack.keys.device)
     silo, row = numbers[stack.silo_of(rows)], stack.own_line.clone()
     silo[boundary.halo] = boundary.halo_pair % wire.silos
     if wire.hosts == 1:  # every row is here: lists of halo and of served rows are in one order
         row[boundary.halo] = row[boundary.served]
-        return _Place(row, silo, None, None)
+        return _Owners(row, silo, None, None)
     served = row[boundary.served]
     row[boundary.halo] = int(stack.owned.sum()) + torch.arange(len(boundary.halo), device=row.device)
     leaving = Lot(served, boundary.served, boundary.served_pair, boundary.served_ptr.diff().tolist(), wire.silos)
     halo = boundary.halo
-    return _Place(
+    return _Owners(
         row, silo, leaving, Lot(halo, halo, boundary.halo_pair, boundary.halo_ptr.diff().tolist(), wire.silos)
     )
 
 
-def _lanes(stack: Stack, into: Adjacency, out_of: Adjacency, place: _Place, fewest: int, padded_to: int) -> Lanes:
+def _lanes(stack: Stack, into: Adjacency, out_of: Adjacency, place: _Owners, fewest: int, padded_to: int) -> Lanes:
     """Lanes along one direction: sums at the rows of ``into``, messages along the edges of ``out_of``."""
     own = stack.owned.nonzero().flatten()
     counts, near = into.degree[own], place.row[into.near]

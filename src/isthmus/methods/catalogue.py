@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.kinds import DEVICE
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.masked import MaskedClassifier
 from isthmus.federation.federation import UNKNOWN
@@ -42,7 +43,6 @@ from isthmus.protect.fixed_point import FixedPoint
 from isthmus.protect.laplace import Laplace
 from isthmus.protect.masks import Masks
 from isthmus.protect.shares import Shares
-from isthmus.wire.level import DEVICE
 
 _LAYERWISE = "Ceydeli 2026"
 _MOVING = "Guo et al. 2026"

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from isthmus.core.errors import IsthmusError, unknown
-from isthmus.core.kinds import SCORES
+from isthmus.core.kinds import DEVICE, SCORES, SILO
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import KNOWN
@@ -19,7 +19,6 @@ from isthmus.methods.sync.base import Sync
 from isthmus.nn.model import ModelConfig
 from isthmus.protect.base import Chain, Mechanism
 from isthmus.sample.order import rule_of
-from isthmus.wire.level import DEVICE, SILO
 
 AXES = ("exchange", "schedule", "sync", "objective")  # of a phase
 

@@ -217,7 +217,8 @@ class GNN(nn.Module):
         layer = self.layers[place]
         assert isinstance(layer, Layer)
         message = layer.message(layer.prepare(h, block), block, None)
-        assert message.rows is not None and message.values is message.weight is message.lookup is None
+        assert message.rows is not None and message.weight is None
+        assert message.values is None and message.lookup is None
         return message.rows
 
     def partial(self, place: int, h: Features, block: Block) -> State:

@@ -11,6 +11,7 @@ from typing import Any
 
 from isthmus.core.coerce import as_default, fill, table_of
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.kinds import LEVELS
 from isthmus.core.plugins import load_plugins
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.cross_edges import EDGES, MUTUAL
@@ -22,7 +23,6 @@ from isthmus.methods.compose import NAME, TABLES, compose, swapped, tables_of
 from isthmus.methods.method import Method
 from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
 from isthmus.runs.network_time import LinkConfig, link_of
-from isthmus.wire.level import LEVELS
 
 DTYPES = ("float32", "float64")
 MOST_SILOS = 1_000_000

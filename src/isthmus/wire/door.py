@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import Kind
-from isthmus.core.parcel import Parcel
+from isthmus.core.parcel import Level, Parcel
 from isthmus.protect.base import Chain
 from isthmus.protect.releases import Releases
 from isthmus.protect.secrets import Noise
 from isthmus.wire.arrival_checks import check_finite, check_sizes
 from isthmus.wire.ledger import Ledger
-from isthmus.wire.level import Level
 from isthmus.wire.membership import Membership
 from isthmus.wire.policy import Policy
 from isthmus.wire.route import Lot

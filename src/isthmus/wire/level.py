@@ -1,4 +1,4 @@
-"""Whose the rows of a silo are: the silo's own, or those of devices below it, each of which owns one node."""
+"""The level of devices: parties below a silo, each of which owns one of its nodes."""
 
 from __future__ import annotations
 
@@ -8,30 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from isthmus.core.kinds import Kind, devices_of
-from isthmus.core.parcel import Traffic
+from isthmus.core.kinds import DEVICE, Kind, devices_of
+from isthmus.core.parcel import Level, Traffic
 
-SILO, DEVICE = "silo", "device"
-LEVELS = (SILO, DEVICE)
 # What single nodes say to each other: at the level of devices it goes from device to device, past their silos.
 OF_NODES = (Kind.IDS, Kind.EDGES, Kind.PORTS)
 # What a silo can only send once its devices have added it up.
 SUMMED = (Kind.STATISTICS, Kind.METRICS)
-
-
-@dataclass(frozen=True)
-class Level:
-    """The level of silos: a silo owns its nodes, and nothing lies below it."""
-
-    name: ClassVar[str] = SILO
-
-    def named(self, kind: Kind, traffic: Traffic) -> Traffic:
-        """Messages as the ledger is to name their parties; here as they are."""
-        return traffic
-
-    def below(self, kind: Kind, traffic: Traffic) -> Traffic | None:
-        """What devices hand in to their silos for messages of silos; here None."""
-        return None
 
 
 @dataclass(frozen=True)
@@ -49,8 +32,8 @@ class DeviceLevel(Level):
         between = (traffic.sender >= 0) & (traffic.receiver >= 0)
         if kind not in OF_NODES or not between.any():
             return traffic
-        ends = (np.where(between, devices_of(0) - end, end) for end in (traffic.sender, traffic.receiver))
-        return Traffic(*ends, traffic.rows)
+        sender, receiver = (np.where(between, devices_of(0) - end, end) for end in (traffic.sender, traffic.receiver))
+        return Traffic(sender, receiver, traffic.rows)
 
     def below(self, kind: Kind, traffic: Traffic) -> Traffic | None:
         """For sums and scores of silos: one vector of each device on its way to its silo."""

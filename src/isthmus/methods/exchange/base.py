@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
-from isthmus.core.kinds import Kind
+from isthmus.core.kinds import SILO, Kind
 from isthmus.engine.forward import Beyond
 from isthmus.engine.learner import Learned, ModelSpec
 from isthmus.engine.site import Site
@@ -22,7 +22,6 @@ from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Batcher, Ground, Seeds
 from isthmus.sample.neighbours import Sampler
-from isthmus.wire.level import SILO
 from isthmus.wire.route import Asked
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import Kind
+from isthmus.core.kinds import DEVICE, Kind
 from isthmus.core.parcel import Origin, Parcel
 from isthmus.engine.forward import Beyond
 from isthmus.engine.learner import Learned
@@ -24,7 +24,7 @@ from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Batcher, Ground
 from isthmus.sample.neighbours import Sampler
-from isthmus.wire.level import DEVICE, DeviceLevel
+from isthmus.wire.level import DeviceLevel
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class LiveSecretMessages(LiveExchange):
         wire = self.site.wire
         mine = np.array(wire.mine, dtype=np.int64)
         traffic = self.level.handed_down(mine) if down else self.level.handed_in(mine, np.ones_like(mine))
-        whose = torch.tensor(wire.mine if len(rows) == len(wire.mine) else wire.mine[:1], dtype=torch.int64)
+        whose = torch.tensor(wire.mine, dtype=torch.int64)
         return wire.leave_alone(Parcel(kind, rows, Origin.whole(whose), traffic, derived=True), lambda x: x)
 
     def notes(self) -> list[str]:
