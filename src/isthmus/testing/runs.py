@@ -111,7 +111,7 @@ def open_of(
     parts = [merge(parts)] if method.merged else parts
     wire = wire or LocalWire(len(parts))
     wire.protect, wire.noise = method.chain, Noise(secrets_from_seed(seed, wire.mine))
-    federation = open_federation(wire, [parts[i] for i in wire.mine], seed, cross=method.cross)
+    federation = open_federation(wire, [parts[i] for i in wire.mine], seed, cross=method.cross, level=method.level)
     config = replace(MODELS[model], hidden=8, dropout=0.4, **{"layers": 2, **(model_options or {})})
     settings = TrainConfig(**{"epochs": 3, "lr": 0.05, **training})
     return Training(federation, method, config, settings, seed, device, dtype)
