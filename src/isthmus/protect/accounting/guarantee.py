@@ -12,7 +12,9 @@ from isthmus.core.kinds import ROWS, Kind
 CHARGED = (*ROWS, Kind.PARAMETERS, Kind.GRADIENTS)  # kinds that can get noise
 # Kinds that no epsilon covers: names, who is linked to whom, the course of training, and counts before and after it.
 APART = (Kind.SCHEMA, Kind.IDS, Kind.ORDER, Kind.PORTS, Kind.METRICS, Kind.LEDGER, Kind.STATISTICS)
-RECORDS = tuple(kind for kind in Kind if kind not in (*CHARGED, *APART))  # data of nodes that never gets noise
+# Sums of rows that were charged when they left, sealed, for every sum that they are in.
+DERIVED = (Kind.SHARE_SUMS, Kind.NEIGHBOUR_SUMS)
+RECORDS = tuple(kind for kind in Kind if kind not in (*CHARGED, *APART, *DERIVED))  # nodes' data that never gets noise
 
 # Values of ``Guarantee.of``, beside kinds of messages.
 STEPS_TAKEN = "steps"  # whatever is computed from parameters that were trained by bounded and noisy steps
