@@ -31,6 +31,9 @@ class Kind(StrEnum):
     PROTOTYPES = "prototypes"
     GENERATED = "generated"
     ROW_GRADIENTS = "row-gradients"
+    KEYS = "keys"
+    KEY_SHARES = "key-shares"
+    MASKED = "masked"
 
 
 class Purpose(StrEnum):
