@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 import numpy as np
@@ -32,6 +33,11 @@ def require() -> None:
 def new_key() -> bytes:
     """The bytes of a private key, or of a seed, from the operating system."""
     return os.urandom(KEY)
+
+
+def commitment(secret: bytes) -> bytes:
+    """Bytes by which a secret of 32 random bytes is known again, and which do not tell it (SHA-256)."""
+    return hashlib.sha256(b"isthmus commitment" + secret).digest()
 
 
 class KeyPair:

@@ -14,7 +14,7 @@ from isthmus.protect import shamir
 from isthmus.protect.masked_sums import check_inputs, pair_masks
 from isthmus.wire import labelled_rows
 
-KEYS = 2 * keys.KEY  # bytes of a client's two public keys: for letters, and for masks
+KEYS = 3 * keys.KEY  # bytes of a client's public keys, for letters and for masks, and of the commitment to its own mask
 SEALED = 2 * shamir.SHARE + keys.TAG  # bytes of two shares in a sealed letter
 SHARE = shamir.SHARE
 
@@ -40,6 +40,11 @@ class Group:
             f"A secure sum over {len(self.members)} clients cannot be opened: {len(present)} have sent {what}, and "
             f"{self.threshold} must. Missing: {missing}. Nothing of it is known; begin anew with those who are there."
         )
+
+
+def thirds(row: bytes) -> tuple[bytes, ...]:
+    """What a client says first: its public keys for letters and for masks, and the commitment to its own mask."""
+    return tuple(row[i : i + keys.KEY] for i in range(0, KEYS, keys.KEY))
 
 
 def masks_with(
@@ -75,21 +80,22 @@ class Client:
         check_inputs(vector, len(group.members))
         self.number, self.group, self.vector, self._name = number, group, vector, name
         self._letters, self._masks, self._own = keys.KeyPair(), keys.KeyPair(), keys.new_key()
-        self._public: dict[int, tuple[bytes, bytes]] = {}
+        self._public: dict[int, tuple[bytes, ...]] = {}  # of letters, and of masks
         self._common: dict[int, bytes] = {}  # secrets that letters to and from a member are sealed with
         self._kept: dict[int, tuple[bytes, bytes]] = {}  # a member's shares: of its mask key, and of its own mask
         self._opened = False
 
     def public_keys(self) -> Tensor:
-        """The two public keys of this client: for letters, and for masks."""
-        return labelled_rows.write({self.number: self._letters.public + self._masks.public}, KEYS)
+        """The public keys of this client, for letters and for masks, and a commitment to the seed of its own mask."""
+        told = self._letters.public + self._masks.public + keys.commitment(self._own)
+        return labelled_rows.write({self.number: told}, KEYS)
 
     def seal_shares(self, listed: Tensor) -> Tensor:
         """Shares of this client's secrets, each sealed for its receiver, given the keys of all who take part."""
         rows = self._read(Kind.KEYS, listed, KEYS, self.group.members)
         self.group.check_enough(rows, "keys", self._name)
         self._check_listed(rows)
-        self._public = {member: (row[: keys.KEY], row[keys.KEY :]) for member, row in rows.items()}
+        self._public = {member: thirds(row)[:2] for member, row in rows.items()}
         points = [self.group.point(member) for member in rows]
         of_key, of_own = (shamir.share(each, self.group.threshold, points) for each in (self._masks.private, self._own))
         both = {member: of_key[point] + of_own[point] for member, point in zip(rows, points, strict=True)}

@@ -14,7 +14,7 @@ from isthmus.protect import key_agreement as keys
 from isthmus.protect import shamir
 from isthmus.protect.masked_sums import largest_input
 from isthmus.wire import labelled_rows
-from isthmus.wire.secure_client import KEYS, SEALED, SHARE, Group, masks_with
+from isthmus.wire.secure_client import KEYS, SEALED, SHARE, Group, masks_with, thirds
 
 Heard = Mapping[int, Tensor]  # client -> letter
 
@@ -33,7 +33,7 @@ class Aggregator:
 
     def __init__(self, group: Group, name: Callable[[int], str]) -> None:
         self.group, self._name = group, name
-        self._keys: dict[int, bytes] = {}
+        self._keys: dict[int, bytes] = {}  # what each client said first
         self._shared: tuple[int, ...] = ()
         self._arrived: tuple[int, ...] = ()
         self._sum = torch.zeros(group.width, dtype=torch.int64)
@@ -80,24 +80,26 @@ class Aggregator:
             return shamir.reconstruct({self.group.point(client): told[client][member] for client in chosen})
 
         total, width = self._sum.clone(), self.group.width
-        for member in self._arrived:
-            total -= keys.stream(secret(member), width)
-        public = {client: self._keys[client][keys.KEY :] for client in self._arrived}
-        for member in set(self._shared) - set(self._arrived):
-            pair = self._pair_of(member, secret(member), chosen)
-            # The masks of others with it, which are the negative of its own with them, are left in the sum.
-            total += masks_with(member, pair, public, width, self._name)
+        public = {client: thirds(self._keys[client])[1] for client in self._arrived}
+        for member in self._shared:
+            opened = secret(member)
+            if member in self._arrived:
+                self._check_opened(member, keys.commitment(opened), 2, chosen)
+                total -= keys.stream(opened, width)
+            else:
+                pair = keys.KeyPair(opened)
+                self._check_opened(member, pair.public, 1, chosen)
+                # The masks of others with it, which are the negative of its own with them, are left in the sum.
+                total += masks_with(member, pair, public, width, self._name)
         self._check_range(total)
         dropped = tuple(member for member in self.group.members if member not in self._arrived)
         return GroupSum(self._arrived, dropped, total)
 
-    def _pair_of(self, member: int, private: bytes, chosen: list[int]) -> keys.KeyPair:
-        """The mask keys of a client that dropped out, as shares of ``chosen`` give them."""
-        pair = keys.KeyPair(private)
-        if pair.public != self._keys[member][keys.KEY :]:
+    def _check_opened(self, member: int, known_by: bytes, place: int, chosen: list[int]) -> None:
+        """Refuse a secret that is not the one of which a client has said, at ``place``, by what it can be known."""
+        if known_by != thirds(self._keys[member])[place]:
             senders = ", ".join(map(self._name, chosen))
-            raise PeerError(f"Shares of the mask key of {self._name(member)} do not give it; they are from {senders}.")
-        return pair
+            raise PeerError(f"Shares of a secret of {self._name(member)} do not give it; they are from {senders}.")
 
     def _check_range(self, total: Tensor) -> None:
         """Refuse a sum that vectors within the bound of the group cannot have."""
