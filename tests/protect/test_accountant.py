@@ -20,6 +20,7 @@ from isthmus.protect.accounting.charges import Charge, charge, noise_of
 from isthmus.protect.accounting.guarantee import (
     APART,
     CHARGED,
+    DERIVED,
     DP,
     EDGE,
     EVERYTHING,
@@ -358,9 +359,9 @@ def test_hosts_tell_counts_and_no_distances() -> None:
 
 
 def test_every_kind_of_message_is_charged_listed_apart_or_data_without_noise() -> None:
-    assert sorted((*CHARGED, *APART, *RECORDS)) == sorted(Kind)
+    assert sorted((*CHARGED, *APART, *DERIVED, *RECORDS)) == sorted(Kind)
     never = {Kind.FEATURES, Kind.LABELS, Kind.EDGES, Kind.SCORES}
-    assert set(RECORDS) == never | {Kind.PROTOTYPES, Kind.GENERATED, Kind.ROW_GRADIENTS}
+    assert set(RECORDS) == never | {Kind.PROTOTYPES, Kind.GENERATED, Kind.ROW_GRADIENTS, Kind.MASKED}
 
 
 def test_noise_of_one_silo_does_not_cover_another() -> None:

@@ -46,6 +46,9 @@ class Kind(StrEnum):
     ROW_GRADIENTS = "row-gradients"
     SHARE_SUMS = "share-sums"
     NEIGHBOUR_SUMS = "neighbour-sums"
+    KEYS = "keys"
+    KEY_SHARES = "key-shares"
+    MASKED = "masked"
 
 
 class Purpose(StrEnum):

@@ -50,7 +50,3 @@ def rounded(x: Tensor) -> Tensor:
         return x
     return ((x.to(torch.float64) * 2.0**FRACTION).round_() * 2.0**-FRACTION).to(x.dtype)
 
-
-def smallest_group(devices: int, group: int) -> int:
-    """The size of the smallest group that so many devices are divided into: the smallest sum that their silo reads."""
-    return devices if devices < 2 * group else group

@@ -177,6 +177,28 @@ WORDS: dict[Kind, Words] = {
         "For a device, the sum of its neighbours' rows at a layer, or of their derivatives, as its silo opened it.",
         "A sum over one neighbour is that neighbour's row. Who is one of two neighbours can subtract its own.",
     ),
+    Kind.KEYS: Words(
+        "public keys of a secure sum",
+        "Public keys, drawn anew for one sum, by which its clients agree on masks and seal letters to each other.",
+        "They tell who takes part.",
+        down="The public keys of all clients of a group.",
+    ),
+    Kind.KEY_SHARES: Words(
+        "shares of secrets of a secure sum",
+        "Shares of the secrets that masks are made of.",
+        "One by one they tell nothing. As many as open a sum give one secret of a client; only both of its secrets "
+        "would give its vector.",
+        up="Shares of a client's secrets, each sealed for the client that keeps it; after the vectors, not sealed, one "
+        "share of every client: of its own mask or, where it dropped out, of its mask key.",
+        down="Shares of other clients' secrets, sealed for this one.",
+    ),
+    Kind.MASKED: Words(
+        "vectors under masks that cancel in their sum",
+        "Vectors of whole numbers under masks that look like random numbers and cancel in the sum over a group.",
+        "One by one they tell nothing. The server learns their sum over each group, without noise: the fewer clients "
+        "are in it, the more it tells of each.",
+        down="The list of clients whose masked vectors arrived.",
+    ),
 }
 
 

@@ -192,9 +192,9 @@ def pair_bytes(folder: RunFolder) -> dict[tuple[str, str], int]:
 
 def rank(kind: str) -> int:
     """The place of a kind in the order from what reveals least (names) to what reveals most (records)."""
-    order = [each.value for each in Kind if each is not Kind.LEDGER]
-    order.insert(1, Kind.LEDGER.value)  # counts of messages reveal hardly more than names
-    return order.index(kind)
+    first = (Kind.SCHEMA, Kind.LEDGER, Kind.KEYS, Kind.KEY_SHARES)  # counts and keys reveal hardly more than names
+    order = [*first, *(each for each in Kind if each not in first)]
+    return order.index(Kind(kind))
 
 
 def guarantees(folder: RunFolder) -> list[Guarantee]:

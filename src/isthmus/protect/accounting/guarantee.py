@@ -10,8 +10,11 @@ from typing import Any
 from isthmus.core.kinds import ROWS, Kind
 
 CHARGED = (*ROWS, Kind.PARAMETERS, Kind.GRADIENTS)  # kinds that can get noise
-# Kinds that no epsilon covers: names, who is linked to whom, the course of training, and counts before and after it.
-APART = (Kind.SCHEMA, Kind.IDS, Kind.ORDER, Kind.PORTS, Kind.METRICS, Kind.LEDGER, Kind.STATISTICS)
+# Kinds that no epsilon covers: names, who is linked to whom, the course of training, counts before and after it, keys.
+APART = (
+    Kind.SCHEMA, Kind.IDS, Kind.ORDER, Kind.PORTS, Kind.METRICS, Kind.LEDGER, Kind.STATISTICS, Kind.KEYS,
+    Kind.KEY_SHARES,
+)  # fmt: skip
 # Sums of rows that were charged when they left, sealed, for every sum that they are in.
 DERIVED = (Kind.SHARE_SUMS, Kind.NEIGHBOUR_SUMS)
 RECORDS = tuple(kind for kind in Kind if kind not in (*CHARGED, *APART, *DERIVED))  # nodes' data that never gets noise
