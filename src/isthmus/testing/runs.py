@@ -92,8 +92,9 @@ def method_of(
     ``models`` are those that it has beside an ordinary classifier, or instead of it.
     """
     made = {CLASSIFIER: ModelSpec(), **(models or {})}
-    phases = one_phase(learns=tuple(made), **parts)
-    return Method("contract", "a part under test", phases=phases, models=made, protect=protect)
+    [phase] = one_phase(learns=tuple(made), **parts)
+    level = phase.exchange.levels[0]
+    return Method("contract", "a part under test", phases=(phase,), models=made, protect=protect, level=level)
 
 
 def open_of(
@@ -111,7 +112,8 @@ def open_of(
     parts = [merge(parts)] if method.merged else parts
     wire = wire or LocalWire(len(parts))
     wire.protect, wire.noise = method.chain, Noise(secrets_from_seed(seed, wire.mine))
-    federation = open_federation(wire, [parts[i] for i in wire.mine], seed, cross=method.cross)
+    mine = [parts[i] for i in wire.mine]
+    federation = open_federation(wire, mine, seed, cross=method.cross, level=method.level)
     config = replace(MODELS[model], hidden=8, dropout=0.4, **{"layers": 2, **(model_options or {})})
     settings = TrainConfig(**{"epochs": 3, "lr": 0.05, **training})
     return Training(federation, method, config, settings, seed, device, dtype)

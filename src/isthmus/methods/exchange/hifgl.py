@@ -80,6 +80,11 @@ class SecretMessages(Exchange):
                 f"{model.name} reads maxima of neighbours' rows, and of shares only sums can be opened; choose gcn, "
                 "gin, or sage with model.aggregate=mean."
             )
+        if model.norm == "batch":
+            raise IsthmusError(
+                "model.norm=batch has silos read moments of their devices' rows at every layer, which belong to the "
+                "devices alone here; use model.norm=layer or model.norm=none."
+            )
         if model.directed or model.edge_updates:
             raise IsthmusError(
                 "Secret messages are sums over incoming edges, the same along all edges of a node; use "
@@ -184,11 +189,16 @@ def _device_level(site: Site) -> DeviceLevel:
 
 
 def _check_graph(site: Site) -> None:
-    """Refuse labels on edges, and edges that only one of two silos lists."""
+    """Refuse labels and features on edges that are read, and edges that only one of two silos lists."""
     if site.schema.target == "edge":
         raise IsthmusError(
             "Labels lie on edges, whose ends meet as rows, and secret messages open sums alone; use "
             "sync-sgd+fwd-bwd-le."
+        )
+    if LAYERS[site.model.name].uses_edges and site.schema.edge_features:
+        raise IsthmusError(
+            f"{site.model.name} reads the {site.schema.edge_features} features of each edge, so that a device would send "
+            "another row along each; use gcn or sage, or data without features on edges."
         )
     if bool(site.federation.alone.any()):
         raise IsthmusError(
