@@ -242,14 +242,14 @@ class Method:
         below = [mechanism.name for mechanism in self.protect if mechanism.of_devices]
         if level == SILO and below:
             raise IsthmusError(
-                f"protect={below[0]} hides what devices hand in to their silo, and with data.level=silo there are none; "
-                f"leave {below[0]} out."
+                f"protect={below[0]} hides what devices hand in to their silo, and with data.level=silo there are "
+                f"none; leave {below[0]} out."
             )
         reading = [how for how in self.scores if how in ("own", "across")]
         if level == DEVICE and reading:
             raise IsthmusError(
-                f"score={reading[0]} has silos compute with rows and edges of their nodes, which with data.level=device "
-                "their devices alone know; use score=trained or, in a simulation, score=global."
+                f"score={reading[0]} has silos compute with rows and edges of their nodes, which with "
+                "data.level=device their devices alone know; use score=trained or, in a simulation, score=global."
             )
         if level == DEVICE and pooled:
             raise IsthmusError(

@@ -67,9 +67,9 @@ class FixedPoint(Mechanism):
             if not max(-low, high) <= LARGEST // self.most:  # also where one is NaN
                 step = 2.0**-self.fraction
                 raise IsthmusError(
-                    f"Numbers of {kind} lie between {low * step:.4g} and {high * step:.4g}, but protect=fixed-point can "
-                    f"add up {self.most:,} numbers within ±{self.bound:g} (protect.fraction={self.fraction}). Use a "
-                    "smaller protect.fraction or protect.most, or features that are scaled."
+                    f"Numbers of {kind} lie between {low * step:.4g} and {high * step:.4g}, but protect=fixed-point "
+                    f"can add up {self.most:,} numbers within ±{self.bound:g} (protect.fraction={self.fraction}). Use "
+                    "a smaller protect.fraction or protect.most, or features that are scaled."
                 )
         return whole.to(torch.int64)
 

@@ -31,6 +31,7 @@ class Lanes:
 
     near: Tensor  # [m] rows that are added up
     ptr: Tensor  # [owned + 1] by target
+    others: Tensor  # [owned] how many nodes beside the target itself have rows in its sum, whether it is made or not
     holders: tuple[Traffic, ...]
     origin: Origin  # of this host's own rows; ``parts``: each once for every sum that it is in
     up: Traffic  # sums of first shares, of devices on their way to their silo
