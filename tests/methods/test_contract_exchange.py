@@ -13,6 +13,7 @@ from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.exchange.fedgcn import FeatureSums
 from isthmus.methods.exchange.fwd_bwd_le import FreshRows
 from isthmus.methods.exchange.generated import Generated
+from isthmus.methods.exchange.hifgl import SecretMessages
 from isthmus.methods.exchange.optimes import LiveOptimES, OptimES
 from isthmus.methods.exchange.swift import ServerAggregate
 from isthmus.methods.parts import PARTS
@@ -27,9 +28,11 @@ OTHERS = {
     "fresh rows": FreshRows,
     "ce-fedgnn, plain": lambda: MovingAverage(gamma=0.3, first="zero", backward="plain", scored_with="released"),
     "fedgcn, one hop": lambda: FeatureSums(hops=1),
+    "hifgl, sums of two": lambda: SecretMessages(fewest=2, padded_to=32),
     "swift, reused": lambda: ServerAggregate(adjoint=False, fewest=2, reuse=True),
 }
 NEUTRAL = {
+    "hifgl, sums of two": SecretMessages,
     "ce-fedgnn": lambda: MovingAverage(gamma=1.0),
     "ce-fedgnn, plain": lambda: MovingAverage(gamma=1.0),
     "generated": lambda: Generated(rate=0.0),
@@ -41,6 +44,8 @@ class TestExchange(ExchangeContract):
     def make(self, request: pytest.FixtureRequest) -> None:
         name = request.param
         self.part, self.neutral = {**PARTS["exchange"], **OTHERS}[name], NEUTRAL.get(name)
+        if self.part().whole_graphs:
+            self.settings = [each for each in self.settings if not each.get("batch")]
 
 
 # ---- the contract can fail

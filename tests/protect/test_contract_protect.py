@@ -12,10 +12,12 @@ from isthmus.core.parcel import Parcel
 from isthmus.methods.parts import PARTS
 from isthmus.protect.base import Mechanism
 from isthmus.protect.events import Clipped, Event
+from isthmus.protect.fixed_point import FixedPoint
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.laplace import Laplace
 from isthmus.protect.secrets import Noise
 from isthmus.testing import ProtectContract
+from isthmus.testing.contract import FULL
 
 Seal = tuple[Tensor, Event | None, Tensor | None]
 # Options under which mechanisms do something.
@@ -37,6 +39,9 @@ class TestProtect(ProtectContract):
     @pytest.fixture(autouse=True, params=[*PARTS["protect"], *OTHERS])
     def make(self, request: pytest.FixtureRequest) -> None:
         self.part = {**PARTS["protect"], **OTHERS}[request.param]
+        self.before = (FixedPoint(),) if self.part().reads_whole else ()
+        below = self.part().shares or self.part().of_devices  # these run over whole graphs alone
+        self.settings = (FULL,) if below else type(self).settings
 
 
 # ---- the contract can fail

@@ -30,8 +30,8 @@ class _Owners:
 def build_surroundings(wire: Wire, boundary: Boundary, stack: Stack, fewest: int, padded_to: int) -> Surroundings:
     """The lanes of this host's owned rows, inward and outward.
 
-    Sums of fewer than ``fewest`` rows are not made. Devices pass second shares on among shares of zero, so that their
-    silo sees ``padded_to`` of them for each sum (0: the next power of two).
+    Sums of rows of fewer than ``fewest`` other nodes are not made. Devices pass second shares on among shares of zero,
+    so that their silo sees ``padded_to`` of them for each sum (0: the next power of two).
     """
     place = _placed(wire, boundary, stack)
     sides = stack.incoming, stack.outgoing
@@ -60,7 +60,8 @@ def _lanes(stack: Stack, into: Adjacency, out_of: Adjacency, place: _Owners, few
     """Lanes along one direction: sums at the rows of ``into``, messages along the edges of ``out_of``."""
     own = stack.owned.nonzero().flatten()
     counts, near = into.degree[own], place.row[into.near]
-    kept = counts >= fewest
+    others = _others(into, own)
+    kept = others >= (fewest if fewest > 1 else 0)
     if not bool(kept.all()):
         near = near[torch.repeat_interleave(kept, counts)]
         counts = torch.where(kept, counts, 0)
@@ -74,6 +75,7 @@ def _lanes(stack: Stack, into: Adjacency, out_of: Adjacency, place: _Owners, few
     return Lanes(
         near=near,
         ptr=ptr,
+        others=others,
         holders=(Traffic(devices_of(0) - first.sender, devices_of(0) - first.receiver, first.rows), second),
         origin=Origin(place.silo[own], own, members(sender, out_of.near, stack.rows)),
         up=Traffic(devices_of(0) - summed.sender, summed.sender, summed.rows),
@@ -81,6 +83,14 @@ def _lanes(stack: Stack, into: Adjacency, out_of: Adjacency, place: _Owners, few
         arriving=place.arriving,
         leaving=place.leaving,
     )
+
+
+def _others(into: Adjacency, own: Tensor) -> Tensor:
+    """How many other nodes have an edge to each owned row: parallel edges count once, and self-loops not at all."""
+    rows = len(into.degree)
+    target = torch.repeat_interleave(torch.arange(rows, device=own.device), into.degree)
+    pairs = (target * rows + into.near)[target != into.near].unique()
+    return torch.bincount(pairs // rows, minlength=rows)[own]
 
 
 def _messages(sender: Tensor, receiver: Tensor) -> Traffic:

@@ -60,6 +60,11 @@ class Phase:
                 f"exchange={phase.exchange.name} adds up all neighbours of every node, but train.batch={train.batch} "
                 "draws some; use train.batch=0."
             )
+        if phase.exchange.whole_graphs and not phase.schedule.always:
+            raise IsthmusError(
+                f"exchange={phase.exchange.name} serves all silos at every step: one that rests would compute along "
+                "edges that its devices alone know; leave schedule.* out."
+            )
         if protect.bounds_seeds:
             phase.check_local()
         if phase.objective.holds and phase.sync.lockstep:
@@ -225,8 +230,8 @@ class Method:
                 f"Method '{self.name}' merges all silos, with the edges between them; use data.cross=known."
             )
 
-    def check_level(self, level: str) -> None:
-        """Refuse parts that work on rows of another level than the data's."""
+    def check_level(self, level: str, pooled: bool = False) -> None:
+        """Refuse parts that work on rows of another level than the data's, and scores for which silos read devices."""
         for phase in self.phases:
             if level not in phase.exchange.levels:
                 raise IsthmusError(
@@ -234,6 +239,23 @@ class Method:
                     f"level {' or '.join(phase.exchange.levels)}; use data.level={phase.exchange.levels[0]}, or "
                     "another method (hifgl is for devices)."
                 )
+        below = [mechanism.name for mechanism in self.protect if mechanism.of_devices]
+        if level == SILO and below:
+            raise IsthmusError(
+                f"protect={below[0]} hides what devices hand in to their silo, and with data.level=silo there are "
+                f"none; leave {below[0]} out."
+            )
+        reading = [how for how in self.scores if how in ("own", "across")]
+        if level == DEVICE and reading:
+            raise IsthmusError(
+                f"score={reading[0]} has silos compute with rows and edges of their nodes, which with "
+                "data.level=device their devices alone know; use score=trained or, in a simulation, score=global."
+            )
+        if level == DEVICE and pooled:
+            raise IsthmusError(
+                "train.pooled=true sends the label and the scores of every single node to the server, which with "
+                "data.level=device nobody may read; use train.pooled=false."
+            )
 
     def with_phase(self, name: str, **changes: Any) -> Method:
         """The method with parts of one phase replaced."""

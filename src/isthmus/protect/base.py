@@ -45,6 +45,7 @@ class Mechanism:
     reads_whole: ClassVar[bool] = False  # it takes whole numbers, as a mechanism before it makes them
     shares: ClassVar[bool] = False  # it divides each row of nodes among several holders
     changes_rows: ClassVar[bool] = True  # it may change rows of nodes
+    of_devices: ClassVar[bool] = False  # it acts on what devices hand in to their silo, and on nothing else
     bounds_seeds: ClassVar[bool] = False  # it acts on gradients of single seeds, at every step of a silo
 
     def separates(self, kind: Kind) -> bool:

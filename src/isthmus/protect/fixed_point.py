@@ -17,13 +17,14 @@ from isthmus.protect.field import add_whole
 from isthmus.protect.secrets import Noise
 
 BITS = 60  # of a sum, its sign aside: half of the field 2^61 - 1, in which shares are drawn
+LARGEST = 2**BITS - 1  # the largest sum: the next number would read as a negative one in the field
 
 
 @dataclass(frozen=True)
 class FixedPoint(Mechanism):
     """x -> round(2^fraction x): whole numbers, of which ``most`` can be added without leaving 61 bits.
 
-    Rounding moves a number by up to 2^-(fraction + 1). A number beyond 2^(60 - fraction) / most is refused, since sums
+    Rounding moves a number by up to 2^-(fraction + 1). A number from 2^(60 - fraction) / most on is refused, since sums
     might wrap, which nobody could see.
     """
 
@@ -44,7 +45,7 @@ class FixedPoint(Mechanism):
 
     @property
     def bound(self) -> float:
-        """The largest absolute value that can be sent."""
+        """Numbers below this in size can be sent."""
         return 2.0 ** (BITS - self.fraction) / self.most
 
     @property
@@ -60,15 +61,17 @@ class FixedPoint(Mechanism):
 
     def rounded(self, x: Tensor, kind: Kind) -> Tensor:
         """Numbers as whole multiples of 2^-fraction: int64; one that is too large, or not finite, is an error."""
-        if x.numel():
-            low, high = (float(end) for end in x.aminmax())
-            if not max(-low, high) <= self.bound:  # also where one is NaN
+        whole = (x.to(torch.float64) * 2.0**self.fraction).round_()
+        if whole.numel():
+            low, high = (float(end) for end in whole.aminmax())
+            if not max(-low, high) <= LARGEST // self.most:  # also where one is NaN
+                step = 2.0**-self.fraction
                 raise IsthmusError(
-                    f"Numbers of {kind} lie between {low:.4g} and {high:.4g}, but protect=fixed-point can add up "
-                    f"{self.most:,} numbers within ±{self.bound:g} (protect.fraction={self.fraction}). Use a smaller "
-                    "protect.fraction or protect.most, or features that are scaled."
+                    f"Numbers of {kind} lie between {low * step:.4g} and {high * step:.4g}, but protect=fixed-point "
+                    f"can add up {self.most:,} numbers within ±{self.bound:g} (protect.fraction={self.fraction}). Use "
+                    "a smaller protect.fraction or protect.most, or features that are scaled."
                 )
-        return (x.to(torch.float64) * 2.0**self.fraction).round_().to(torch.int64)
+        return whole.to(torch.int64)
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
         """Whole numbers as numbers of the run."""

@@ -94,7 +94,7 @@ class Gaussian(Mechanism):
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
         """Clip each row and add noise to it; rows that the server computed from noisy ones are not changed again."""
         clip, sigma = self.bounds(parcel.kind)
-        if not self.separates(parcel.kind):
+        if not self.separates(parcel.kind) or parcel.derived:
             return parcel.rows, None, None
         event = self._event(parcel.kind, clip, sigma)
         if parcel.by_server:

@@ -55,7 +55,7 @@ class Laplace(Mechanism):
 
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
         """Bound each number and add noise to it; gradients that the server summed are not changed again."""
-        if not self.separates(parcel.kind):
+        if not self.separates(parcel.kind) or parcel.derived:
             return parcel.rows, None, None
         event: Event = LaplaceNoise(self.bound, self.scale, "silo") if self.noisy else Bounded(self.bound)
         if parcel.by_server:

@@ -13,6 +13,7 @@ from isthmus.core.kinds import Kind, silo_of_devices
 from isthmus.core.parcel import Parcel
 from isthmus.protect.base import Mechanism
 from isthmus.protect.events import Event, MaskedSums
+from isthmus.protect.fixed_point import LARGEST
 from isthmus.protect.secrets import Noise
 
 MASKED = (Kind.GRADIENTS, Kind.METRICS, Kind.STATISTICS)  # what a silo reads of its devices as sums
@@ -31,22 +32,38 @@ class Masks(Mechanism):
     group: int = 64
     name: ClassVar[str] = "masks"
     changes_rows: ClassVar[bool] = False
+    of_devices: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.group < 2:
             raise IsthmusError(f"protect.group is {self.group}; a sum over fewer than 2 devices hides nobody.")
+
+    def separates(self, kind: Kind) -> bool:
+        """Gradients are rounded silo by silo, so that their sum does not depend on which silos share a host."""
+        return kind == Kind.GRADIENTS
 
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
         """What devices hand in to their silo, as sums over groups; other payloads as they are."""
         senders = parcel.traffic.sender.tolist()
         if parcel.kind not in MASKED or not any(silo_of_devices(sender) is not None for sender in senders):
             return parcel.rows, None, None
-        return rounded(parcel.rows), MaskedSums(self.group), None
+        return rounded(parcel.rows, parcel.kind), MaskedSums(self.group), None
 
 
-def rounded(x: Tensor) -> Tensor:
-    """Numbers rounded to whole multiples of 2^-36, the step in which devices send what is masked."""
-    if not x.is_floating_point():
+def rounded(x: Tensor, kind: Kind) -> Tensor:
+    """Numbers rounded to whole multiples of 2^-36, the step in which devices send what is masked.
+
+    A sum that would not fit the field of the masks, or that is not finite, is an error.
+    """
+    if not x.is_floating_point() or not x.numel():
         return x
-    return ((x.to(torch.float64) * 2.0**FRACTION).round_() * 2.0**-FRACTION).to(x.dtype)
+    whole = (x.to(torch.float64) * 2.0**FRACTION).round_()
+    low, high = (float(end) for end in whole.aminmax())
+    if not max(-low, high) <= LARGEST:  # also where one is NaN
+        step = 2.0**-FRACTION
+        raise IsthmusError(
+            f"Sums of {kind} of devices lie between {low * step:.4g} and {high * step:.4g}, but protect=masks carries "
+            f"numbers within ±{LARGEST * step:g}; use a smaller train.lr, or features that are scaled."
+        )
+    return (whole * 2.0**-FRACTION).to(x.dtype)
 

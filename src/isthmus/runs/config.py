@@ -181,7 +181,7 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     train.check(model.layers)
     method.check(model, train)
     method.check_cross(data.cross)
-    method.check_level(data.level)
+    method.check_level(data.level, train.pooled)
     seed = _whole("seed", recipe.get("seed", 0))
     return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe))
 

@@ -132,6 +132,11 @@ class Silence(Policy):
 class MuteWire(LocalWire):
     """A wire that delivers whole numbers, so that silos find each other, and zeros in place of all other numbers."""
 
+    def leave(self, kind: Kind, parcels: Any, carry: Any, *given: Any, **options: Any) -> Any:
+        """Rows of nodes may be added up on their way, where nothing is swapped between hosts: they leave as zeros."""
+        muted = {key: replace(each, rows=_muted(each.rows)) if each.of_nodes else each for key, each in parcels.items()}
+        return super().leave(kind, muted, carry, *given, **options)
+
     def _deliver(self, kind: Kind, letters: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
         return {ends: _muted(x) for ends, x in letters.items()}
 

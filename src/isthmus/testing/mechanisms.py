@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from isthmus.core.kinds import ROWS, SERVER, Kind
 from isthmus.core.parcel import Origin, Parcel, Traffic
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise
+from isthmus.methods.exchange.hifgl import SecretMessages
 from isthmus.methods.method import Method
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.protect.base import Chain, Mechanism, Sealed
@@ -27,20 +29,33 @@ LISTED = torch.tensor([[0, 4], [0, 2], [0, 4], [1, 9], [1, 9], [1, 3]])  # (silo
 
 
 class ProtectContract(PartContract):
-    """Properties of a mechanism: subclass it; ``part`` makes it, with options under which it does something."""
+    """Properties of a mechanism: subclass it; ``part`` makes it, with options under which it does something.
+
+    ``before``: mechanisms that it needs before it.
+    """
 
     part: Callable[[], Mechanism]
+    before: Sequence[Mechanism] = ()
 
     def composed(self, part: Any, **others: Any) -> Method:
-        """Layer-wise exchange and federated averaging, whose rows, adjoints and parameters pass the mechanism."""
+        """Layer-wise exchange and federated averaging, whose rows, adjoints and parameters pass the mechanism.
+
+        Shares, and what devices alone send, pass it in an exchange that adds up rows of devices.
+        """
+        below = part.shares or part.of_devices
         # Bounds of a silo's own gradients go with rows of others, and not with their derivatives.
-        exchange = LayerWise(adjoint=not part.bounds_seeds)
-        parts = {"exchange": exchange, "sync": FedAvg(local_epochs=2), "protect": (part,)}
+        exchange = SecretMessages() if below else LayerWise(adjoint=not part.bounds_seeds)
+        parts = {"exchange": exchange, "sync": FedAvg(local_epochs=2), "protect": (*self.before, part)}
         return method_of(**{**parts, **others})
+
+    @property
+    def chain(self) -> Chain:
+        """The mechanism behind those that it needs."""
+        return Chain((*self.before, self.part()))
 
     def sealed(self, parcel: Parcel, noise: Noise | None = None) -> Sealed:
         """A parcel as it leaves, with noise of two silos."""
-        return Chain((self.part(),)).seal(parcel, noise or _noise())
+        return self.chain.seal(parcel, noise or _noise())
 
     def test_it_leaves_its_input_untouched(self) -> None:
         """Rows are sealed into new tensors; what a silo goes on computing with stays as it was."""
@@ -58,7 +73,7 @@ class ProtectContract(PartContract):
         for parcel in _parcels():
             done = self.sealed(parcel)
             assert len(done.rows) == len(parcel.rows), f"{len(done.rows)} of {len(parcel.rows)} {parcel.kind} left"
-            opened = self.part().open(parcel.kind, done.rows, parcel.rows)
+            opened = self.chain.open(parcel.kind, done.rows, parcel.rows)
             for what, rows in (("opened", opened), *((("sealed", done.rows),) if parcel.kind not in ROWS else ())):
                 found, wanted = (rows.shape, rows.dtype), (parcel.rows.shape, parcel.rows.dtype)
                 assert found == wanted, f"{parcel.kind} are {found} when {what}, and were {wanted}"
@@ -75,7 +90,7 @@ class ProtectContract(PartContract):
         """Rows that arrive changed come with an event; it has a text and survives a checkpoint."""
         for parcel in _parcels():
             done = self.sealed(parcel)
-            changed = not torch.equal(self.part().open(parcel.kind, done.rows, parcel.rows), parcel.rows)
+            changed = not torch.equal(self.chain.open(parcel.kind, done.rows, parcel.rows), parcel.rows)
             assert done.events or not changed, f"{parcel.kind} were changed, and the ledger would say '{UNPROTECTED}'"
             for event in done.events:
                 assert isinstance(event, Event) and hash(event) is not None
@@ -87,21 +102,24 @@ class ProtectContract(PartContract):
     def test_an_event_does_not_depend_on_the_rows(self) -> None:
         """The events of a kind are known without rows: accountants ask for them when there are none."""
         for parcel in _parcels():
-            asked = Chain((self.part(),)).events(parcel.kind)
+            asked = self.chain.events(parcel.kind)
             assert asked == self.sealed(parcel).events, f"of {parcel.kind} it says {asked} before, and another after"
 
     def test_a_row_that_is_listed_twice_leaves_as_one_value(self) -> None:
-        """A row for two receivers is released once: from two draws of noise they could take the mean."""
+        """A row for two receivers is released once: from two draws of noise they could take the mean.
+
+        Shares are drawn anew at will: the mean of two shares says as little as one.
+        """
         for parcel in _parcels():
             left = self.sealed(parcel).rows
-            for one, other in ((0, 2), (3, 4)) if parcel.kind in ROWS else ():
+            for one, other in ((0, 2), (3, 4)) if parcel.kind in ROWS and not self.part().shares else ():
                 assert torch.equal(left[one], left[other]), f"one row of {parcel.kind} left as two values"
 
     def test_no_rows_are_fine(self) -> None:
         """A host may have nothing to send, and its silos then need no secrets."""
         for parcel in _parcels(0):
             done = self.sealed(parcel, Noise())
-            opened = self.part().open(parcel.kind, done.rows, parcel.rows)
+            opened = self.chain.open(parcel.kind, done.rows, parcel.rows)
             assert len(done.rows) == 0 and opened.shape == parcel.rows.shape, f"no rows of {parcel.kind} became some"
 
     def test_what_the_server_made_is_not_perturbed(self) -> None:
@@ -111,7 +129,7 @@ class ProtectContract(PartContract):
             made = Origin.server(len(rows))
             down = Traffic.down(torch.zeros(len(rows), dtype=torch.int64))
             left = self.sealed(Parcel(kind, rows, made, down, by_server=True), noise).rows
-            error = (self.part().open(kind, left, rows) - rows).abs().amax(1)
+            error = (self.chain.open(kind, left, rows) - rows).abs().amax(1)
             assert noise.draws == 0, f"noise was drawn for {kind} that the server made"
             assert bool((error <= 0.01 * rows.abs().amax(1)).all()), f"{kind} that the server made were changed"
 
@@ -124,7 +142,9 @@ class ProtectContract(PartContract):
             fresh = not torch.equal(first.rows, second.rows)
             noisy |= fresh
             assert torch.equal(self.sealed(parcel).rows, first.rows), f"{parcel.kind} do not follow from the secrets"
-            assert not fresh or first.plain is not None, f"{parcel.kind} got noise: say what it was added to"
+            assert not fresh or first.plain is not None or first.shares > 1, (
+                f"{parcel.kind} got noise: say what it was added to"
+            )
             for silo in (0, 1):
                 here = (parcel.origin.silo == silo).nonzero().flatten()
                 alone = self.sealed(_some(parcel, here), Noise(secrets_from_seed(3, [silo]))).rows
@@ -161,10 +181,12 @@ def _parcels(rows: int = len(LISTED)) -> Iterator[Parcel]:
     """Yield a parcel of every kind, with whole numbers for kinds that carry them."""
     for kind in Kind:
         payload = _rows(rows) if kind in REAL else LISTED[:rows].clone()
-        yield Parcel(kind, payload, _origin(rows), Traffic.up(LISTED[:rows, 0]))
+        up = Traffic.up(LISTED[:rows, 0])
+        yield Parcel(kind, payload, _origin(rows), up, holders=(up, up))
 
 
 def _some(parcel: Parcel, at: Tensor) -> Parcel:
     """Some rows of a parcel, as another host would send them."""
     origin = Origin(parcel.origin.silo[at], parcel.origin.row[at])
-    return Parcel(parcel.kind, parcel.rows[at], origin, Traffic.single(int(origin.silo[0]), SERVER, len(at)))
+    traffic = Traffic.single(int(origin.silo[0]), SERVER, len(at))
+    return replace(parcel, rows=parcel.rows[at], origin=origin, traffic=traffic)

@@ -92,8 +92,9 @@ def method_of(
     ``models`` are those that it has beside an ordinary classifier, or instead of it.
     """
     made = {CLASSIFIER: ModelSpec(), **(models or {})}
-    phases = one_phase(learns=tuple(made), **parts)
-    return Method("contract", "a part under test", phases=phases, models=made, protect=protect)
+    [phase] = one_phase(learns=tuple(made), **parts)
+    level = phase.exchange.levels[0]
+    return Method("contract", "a part under test", phases=(phase,), models=made, protect=protect, level=level)
 
 
 def open_of(

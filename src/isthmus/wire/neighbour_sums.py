@@ -31,6 +31,7 @@ class Lanes:
 
     near: Tensor  # [m] rows that are added up
     ptr: Tensor  # [owned + 1] by target
+    others: Tensor  # [owned] how many nodes beside the target itself have rows in its sum, whether it is made or not
     holders: tuple[Traffic, ...]
     origin: Origin  # of this host's own rows; ``parts``: each once for every sum that it is in
     up: Traffic  # sums of first shares, of devices on their way to their silo
@@ -102,4 +103,6 @@ class Summed(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         """Sums of derivatives along outgoing edges: the transpose, by the way that rows take."""
         gy, gtoken = grads
+        made = ctx.around.inward.ptr.diff() > 0  # a sum that was not made is a constant
+        gy = gy * made[:, None].to(gy)
         return add_up(ctx.wire, gy, ctx.around.outward, Kind.ADJOINTS, ctx.layer), gtoken, None, None, None

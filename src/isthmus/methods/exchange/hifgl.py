@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,6 +23,8 @@ from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.base import Exchange, LiveExchange, need_embedding
 from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
+from isthmus.protect.masked_sums import groups
+from isthmus.protect.masks import Masks
 from isthmus.sample.batches import Batch, Batcher, Ground
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.level import DeviceLevel
@@ -34,9 +37,10 @@ class SecretMessages(Exchange):
     The source scales its row before it is sent, the target scales the sum: neither learns the other's degree. Rows are
     added up as they travel, sealed; with shares nobody reads one. Derivatives return by the transposed edges, likewise.
 
-    ``fewest``: a sum over fewer neighbours is not opened, and counts as no neighbours; with 1, a device with a single
-    neighbour, and its silo, read that neighbour's row. ``padded_to``: how many second shares a silo sees for each sum,
-    with shares of zero among them (0: the next power of two, so that the silo learns this much of a degree).
+    ``fewest``: a sum over fewer neighbours (parallel edges count once, self-loops not) is not opened, and counts as no
+    neighbours; with 1, a device with a single neighbour, and its silo, read that neighbour's row. ``padded_to``: how
+    many second shares a silo sees for each sum, with shares of zero among them (0: the next power of two, so that the
+    silo learns this much of a degree).
     """
 
     fewest: int = 1
@@ -80,6 +84,11 @@ class SecretMessages(Exchange):
                 f"{model.name} reads maxima of neighbours' rows, and of shares only sums can be opened; choose gcn, "
                 "gin, or sage with model.aggregate=mean."
             )
+        if model.norm == "batch":
+            raise IsthmusError(
+                "model.norm=batch has silos read moments of their devices' rows at every layer, which belong to the "
+                "devices alone here; use model.norm=layer or model.norm=none."
+            )
         if model.directed or model.edge_updates:
             raise IsthmusError(
                 "Secret messages are sums over incoming edges, the same along all edges of a node; use "
@@ -103,7 +112,7 @@ class LiveSecretMessages(LiveExchange):
         _check_graph(site)
         self._around = build_surroundings(site.wire, site.boundary, site.stack, spec.fewest, spec.padded_to)
         self._counts = self._around.inward.ptr.diff()
-        self._ground: dict[int, Batcher] = {}
+        self._ground: dict[int, tuple[Batcher, Batcher]] = {}  # with edges, and without
 
     def sampler(self, stack: Stack, fanout: Sequence[int]) -> Sampler:
         """A sampler that is never asked: passes run over whole graphs."""
@@ -111,10 +120,10 @@ class LiveSecretMessages(LiveExchange):
 
     def ground(self, known: Ground, step: int, training: bool) -> Ground:
         """The graph without edges, since all neighbours come from beyond a device."""
-        key = id(known.batcher)
+        key = id(known.batcher)  # kept beside it, so that no other batcher gets this number
         if key not in self._ground:
-            self._ground[key] = self.site.batcher(known.batcher.stack.bare(), reads_halo=False)
-        return Ground(self._ground[key], known.sampler)
+            self._ground[key] = known.batcher, self.site.batcher(known.batcher.stack.bare(), reads_halo=False)
+        return Ground(self._ground[key][1], known.sampler)
 
     def enter(self, batch: Batch, this: Pass) -> tuple[int, Features]:
         """Devices get the parameters of their silo, then embed their features."""
@@ -143,23 +152,39 @@ class LiveSecretMessages(LiveExchange):
 
     def notes(self) -> list[str]:
         """Notes on sums over a single neighbour, and on those that were not opened."""
-        stack = self.site.stack
-        degree = stack.in_degree[stack.owned]
-        mine = torch.stack([degree == 1, (degree > 0) & (degree < self.spec.fewest), degree > 0], 1).long()
-        told = self.site.wire.share(Kind.METRICS, self._by_silo(mine)).sum(0)
+        mine = torch.stack([self._fewer(2), self._fewer(self.spec.fewest), self._fewer(math.inf)], 1)
+        told = self.site.wire.share(Kind.METRICS, self._by_silo(mine.long())).sum(0)
         single, shut, every = told.tolist()
+        small = self._small_groups()
         if self.spec.fewest > 1:
             return [
                 f"Sums over fewer than {self.spec.fewest} neighbours were not opened: those of {shut:,} of {every:,} "
-                "devices."
+                "devices.",
+                *small,
             ]
         if not single:
-            return []
+            return small
         return [
+            *small,
             f"{single:,} of {every:,} devices have a single neighbour: the sum over it is its row, which the device "
             "and its silo read. exchange.fewest=2 does not open these; noise helps too "
             "(protect=gaussian,fixed-point,shares,masks)."
         ]
+
+    def _small_groups(self) -> list[str]:
+        """Sentences on silos with too few devices for a group of masked vectors, which are one smaller group."""
+        sizes = [each.group for each in self.site.wire.protect.mechanisms if isinstance(each, Masks)]
+        counts = self.site.wire.share(Kind.METRICS, torch.tensor([[silo.n] for silo in self.site.federation.silos]))
+        told = [(silo, groups(int(n), size).shortfall) for size in sizes for silo, n in enumerate(counts.flatten())]
+        return [f"{self.site.wire.party(silo)}: {sentence}" for silo, sentence in told if sentence]
+
+    def _fewer(self, than: float) -> Tensor:
+        """Which owned rows have neighbours, along incoming or outgoing edges, but fewer of these than so many."""
+        stack = self.site.stack
+        degrees = (stack.in_degree[stack.owned], stack.out_degree[stack.owned])
+        lanes = (self._around.inward, self._around.outward)
+        inward, outward = ((d > 0) & (each.others < than) for d, each in zip(degrees, lanes, strict=True))
+        return inward | outward
 
     def _by_silo(self, marks: Tensor) -> Tensor:
         """Marks of this host's owned rows [owned, k], added up by silo: [my silos, k]."""
@@ -170,9 +195,8 @@ class LiveSecretMessages(LiveExchange):
 
     def figures(self) -> dict[str, Tensor]:
         """How many devices of each silo have a single neighbour, and how many it has."""
-        stack = self.site.stack
-        degree = stack.in_degree[stack.owned]
-        sums = self._by_silo(torch.stack([torch.ones_like(degree), (degree == 1).long()], 1))
+        single = self._fewer(2).long()
+        sums = self._by_silo(torch.stack([torch.ones_like(single), single], 1))
         return {"devices": sums[:, 0], "devices with one neighbour": sums[:, 1]}
 
 
@@ -184,11 +208,16 @@ def _device_level(site: Site) -> DeviceLevel:
 
 
 def _check_graph(site: Site) -> None:
-    """Refuse labels on edges, and edges that only one of two silos lists."""
+    """Refuse labels and features on edges that are read, and edges that only one of two silos lists."""
     if site.schema.target == "edge":
         raise IsthmusError(
             "Labels lie on edges, whose ends meet as rows, and secret messages open sums alone; use "
             "sync-sgd+fwd-bwd-le."
+        )
+    if LAYERS[site.model.name].uses_edges and site.schema.edge_features:
+        raise IsthmusError(
+            f"{site.model.name} reads the {site.schema.edge_features} features of each edge, so that a device would "
+            "send another row along each; use gcn or sage, or data without features on edges."
         )
     if bool(site.federation.alone.any()):
         raise IsthmusError(
