@@ -66,4 +66,3 @@ def rounded(x: Tensor, kind: Kind) -> Tensor:
             f"numbers within ±{LARGEST * step:g}; use a smaller train.lr, or features that are scaled."
         )
     return (whole * 2.0**-FRACTION).to(x.dtype)
-

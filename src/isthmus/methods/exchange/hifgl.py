@@ -168,7 +168,7 @@ class LiveSecretMessages(LiveExchange):
             *small,
             f"{single:,} of {every:,} devices have a single neighbour: the sum over it is its row, which the device "
             "and its silo read. exchange.fewest=2 does not open these; noise helps too "
-            "(protect=gaussian,fixed-point,shares,masks)."
+            "(protect=gaussian,fixed-point,shares,masks).",
         ]
 
     def _small_groups(self) -> list[str]:
