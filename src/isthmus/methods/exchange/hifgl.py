@@ -165,7 +165,6 @@ class LiveSecretMessages(LiveExchange):
         if not single:
             return small
         return [
-            *small,
             f"{single:,} of {every:,} devices have a single neighbour: the sum over it is its row, which the device "
             "and its silo read. exchange.fewest=2 does not open these; noise helps too "
             "(protect=gaussian,fixed-point,shares,masks).",
