@@ -168,14 +168,21 @@ class LiveSecretMessages(LiveExchange):
             f"{single:,} of {every:,} devices have a single neighbour: the sum over it is its row, which the device "
             "and its silo read. exchange.fewest=2 does not open these; noise helps too "
             "(protect=gaussian,fixed-point,shares,masks).",
+            *small,
         ]
 
     def _small_groups(self) -> list[str]:
         """Sentences on silos with too few devices for a group of masked vectors, which are one smaller group."""
-        sizes = [each.group for each in self.site.wire.protect.mechanisms if isinstance(each, Masks)]
-        counts = self.site.wire.share(Kind.METRICS, torch.tensor([[silo.n] for silo in self.site.federation.silos]))
-        told = [(silo, groups(int(n), size).shortfall) for size in sizes for silo, n in enumerate(counts.flatten())]
-        return [f"{self.site.wire.party(silo)}: {sentence}" for silo, sentence in told if sentence]
+        wire = self.site.wire
+        sizes = [each.group for each in wire.protect.mechanisms if isinstance(each, Masks)]
+        counts = wire.share(Kind.METRICS, torch.tensor([[silo.n] for silo in self.site.federation.silos])).flatten()
+        smallest = [(silo, groups(n, size).smallest, size) for size in sizes for silo, n in enumerate(counts.tolist())]
+        return [
+            f"{wire.party(silo)} has {n} devices, fewer than a group of {size}: the sums that it reads of them are over "
+            f"{n}."
+            for silo, n, size in smallest
+            if n < size
+        ]
 
     def _fewer(self, than: float) -> Tensor:
         """Which owned rows have neighbours, along incoming or outgoing edges, but fewer of these than so many."""
