@@ -175,11 +175,12 @@ class LiveSecretMessages(LiveExchange):
         """Sentences on silos with too few devices for a group of masked vectors, which are one smaller group."""
         wire = self.site.wire
         sizes = [each.group for each in wire.protect.mechanisms if isinstance(each, Masks)]
-        counts = wire.share(Kind.METRICS, torch.tensor([[silo.n] for silo in self.site.federation.silos])).flatten()
+        mine = torch.tensor([silo.n for silo in self.site.federation.silos], dtype=torch.int64)[:, None]
+        counts = wire.share(Kind.METRICS, mine).flatten()
         smallest = [(silo, groups(n, size).smallest, size) for size in sizes for silo, n in enumerate(counts.tolist())]
         return [
-            f"{wire.party(silo)} has {n} devices, fewer than a group of {size}: the sums that it reads of them are over "
-            f"{n}."
+            f"{wire.party(silo)} has {n} devices, fewer than a group of {size}: the sums that it reads of them are "
+            f"over {n}."
             for silo, n, size in smallest
             if n < size
         ]
