@@ -6,6 +6,7 @@ from enum import StrEnum
 
 SERVER = -1
 SERVER_NAME = "server"
+BELOW = "devices of "  # how the name of the party begins that the devices of a silo are together
 SILO, DEVICE = "silo", "device"
 LEVELS = (SILO, DEVICE)  # whose the rows of a silo are: its own, or those of devices below it
 _DEVICES = -2  # the devices of silo 0; those of silo i stand under _DEVICES - i
