@@ -1,4 +1,7 @@
-"""The runs that goldens record: every method of the catalogue on small graphs, in full and sampled, and some more."""
+"""The runs that goldens record: every method of the catalogue on small graphs, in full and sampled, and some more.
+
+Methods that serve whole graphs alone have no sampled run.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def cases() -> dict[str, dict[str, Any]]:
     for method in catalogue.names():
         made = catalogue.get(method)
         model = "gcn" if method == "fedgcn" else made.model or "sage"
-        both = {"full": {}, "sampled": SAMPLED}
+        both = {"full": {}} if made.last.exchange.whole_graphs else {"full": {}, "sampled": SAMPLED}
         short = {"phase": {phase.name: {"epochs": 1} for phase in made.phases[:-1]}} if len(made.phases) > 1 else {}
         short = SHORT.get(method, short)
         both = {how: {**more, "options": short} if short else more for how, more in both.items()}

@@ -10,7 +10,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
-from isthmus.graph.graph import Graph
+from isthmus.graph.graph import TEST, Graph
 from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.nn.model import MODELS
@@ -246,3 +246,21 @@ def test_an_edge_that_one_silo_claims_alone_is_refused() -> None:
         Training(federation, catalogue.get("hifgl"), MODELS["gcn"], settings)
     mutual = run_parts("hifgl", [cut, *others], "gcn", PLAIN, **JOINT)
     assert losses(mutual) != losses(run(PLAIN, **JOINT))
+
+
+# ---- scores
+
+
+def test_scores_are_those_of_the_merged_graph() -> None:
+    """Sums of all neighbours are in them, to the step of the fixed point, where all silos hold one model."""
+    trained, merged = run({}), run({"score": "global"})
+    assert losses(trained) == losses(merged) == losses(run({"score": "everywhere"}))
+    mine, whole = (each.training.stage.scorer.logits(TEST)[0].sum(0) for each in (trained, merged))
+    torch.testing.assert_close(mine, whole, rtol=0, atol=1e-8)
+    assert trained.test.as_dict() == pytest.approx(merged.test.as_dict(), rel=1e-7, nan_ok=True)
+
+
+@pytest.mark.parametrize("how", ["own", "across"])
+def test_silos_do_not_score_along_edges_of_devices(how: str) -> None:
+    with pytest.raises(IsthmusError, match=f"score={how}"):
+        run({"score": how})

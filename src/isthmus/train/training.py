@@ -38,6 +38,7 @@ class Training:
     ) -> None:
         train.check(model.layers)
         method.check(model, train)
+        method.check_level(federation.wire.level.name, train.pooled)
         _check_lists(train, federation.schema)
         led_by(train.metric, federation.schema)  # one that does not exist is refused now, not at the first validation
         self.federation, self.method, self.train, self.seed = federation, method, train, seed
