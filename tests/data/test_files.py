@@ -342,6 +342,12 @@ def test_a_class_called_unknown_is_learnt_and_told_of(tmp_path: Path):
     assert any("2 rows have one of the labels none, missing, unknown, which is learnt" in note for note in graph.notes)
 
 
+def test_numbers_that_would_be_a_class_each_are_told_of(tmp_path: Path):
+    graph = loads(tmp_path, [f"{i}.5" for i in range(20)], "label")
+    assert any("20 labels have 20 different values, each of which is learnt as a class" in note for note in graph.notes)
+    assert graph.notes != () and loads(tmp_path, ["a", "b"] * 10, "label").notes == ()
+
+
 def test_whole_numbers_are_one_class_however_they_are_spelt(tmp_path: Path):
     graph = loads(tmp_path, ["0.0", "1.0", "", "1"], "label")
     assert (graph.schema.labels, graph.y.tolist()) == (("0", "1"), [0, 1, -1, 1])

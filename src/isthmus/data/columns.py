@@ -18,6 +18,7 @@ from isthmus.graph.graph import SPLIT_NAMES, natural, spelt_alike
 MISSING = ("na", "n/a", "#n/a", "<na>", "nan", "-nan", "nat", "null", "-", "--", "?", ".")
 MAYBE = ("none", "missing", "unknown")  # words that may be a class of their own, and mostly are none
 GAPS = (*MISSING, *MAYBE)
+MANY = 10  # labels of more kinds than this, and than half of the rows, are hardly classes
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 SPELT_OTHERWISE = r"^[+-]?[0-9]{1,3}([ .,'][0-9]{3})*[.,]?[0-9]*\s*%?$"  # 25,5 or 1.234,56 or 12 %
 MOST = 2**53  # beyond, not every whole number is a float64
@@ -162,11 +163,18 @@ def labels(sheet: Sheet, name: str, declared: Sequence[str] = ()) -> tuple[Tenso
 
 
 def note_on_labels(sheet: Sheet) -> tuple[str, ...]:
-    """A sentence on labels such as ``unknown``, which are learnt as a class though they may mean that there is none."""
+    """A sentence on labels that are learnt as classes and may be none: ``unknown``, or a value for every other row."""
     from pyarrow import compute
 
     if "label" not in sheet.names:
         return ()
+    known = as_text(sheet, "label").drop_null()
+    kinds, rows = len(compute.unique(known)), len(known)
+    if kinds > max(MANY, rows // 2):
+        return (
+            f"{sheet.path}: {rows:,} labels have {kinds:,} different values, each of which is learnt as a class; "
+            "numbers are not fitted here.",
+        )
     found = compute.is_in(compute.utf8_lower(as_text(sheet, "label").fill_null("")), value_set=_strings(MAYBE))
     count = int(found.to_numpy().sum())
     if not count:
