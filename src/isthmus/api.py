@@ -11,6 +11,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+from isthmus.core.coerce import table_of
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import write_atomic
 from isthmus.core.version import VERSION
@@ -34,11 +35,21 @@ from isthmus.wire.local import LocalWire
 
 def split(graph: Graph, how: str | Tensor | Sequence[int], silos: int | None = None, seed: int = 0) -> list[Silo]:
     """Cut a graph into silos: by an owner vector, or by a partitioner (``louvain``, ``metis``, ``random``, ...)."""
+    graph.check()
+    if silos is not None and (isinstance(silos, bool) or not isinstance(silos, int)):
+        raise IsthmusError(f"silos is {silos!r}; give a whole number of silos.")
     if isinstance(how, str):
         count = 5 if silos is None else silos
         return split_graph(graph, partition(graph, how, count, seed), count)
     owner = whole_numbers("owner", how)
+    if owner.dim() != 1:
+        raise IsthmusError(f"The owner vector has the shape {list(owner.shape)}; give one number for each node.")
     count = silos if silos is not None else int(owner.max()) + 1 if len(owner) else 1
+    if silos is None and count > max(graph.n, 1):
+        raise IsthmusError(
+            f"The owner vector names silo {count - 1:,} for {graph.n:,} nodes; number silos from 0 on, as "
+            "owner.unique(return_inverse=True)[1] does, or say how many there are with silos=K."
+        )
     return split_graph(graph, owner, count)
 
 
@@ -59,19 +70,36 @@ def fit(
     ``"gaussian,int8"``, a mechanism, or a sequence of them) and ``score``. ``settings`` are the keys of the command
     line's ``--set``, as tables or dotted: ``{"train": {"epochs": 50}, "sync.local_epochs": 3}``.
     """
+    ordered = _in_order(silos)
+    _refuse_idle_settings(settings or {})
     recipe: dict[str, Any] = {"seed": seed, "dtype": dtype, "model": {"name": model}}
     for key, value in (settings or {}).items():
         merge_into(recipe, nest(key if isinstance(value, Mapping) else full_key(key), value))
     base = catalogue.get(method) if isinstance(method, str) else method
     config = resolve(recipe, _with_parts(base, parts))
-    config = replace(config, data=replace(config.data, silos=len(silos)))
-    ordered = with_notes_on_edges(_in_order(silos))
+    config = replace(config, data=replace(config.data, silos=len(ordered)))
+    ordered = with_notes_on_edges(ordered)
     whole = [merge(agree_before_merge(ordered, config.data))] if config.method.merged else ordered
     return train(open_run(config, LocalWire(len(whole), config.method.chain), whole), watcher)
 
 
+def _refuse_idle_settings(settings: Mapping[str, Any]) -> None:
+    """Raise for settings that say which graph to load, how to split it or where to run it: ``fit`` has silos here."""
+    told: dict[str, Any] = {}
+    for key, value in settings.items():
+        merge_into(told, nest(key, value))
+    asked = [f"data.{key}" for key in table_of(told, "data") if key not in ("scale", "edges", "cross", "seed")]
+    asked += ["system.hosts"] if table_of(told, "system").get("hosts", 1) != 1 else []
+    if asked:
+        raise IsthmusError(
+            f"{asked[0]} means nothing to fit, which trains over the silos that it is given; leave it out."
+        )
+
+
 def _in_order(silos: Sequence[Silo]) -> list[Silo]:
     """The silos by number, whatever order they come in; raises where a number is missing or taken twice."""
+    if isinstance(silos, Graph) or not all(isinstance(silo, Silo) for silo in silos):
+        raise IsthmusError("fit takes a list of silos, as isthmus.split makes them of a graph.")
     ordered = sorted(silos, key=lambda silo: silo.number)
     numbers = [silo.number for silo in ordered]
     if not ordered or numbers != list(range(len(ordered))):

@@ -38,6 +38,8 @@ def test_silos_that_are_not_those_of_a_split_are_refused() -> None:
     [
         ([0, 1.9] * 15, r"owner\[1\] is 1.9, which is no whole number \(15 such\)"),
         (torch.full((30,), torch.nan), r"owner\[0\] is nan"),
+        (THREE[:, None], r"the shape \[30, 1\]"),
+        (THREE * 10**7, "names silo 20,000,000 for 30 nodes; number silos from 0 on"),
         (["bank-a"] * 30, "owner .*whole numbers"),
         ([0] * 29, "29 entries for 30 nodes"),
         ([-1] * 30, "Owners lie in -1..-1"),
@@ -74,3 +76,27 @@ def test_cross_edges_that_differ_are_counted(by: dict[str, float]) -> None:
     assert told.startswith("1 cross edges have other times or features") and "silo-1" in told
     for method in ("fedavg", "centralised"):
         assert told in isthmus.fit(silos, method, settings=FEW).training.federation.notes
+
+
+@pytest.mark.parametrize("key", ["data.silos", "data.split", "data.name", "data.nodes", "system.hosts"])
+def test_settings_that_fit_could_not_follow_are_refused(key: str) -> None:
+    silos = split_graph(GRAPH, THREE, 3)
+    with pytest.raises(IsthmusError, match=f"{key} means nothing to fit"):
+        isthmus.fit(silos, settings={**FEW, key: 2})
+    with pytest.raises(IsthmusError, match="data.silos means nothing"):
+        isthmus.fit(silos, settings={"data": {"silos": 9, "scale": "none"}})
+    assert isthmus.fit(silos, settings={**FEW, "data.scale": "none", "data.edges": "claimed"}).test.as_dict()
+
+
+def test_a_graph_is_no_list_of_silos() -> None:
+    with pytest.raises(IsthmusError, match="as isthmus.split makes them"):
+        isthmus.fit(GRAPH)  # type: ignore[arg-type]
+
+
+def test_what_is_split_is_checked_first() -> None:
+    with pytest.raises(IsthmusError, match="NaN or infinite"):
+        isthmus.split(replace(GRAPH, x=torch.full((30, 3), torch.nan)), THREE)
+    with pytest.raises(IsthmusError, match=r"split holds \[9\]; allowed are 0 \(unused\) to 3"):
+        isthmus.split(replace(GRAPH, split=torch.full((30,), 9, dtype=torch.int8)), THREE)
+    with pytest.raises(IsthmusError, match="silos is 2.5"):
+        isthmus.split(GRAPH, "random", 2.5)  # type: ignore[arg-type]

@@ -322,10 +322,30 @@ def test_numbers_that_are_typed_as_text_are_told_of(tmp_path: Path):
     assert split_graph(graph, torch.zeros(2, dtype=torch.int64), 1)[0].notes == graph.notes
 
 
-@pytest.mark.parametrize("word", ["NA", "NaN", "null", "N/A", " "])
+@pytest.mark.parametrize("word", ["NA", "NaN", "null", "N/A", " ", "?", "-"])
 def test_a_label_that_reads_like_a_missing_one_is_no_class(tmp_path: Path, word: str):
-    with pytest.raises(IsthmusError, match=rf"column 'label', row 2: the label '{word}' reads like a missing value"):
+    with pytest.raises(
+        IsthmusError, match=rf"column 'label', row 2: the label '{re.escape(word)}' reads like a missing value"
+    ):
         loads(tmp_path, ["a", word, "b", word], "label")
+
+
+def test_a_minus_one_beside_numbered_classes_is_an_unknown_label(tmp_path: Path):
+    with pytest.raises(IsthmusError, match="column 'label', row 2: the label '-1' reads like a missing value"):
+        loads(tmp_path, ["0", "-1", "1", "-1"], "label")
+    assert loads(tmp_path, ["1", "-1", "1", "-1"], "label").schema.labels == ("-1", "1")
+
+
+def test_a_class_called_unknown_is_learnt_and_told_of(tmp_path: Path):
+    graph = loads(tmp_path, ["1", "unknown", "2", "unknown"], "label")
+    assert "unknown" in graph.schema.labels
+    assert any("2 rows have one of the labels none, missing, unknown, which is learnt" in note for note in graph.notes)
+
+
+def test_numbers_that_would_be_a_class_each_are_told_of(tmp_path: Path):
+    graph = loads(tmp_path, [f"{i}.5" for i in range(20)], "label")
+    assert any("20 labels have 20 different values, each of which is learnt as a class" in note for note in graph.notes)
+    assert graph.notes != () and loads(tmp_path, ["a", "b"] * 10, "label").notes == ()
 
 
 def test_whole_numbers_are_one_class_however_they_are_spelt(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -11,6 +12,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID
 
 N, RING = 6, torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+LATE = np.arange(6, dtype=np.uint64) + np.uint64(2**63)  # as signed numbers they would be negative
 EVEN = torch.arange(N) % 2 == 0
 
 
@@ -59,6 +61,17 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "half a second": ({"time": torch.arange(6) / 2}, r"time\[1\] is 0.5"),
     "times of something else": ({"time": torch.arange(4)}, r"time has the shape \[4\] for 6 edges"),
     "edge features of something else": ({"edge_attr": torch.ones(12)}, r"edge_attr has the shape \[12\] for 6 edges"),
+    "a time beyond 64 bits": ({"time": torch.tensor(LATE)}, r"time has 9\.22.* does not fit into 64 bits"),
+    "a time that no whole number holds": ({"time": torch.full((6,), 1e19)}, "time has .* does not fit into 64 bits"),
+    "times of yes and no": ({"time": EVEN}, "time is torch.bool"),
+    "edges of yes and no": ({"edge_index": RING > 2}, "edge_index is torch.bool"),
+    "account numbers for classes": ({"y": 10**9 * torch.arange(6)}, "y has the class 5,000,000,000 among 6 nodes"),
+    "complex features": ({"x": torch.ones(6, 2, dtype=torch.complex64)}, "x is torch.complex64"),
+    "complex edge features": ({"edge_attr": torch.ones(6, dtype=torch.complex64)}, "edge_attr is torch.complex64"),
+    "sparse features": ({"x": torch.eye(6).to_sparse()}, r"x is sparse; give a dense tensor, like x.to_dense\(\)"),
+    "features of NumPy": ({"x": np.ones((6, 2))}, "x is ndarray; give a dense tensor"),
+    "a list of labels": ({"y": [0, 1, 2, 0, 1, 2]}, "y is list"),
+    "a mask that is a list": ({"train_mask": [True] * 6}, "train_mask is list"),
     "a list of edges": ({"edge_index": RING.T}, r"edge_index is \(6, 2\)"),
     "half a node": ({"edge_index": RING + 0.5}, r"edge_index\[0, 0\] is 0.5"),
 }
@@ -76,5 +89,9 @@ def test_ids_and_other_objects() -> None:
         from_pyg(data(), ids=[0.5, 1, 2, 3, 4, 5])
     with pytest.raises(IsthmusError, match=r"ids are int64 \[5\].*one for each of 6"):
         from_pyg(data(), ids=range(5))
+    with pytest.raises(IsthmusError, match="ids has .* does not fit into 64 bits"):
+        from_pyg(data(), ids=LATE)
+    with pytest.raises(IsthmusError, match="labels has 'a' twice"):
+        from_pyg(data(), labels=["a", "b", "a"])
     with pytest.raises(IsthmusError, match="not HeteroData"):
         from_pyg(HeteroData())

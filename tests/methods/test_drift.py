@@ -68,6 +68,10 @@ def test_the_note_is_in_the_report(tmp_path: Any) -> None:
     stale = ("--method", "optimes", "--set", "sync.local_steps=2", "--set", "train.lr=1.0")
     succeed(*SMALL, *stale, "--out", out)
     assert any(note.startswith("STALE ROWS") for note in metrics(out)["notes"])
+    assert f"moved by {100 * metrics(out)['drift']:.0f} % of their size" in (out / "report.html").read_text()
+    succeed(*SMALL, "--out", tmp_path / "none")
+    assert metrics(tmp_path / "none")["drift"] is None
+    assert "of their size" not in (tmp_path / "none" / "report.html").read_text()
 
 
 def on_host(wire: Wire) -> list[list[float | None]]:

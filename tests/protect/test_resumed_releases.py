@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Parcel
@@ -67,6 +68,21 @@ def test_releases_after_a_kill_are_those_that_happened(name: str, left: Counter[
     assert whole[Kind.AGGREGATES] == {"fedgcn": 2, "fedgcn, one hop": 1}.get(name, 0)
     if name.startswith("optimes"):  # of five pushes, one before the first step, the last two
         assert 5 * left[Kind.EMBEDDINGS] == 2 * whole[Kind.EMBEDDINGS] > 0
+
+
+def test_a_checkpoint_holds_the_rows_that_left_and_no_others() -> None:
+    """Of 1,000 rows three have left; the book that is read again is the one that was written."""
+    book, again = Releases(), Releases()
+    for each in (book, again):
+        each.open(1000)
+    left, plain = torch.rand(3, 4), torch.rand(3, 4)
+    book.record(Kind.EMBEDDINGS, 1, torch.tensor([7, 500, 999]), left, plain)
+    book.record(Kind.EMBEDDINGS, 1, torch.tensor([500]), -left[:1], plain[:1])
+    packed = book.packed()
+    assert packed["left/embeddings/1"].shape == packed["plain/embeddings/1"].shape == (3, 4)
+    again.unpack(packed)
+    assert again.state.keys() == book.state.keys()
+    assert all(torch.equal(again.state[name], table) for name, table in book.state.items())
 
 
 def test_a_resumed_run_says_what_it_cannot_have_counted(tmp_path: Path) -> None:

@@ -61,6 +61,21 @@ def test_comparison_says_what_does_not_compare(tmp_path: Path) -> None:
     assert said in " ".join(read(write_comparison([here, there], tmp_path / "out")).text.split("\n"))
 
 
+def test_means_over_different_silos_do_not_compare(tmp_path: Path) -> None:
+    """One run has a score in two of its three silos alone, the other in all: their means are of different things."""
+    folders = [make_run(tmp_path / name, THREE) for name in ("a", "b")]
+    metrics = folders[1].metrics
+    way = {"sees": "own", "test": {"accuracy": 0.7, "silos": {"silo-0": {"accuracy": None}, "silo-1": {"accuracy": 1}}}}
+    full = {"sees": "own", "test": {"accuracy": 0.7, "silos": {"silo-0": {"accuracy": 1}, "silo-1": {"accuracy": 1}}}}
+    for folder, each in zip(folders, (full, way), strict=True):
+        told = {**metrics, "scored": {"own": {**each, "seeds_scored": [5, 5], "bytes": 0}}}
+        (folder.path / "metrics.json").write_text(json.dumps(told))
+    said = " ".join(cautions(comparison([RunFolder(folder.path) for folder in folders])))
+    assert (
+        "Means are over different numbers of silos" in said and "2 by fedavg (a) (own edges); 1 by fedavg (b)" in said
+    )
+
+
 def test_comparison_table_keeps_names_as_they_are(tmp_path: Path) -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     folders = [make_run(tmp_path / "a", THREE, "[bold]mine"), make_seeds(tmp_path / "b")]

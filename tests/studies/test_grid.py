@@ -116,6 +116,30 @@ def test_runs_of_another_configuration_are_not_merged(grid: Path, tmp_path: Path
     refuse(*words, "--out", tmp_path / "b", "--merge", tmp_path / "none", says=["no such folder"])
 
 
+def test_runs_that_have_read_other_data_are_told_of(grid: Path, tmp_path: Path) -> None:
+    """Two machines may have different files under one name: rows that read them are in one table, with a caution."""
+    words = ("study", grid, "--seeds", 1, "--rows", "random-*", "--out", tmp_path / "out")
+    said = succeed(*words)
+    assert "different data" not in said.out + (tmp_path / "out" / "report.html").read_text()
+    path = tmp_path / "out" / "random-fedavg" / "seed-0" / "metrics.json"
+    told = json.loads(path.read_text())
+    told["data_digests"]["silo-1"]["features"], told["version"] = "of another file", "0.0.1"
+    path.write_text(json.dumps(told))
+    said = " ".join(succeed(*words).out.split())
+    assert "have read different data: silo-1 (features)." in said and "several versions of isthmus: 0.0.1," in said
+    assert "have read different data: silo-1 (features)." in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_rows_that_scored_unlike_numbers_say_how_many(grid: Path, tmp_path: Path) -> None:
+    words = ("study", grid, "--seeds", 1, "--rows", "random-*", "--out", tmp_path / "out")
+    assert "Nodes or edges scored" not in succeed(*words).out
+    path = tmp_path / "out" / "random-fedavg" / "seed-0" / "metrics.json"
+    told = json.loads(path.read_text())
+    told["scored"]["own"]["seeds_scored"] = [3, 4]
+    path.write_text(json.dumps(told))
+    assert "7 by fedavg (own edges)." in " ".join(succeed(*words).out.split())
+
+
 def test_a_forecast_tells_the_whole_and_is_used_later(grid: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     grid.write_text(grid.read_text() + TUNE)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from isthmus.core.errors import IsthmusError
-from isthmus.graph.graph import VALID, Graph
+from isthmus.graph.graph import TEST, VALID, Graph
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import split_graph
 from isthmus.train.judge import Verdict
@@ -74,6 +74,18 @@ def test_a_score_that_is_never_defined_selects_nothing(name: str) -> None:
     for key, tensor in result.training.learner.everything().items():
         assert torch.equal(tensor, result.last[key])
     assert any("nothing could be selected" in note for note in result.training.federation.notes)
+
+
+def test_silos_without_a_score_are_left_out_of_the_mean_and_counted() -> None:
+    """A silo whose test nodes have one class alone has no PR-AUC."""
+    assert TWO_CLASSES.y is not None and TWO_CLASSES.split is not None
+    out = (TWO_CLASSES.split == TEST) & (TWO_CLASSES.y == 1) & (THREE == 1)
+    graph = replace(TWO_CLASSES, split=torch.where(out, 0, TWO_CLASSES.split.long()).to(torch.int8))
+    result = run_parts("fedavg", split_graph(graph, THREE, 3), epochs=2)
+    [note] = [note for note in result.training.federation.notes if "is not defined" in note]
+    assert note.startswith("Test pr_auc of silo-1 is not defined") and note.endswith("over the other 2 of 3 silos.")
+    whole = run_parts("fedavg", split_graph(TWO_CLASSES, THREE, 3), epochs=2)
+    assert not any("is not defined" in note for note in whole.training.federation.notes)
 
 
 def test_predictions_are_pooled_in_one_process_without_a_message() -> None:

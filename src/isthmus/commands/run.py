@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
@@ -21,6 +22,11 @@ from isthmus.report.report import write_report
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder, claimed
 from isthmus.runs.recipe import merge_into, parse_set, read_recipe
+
+_COMPOSED = (
+    "Epsilon is that of one seed, the worst one. {} runs on the same data release it as many times, and what they lose "
+    "adds up."
+)
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,20 @@ def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
     combined["link"] = _fold([run["link"] for run in each], fmean)
     ways = {how: first | _scores_over([run["scored"][how] for run in each]) for how, first in each[0]["scored"].items()}
     notes = _notes_over([run["notes"] for run in each], seeds)
+    notes += [_COMPOSED.format(len(each))] if 0 < float(worst["epsilon"]) < math.inf else []
+    notes += _partly_defined(each)
     return combined | _scores_over(each) | {"scored": ways, "notes": notes}
+
+
+def _partly_defined(each: list[dict[str, Any]]) -> list[str]:
+    """A note on test scores that some seeds lack, over whose others means are taken."""
+    metric = each[0]["metric"]
+    lacking = sum(run["test"].get(metric) is None for run in each)
+    return (
+        [f"Test {metric} is not defined with {lacking} of {len(each)} seeds; means are over the others."]
+        if 0 < lacking < len(each)
+        else []
+    )
 
 
 def _notes_over(each: list[list[str]], seeds: list[int]) -> list[str]:

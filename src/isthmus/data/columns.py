@@ -14,8 +14,11 @@ from isthmus.core.errors import IsthmusError
 from isthmus.data.tables import ArrowColumn, Sheet, as_text, is_number
 from isthmus.graph.graph import SPLIT_NAMES, natural, spelt_alike
 
-MISSING = ("na", "n/a", "#n/a", "<na>", "nan", "-nan", "nat", "null")  # how programs write that there is nothing
-GAPS = (*MISSING, "-", "--", "?", ".", "none", "missing", "unknown")
+# How programs and people write that there is nothing.
+MISSING = ("na", "n/a", "#n/a", "<na>", "nan", "-nan", "nat", "null", "-", "--", "?", ".")
+MAYBE = ("none", "missing", "unknown")  # words that may be a class of their own, and mostly are none
+GAPS = (*MISSING, *MAYBE)
+MANY = 10  # labels of more kinds than this, and than half of the rows, are hardly classes
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 SPELT_OTHERWISE = r"^[+-]?[0-9]{1,3}([ .,'][0-9]{3})*[.,]?[0-9]*\s*%?$"  # 25,5 or 1.234,56 or 12 %
 MOST = 2**53  # beyond, not every whole number is a float64
@@ -133,15 +136,17 @@ def labels(sheet: Sheet, name: str, declared: Sequence[str] = ()) -> tuple[Tenso
     """The class number of each row ([rows] int64, -1 where empty) and the class names, sorted with 2 before 10.
 
     Where all names are whole numbers 1.0 is 1: programs write it so as soon as one label of a column is missing. Words
-    for a missing value, and names that differ in case or blanks alone, are refused, unless they are ``declared`` to be
-    classes.
+    for a missing value, a -1 beside 0, and names that differ in case or blanks alone, are refused, unless they are
+    ``declared`` to be classes.
     """
     from pyarrow import compute
 
     text = as_text(sheet, name)
     spelt = [word for word in compute.unique(text).to_pylist() if word]
+    counted = not {"0", "0.0"}.isdisjoint(spelt)  # classes are numbered, and -1 is then no class but an unknown one
     for word in spelt:
-        if (word.strip().lower() in MISSING or not word.strip()) and word not in declared:
+        missing = word.strip().lower() in MISSING or not word.strip() or (counted and word in ("-1", "-1.0"))
+        if missing and word not in declared:
             row = int(np.argmax(compute.equal(text, word).fill_null(False).to_numpy()))
             what = f"the label {word!r} reads like a missing value"
             raise sheet.wrong(name, row, what, "leave it empty if the label is unknown, or rename the class")
@@ -155,6 +160,29 @@ def labels(sheet: Sheet, name: str, declared: Sequence[str] = ()) -> tuple[Tenso
     code = compute.index_in(text, value_set=_strings(spelt)).fill_null(-1).to_numpy().astype(np.int64)
     number = np.array([*(names.index(known[word]) for word in spelt), -1])
     return torch.from_numpy(number[code]), tuple(names)
+
+
+def note_on_labels(sheet: Sheet) -> tuple[str, ...]:
+    """A sentence on labels that are learnt as classes and may be none: ``unknown``, or a value for every other row."""
+    from pyarrow import compute
+
+    if "label" not in sheet.names:
+        return ()
+    known = as_text(sheet, "label").drop_null()
+    kinds, rows = len(compute.unique(known)), len(known)
+    if kinds > max(MANY, rows // 2):
+        return (
+            f"{sheet.path}: {rows:,} labels have {kinds:,} different values, each of which is learnt as a class; "
+            "numbers are not fitted here.",
+        )
+    found = compute.is_in(compute.utf8_lower(as_text(sheet, "label").fill_null("")), value_set=_strings(MAYBE))
+    count = int(found.to_numpy().sum())
+    if not count:
+        return ()
+    return (
+        f"{sheet.path}: {count:,} rows have one of the labels {', '.join(MAYBE)}, which is learnt as a class; leave "
+        "the label empty where it is not known.",
+    )
 
 
 def check_text_column(sheet: Sheet, name: str, remedy: str) -> str:

@@ -20,7 +20,16 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import is_folder
 from isthmus.core.random import combine, keys_of
-from isthmus.data.columns import check_text_column, labels, lists, numbers, refuse_label_columns, splits, times
+from isthmus.data.columns import (
+    check_text_column,
+    labels,
+    lists,
+    note_on_labels,
+    numbers,
+    refuse_label_columns,
+    splits,
+    times,
+)
 from isthmus.data.split import random_split
 from isthmus.data.tables import ArrowColumn, Sheet, as_text, is_list, is_number, is_text, read_sheet
 from isthmus.graph.graph import UNUSED, Graph, Schema
@@ -68,6 +77,7 @@ def load_folder(folder: str, seed: int = 0, attributes: tuple[str, ...] = (), ta
             *filter(None, notes),
             *unused_text(nodes, [name for name, note in zip(words, notes, strict=True) if not note]),
             *(both_labelled(nodes, edges) if target is None else ()),
+            *(note for sheet in (nodes, edges) for note in note_on_labels(sheet)),
         ),
     )
     return _labelled(graph, nodes, edges, seed, target).check()

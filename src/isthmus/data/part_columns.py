@@ -12,7 +12,7 @@ from pyarrow import compute
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.data.columns import check_text_column, splits
+from isthmus.data.columns import check_text_column, note_on_labels, splits
 from isthmus.data.files import NODE_COLUMNS, both_labelled, features, label_columns, text_columns, unused_text
 from isthmus.data.tables import Sheet, is_list, is_number
 from isthmus.graph.features import Features, SparseRows
@@ -41,7 +41,9 @@ def part_notes(nodes: Sheet, edges: Sheet, declared: dict[str, Any]) -> tuple[st
     remedy = f"list it as attributes in the [schema] of {nodes.path.parent / 'silo.toml'}"
     for name in unused:
         check_text_column(nodes, name, remedy)
-    return (*unused_text(nodes, unused), *(both_labelled(nodes, edges) if "target" not in declared else ()))
+    both = both_labelled(nodes, edges) if "target" not in declared else ()
+    odd = () if "labels" in declared else (note for sheet in (nodes, edges) for note in note_on_labels(sheet))
+    return (*unused_text(nodes, unused), *both, *odd)
 
 
 def _sparse(nodes: Sheet, declared: dict[str, Any]) -> SparseRows:

@@ -13,6 +13,7 @@ from isthmus.data.columns import refuse_label_columns
 from isthmus.data.files import INTEGER, id_text
 from isthmus.data.members import read_toml
 from isthmus.data.tables import Sheet
+from isthmus.graph.graph import distinct
 
 _SCHEMA: dict[str, tuple[type, tuple[str, ...]]] = {  # key -> type, and the words to choose from, if any
     "task": (str, ("classes", "tasks")),
@@ -54,6 +55,7 @@ def kept_notes(folder: Path, name: str) -> tuple[str, ...]:
 def _check_within(path: Path, declared: dict[str, Any]) -> None:
     """Raise where keys of one ``[schema]`` contradict each other."""
     names, features = declared.get("feature_names"), declared.get("features")
+    distinct(tuple(declared.get("labels", ())), f"{path}: labels")
     if features is not None and features < 1:
         raise IsthmusError(f"{path}: features is {features}; a part has at least one.")
     if names and features is not None and len(names) != features:

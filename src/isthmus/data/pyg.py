@@ -12,13 +12,14 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keys_of
 from isthmus.data.split import random_split
-from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema, labelled
+from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema, distinct, labelled
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+FIELDS = ("x", "y", "edge_index", "edge_attr", "time")
 MASKS = {"train_mask": TRAIN, "val_mask": VALID, "test_mask": TEST}
-READ = {"x", "y", "edge_index", "edge_attr", "time", "num_nodes", *MASKS}
+READ = {*FIELDS, "num_nodes", *MASKS}
 
 
 def from_pyg(data: Data, ids: Sequence[Any] | None = None, labels: Sequence[str] | None = None, seed: int = 0) -> Graph:
@@ -35,6 +36,8 @@ def from_pyg(data: Data, ids: Sequence[Any] | None = None, labels: Sequence[str]
         )
     if data.edge_index is None or (data.x is None and data.num_nodes is None):
         raise IsthmusError("The Data object needs edge_index, and x or num_nodes.")
+    for name in (*FIELDS, *MASKS):
+        _refuse_other_arrays(name, data.get(name))
     n = int(data.num_nodes)
     ends = _ends(data.edge_index)
     names = _names(ids, n)
@@ -65,6 +68,13 @@ def from_pyg(data: Data, ids: Sequence[Any] | None = None, labels: Sequence[str]
     ).check()
 
 
+def _refuse_other_arrays(name: str, values: Any) -> None:
+    """Raise for a field of a ``Data`` object that is there, and is no dense tensor."""
+    if values is not None and (not isinstance(values, Tensor) or values.layout != torch.strided):
+        kind = "sparse" if isinstance(values, Tensor) else type(values).__name__
+        raise IsthmusError(f"{name} is {kind}; give a dense tensor, like {name}.to_dense() or torch.tensor({name}).")
+
+
 def _unread(data: Data) -> tuple[str, ...]:
     """A sentence on what a ``Data`` object holds and a graph does not: weights of edges, positions, ..."""
     unread = sorted(set(data.keys()) - READ)
@@ -83,7 +93,7 @@ def whole_numbers(name: str, values: Any) -> Tensor:
 
 
 def _whole(name: str, values: Tensor) -> Tensor:
-    if values.is_complex():
+    if values.is_complex() or (values.dtype == torch.bool and name in ("time", "edge_index")):
         raise IsthmusError(f"{name} is {values.dtype}; give whole numbers.")
     if values.is_floating_point():
         odd = (~torch.isfinite(values) | (values != values.floor())).nonzero()
@@ -94,7 +104,18 @@ def _whole(name: str, values: Tensor) -> Tensor:
                 f"{name}[{', '.join(map(str, row))}] is {shown:g}, which is no whole number ({len(odd):,} such); give "
                 "whole numbers, and -1 for an unknown label."
             )
+    _refuse_long(name, values.double().numpy() if values.is_floating_point() else values.numpy())
     return values.long()
+
+
+def _refuse_long(name: str, values: np.ndarray) -> None:
+    """Raise for a whole number beyond 63 bits, which would wrap around to some other one."""
+    if values.dtype.kind not in "uf" or not values.size:
+        return
+    low, high = (each.item() for each in (values.min(), values.max()))
+    if high >= 2**63 or low < -(2**63):
+        shown = high if high >= 2**63 else low
+        raise IsthmusError(f"{name} has {shown:.17g}, which does not fit into 64 bits; count from a later start.")
 
 
 def _ends(edge_index: Any) -> Tensor:
@@ -109,6 +130,7 @@ def _names(ids: Sequence[Any] | None, n: int) -> np.ndarray:
     if ids is None:
         return np.arange(n)
     names = np.asarray(ids)
+    _refuse_long("ids", names)
     if names.shape != (n,) or names.dtype.kind not in "iuUS":
         raise IsthmusError(
             f"ids are {names.dtype} {list(names.shape)}; give whole numbers or text, one for each of {n}."
@@ -124,6 +146,8 @@ def _long_as(name: str, values: Tensor, rows: int, what: str) -> Tensor:
 
 def _table(name: str, values: Tensor, rows: int, what: str) -> Tensor:
     """Features as float32 [rows, features]; one number a row is one feature."""
+    if values.is_complex():
+        raise IsthmusError(f"{name} is {values.dtype}; give real numbers, such as both parts side by side.")
     return _long_as(name, values.cpu(), rows, what).float().reshape(rows, -1)
 
 
@@ -135,10 +159,16 @@ def _labels(y: Tensor, n: int) -> Tensor:
 
 def _label_names(y: Tensor | None, names: Sequence[str] | None) -> tuple[str, ...]:
     if names is not None:
-        return tuple(map(str, names))
+        return distinct(tuple(map(str, names)), "labels")
     if y is None or not y.numel():
         return ()
-    return tuple(str(i) for i in range(y.shape[1] if y.dim() == 2 else int(y.max()) + 1))
+    most = y.shape[1] if y.dim() == 2 else int(y.max()) + 1
+    if y.dim() == 1 and most > len(y):
+        raise IsthmusError(
+            f"y has the class {most - 1:,} among {len(y):,} nodes; number classes from 0 on, as y.unique("
+            "return_inverse=True)[1] does, or name all of them with labels=[...]."
+        )
+    return tuple(map(str, range(most)))
 
 
 def _masks(data: Data, n: int) -> Tensor:

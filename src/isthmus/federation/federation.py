@@ -26,6 +26,10 @@ SIMULATED = (
     "what each party would receive if every device were a machine of its own. That each node has one owner was not "
     "checked."
 )
+UNCOMPARED = (
+    "Times and features of cross edges were not compared between hosts, where a hash would give them away: each silo "
+    "computes with its own."
+)
 CROSS = (KNOWN, UNKNOWN)  # whether silos know their edges to nodes of others
 
 
@@ -86,6 +90,8 @@ def open_federation(
     scaled, scaling = scale_features(wire, silos, schema, scale, agreed)
     federation = Federation(wire, scaled, plan, schema, alone, scaling, uncut=uncut)
     of_data = [note for silo in silos for note in silo.notes]
+    if wire.hosts > 1 and (schema.timed or schema.edge_features) and any(bool(silo.crosses.any()) for silo in silos):
+        federation.note(UNCOMPARED)
     for sentence in [*of_data, *cut, *notes, *labels, *_scaled(scaling)]:
         federation.note(sentence)
     if level == DEVICE:

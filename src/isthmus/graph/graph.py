@@ -102,6 +102,8 @@ def _check_whole(graph: Graph) -> None:
                 continue
             if name != "edge_attr" and (values.is_floating_point() or values.is_complex()):
                 raise IsthmusError(f"{name} is {values.dtype}; it must hold whole numbers, like {name}.long().")
+            if name.endswith("split") and len(values) and not 0 <= int(values.min()) <= int(values.max()) <= TEST:
+                raise IsthmusError(f"{name} holds {sorted(set(values.tolist()))}; allowed are 0 (unused) to {TEST}.")
             if len(values) != rows and not name.endswith("y"):  # labels have a message of their own
                 raise IsthmusError(f"{name} has {len(values)} rows for {rows}; give one for each.")
 
@@ -156,6 +158,14 @@ def spelt_alike(names: Iterable[str]) -> tuple[str, str] | None:
         if first != name:
             return first, name
     return None
+
+
+def distinct(names: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """The names themselves; raises where one is there twice, as two classes could not be told apart by it."""
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise IsthmusError(f"{what} has {twice!r} twice; a class has one name.")
+    return names
 
 
 def labelled(y: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.privacy import privacy_of, take_account
 from isthmus.launch.release_files import notes_on_draws, notes_on_idle_mechanisms, notes_on_noise, write_releases
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
-from isthmus.methods.exchange.drift import drift_note
+from isthmus.methods.exchange.drift import drift_note, mean_drift
 from isthmus.protect.accounting.guarantee import Guarantee, as_json, headline
 from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
@@ -59,6 +59,7 @@ def leave_behind(
         **_crossed(training, privacy_of(training, accounts), collected.transport),
         **_timed(training),
         "curve": curve,
+        "drift": mean_drift(_drifts(training)),
         "bytes_per_crossing": _bytes_per_crossing(training),
         "link": link_times(config.link, {} if config.method.merged else usage, sum(training.progress.computing)),
         "notes": collected.notes,
@@ -92,10 +93,14 @@ def _note_what_happened(training: Training, sizes: dict[str, dict[str, int]]) ->
     why = kernels.why_not_compiled(training.device)
     if why:
         note(f"Without compiled kernels this run was slower, and no less right: {why}.")
-    drifts = [drift for line in training.progress.history for drift in line.get("silo_drift", ())]
     told = [*notes_on_noise(training.wire), *notes_on_idle_mechanisms(training.wire), *notes_on_draws(training)]
-    for sentence in [*told, *training.stage.exchange.notes(), *drift_note(drifts)]:
+    for sentence in [*told, *training.stage.exchange.notes(), *drift_note(_drifts(training))]:
         note(sentence)
+
+
+def _drifts(training: Training) -> list[float | None]:
+    """How far kept rows had moved, of every silo at every validation."""
+    return [drift for line in training.progress.history for drift in line.get("silo_drift", ())]
 
 
 def _about(config: RunConfig, training: Training, result: Result) -> dict[str, Any]:

@@ -100,6 +100,23 @@ class Releases:
             self.state[name] = values.new_zeros(self.rows, *values.shape[1:])
         self.state[name].index_copy_(0, row, values.detach())
 
+    def packed(self) -> dict[str, Tensor]:
+        """The tables for a checkpoint; of values only the rows that have left, which are few beside the halo."""
+        return {name: self._gone(name, table) for name, table in self.state.items()}
+
+    def _gone(self, name: str, table: Tensor) -> Tensor:
+        what, _, of = name.partition("/")
+        return table[self.state[f"{COUNTS}/{of}"] > 0] if what in (LEFT, PLAIN) else table
+
+    def unpack(self, packed: dict[str, Tensor]) -> None:
+        """Take over the tables that :meth:`packed` gave."""
+        self.state = dict(packed)
+        for name, rows in packed.items():
+            what, _, of = name.partition("/")
+            if what in (LEFT, PLAIN):
+                self.state[name] = rows.new_zeros(self.rows, *rows.shape[1:])
+                self.state[name][packed[f"{COUNTS}/{of}"] > 0] = rows
+
     def layers(self, kind: Kind) -> list[int]:
         """The layers of which rows of this kind have left."""
         names = (name.split("/") for name in self.state)

@@ -41,6 +41,7 @@ class Scored:
     pooled: float | None
     count: int | None
     bytes: int | None  # of scoring the test split once
+    silos: int  # that have a score, over which the mean is taken
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ def _tests(folder: RunFolder, metric: str) -> dict[str, Scored]:
     found = {}
     for way in (folder.metrics.get("scored") or {}).values():
         mean, deviation, pooled = ((way.get(split) or {}).get(metric) for split in ("test", "test_std", "test_pooled"))
-        found[way["sees"]] = Scored(mean, deviation, pooled, sum(way["seeds_scored"]), way["bytes"])
+        silos = sum(each.get(metric) is not None for each in ((way.get("test") or {}).get("silos") or {}).values())
+        found[way["sees"]] = Scored(mean, deviation, pooled, sum(way["seeds_scored"]), way["bytes"], silos)
     return {saw: found[saw] for saw in SAW if saw in found}
 
 
@@ -158,11 +160,16 @@ def _unlike_scores(rows: Sequence[ComparedRun]) -> list[str]:
     scored = {f"{row.name} ({SAW[saw]})": each.count for row in rows for saw, each in row.tests.items()}
     for what, counts in (("scored", scored), (_LEARNT, {row.name: row.learnt for row in rows})):
         if len(set(counts.values()) - {None}) > 1:
-            said.append(f"Different numbers of nodes or edges were {what}: {_by_count(counts)}.")
+            said.append(f"Different numbers of nodes or edges were {what}: {by_count(counts)}.")
+    silos = {f"{row.name} ({SAW[saw]})": each.silos for row in rows for saw, each in row.tests.items()}
+    if len(set(silos.values())) > 1 and len({row.silos for row in rows}) == 1:
+        said.append(
+            f"Means are over different numbers of silos, since a score is not defined in all: {by_count(silos)}."
+        )
     return said
 
 
-def _by_count(counts: Mapping[str, int | None]) -> str:
+def by_count(counts: Mapping[str, int | None]) -> str:
     """Names grouped by their numbers, the largest first; those without a number are left out."""
     every = sorted({count for count in counts.values() if count is not None}, reverse=True)
     names = {count: ", ".join(name for name, each in counts.items() if each == count) for count in every}

@@ -127,4 +127,10 @@ def training(folder: RunFolder) -> str:
         svg = plots.valid_curve(found.epochs, found.valid, named, metric, mark)
         thin = " Thin lines are single silos." if len(named) > 1 else ""
         parts.append(figure(svg, f"Validation {metric_label(metric)} by epoch.{thin}{mean}"))
+    drift = fact(folder, "drift", None)
+    if drift is not None:
+        parts.append(
+            f"<p>Rows that silos keep of each other's nodes moved by {100 * drift:.0f} % of their size within a round, "
+            "on average; <code>silo_drift</code> in metrics.jsonl has every silo.</p>"
+        )
     return "\n".join(parts) if len(parts) > 1 else ""

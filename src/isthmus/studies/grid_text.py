@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from isthmus.report.compared_run import SAW, by_count
 from isthmus.report.fitting import FittingTable
 from isthmus.runs.text import count_text
 from isthmus.studies.paired import Difference, base_of, groups, paired
@@ -68,10 +69,22 @@ def grid_tables(findings: Findings) -> list[FittingTable]:
 
 
 def left_out(findings: Findings, lines: Sequence[RowResult]) -> str:
-    """Which rows of a place are not run, and why; empty where all are."""
+    """Which rows of a place are not run, and why; and how many nodes or edges each scored, where they differ."""
     axis, reasons = findings.study.axes[-1], [line.row.left_out for line in lines if line.row.left_out]
     named = {why: [line.row.at[axis] for line in lines if line.row.left_out == why] for why in dict.fromkeys(reasons)}
-    return " ".join(f"{', '.join(names)}: {why}." for why, names in named.items())
+    reasons_told = [f"{', '.join(names)}: {why}." for why, names in named.items()]
+    return " ".join(filter(None, (*reasons_told, unlike_counts(lines, axis))))
+
+
+def unlike_counts(lines: Sequence[RowResult], axis: str) -> str:
+    """A sentence where rows of one place scored different numbers of nodes or edges; empty where all scored as many."""
+    counts = {
+        f"{line.row.at[axis]} ({SAW[way['sees']]})": sum(way["seeds_scored"])
+        for line in lines
+        for metrics in line.runs[:1]
+        for way in (metrics.get("scored") or {}).values()
+    }
+    return "" if len(set(counts.values())) < 2 else f"Nodes or edges scored: {by_count(counts)}."
 
 
 def caption(findings: Findings) -> str:
@@ -80,4 +93,5 @@ def caption(findings: Findings) -> str:
     seeds = count_text(findings.facts["seeds"], "seed")
     apart = f" Differences to {study.against} are paired by seed, ± half a 95 % interval." if study.against else ""
     paper = f" Paper: {study.source}." if published(study) else ""
+    paper += "".join(f" {sentence}" for sentence in findings.unlike)
     return f"{study.measure}: mean over {seeds} ± deviation. MB: megabytes that cross, of all parties.{apart}{paper}"

@@ -37,7 +37,7 @@ def study_page(findings: Findings) -> str:
 
 def study_cautions(findings: Findings) -> list[str]:
     """Sentences that the reader must know before the numbers: notes, shorter training, missing and failed rows."""
-    said = list(findings.study.notes)
+    said = [*findings.unlike, *findings.study.notes]
     for length in ("epoch", "step"):
         usual, ours = findings.study.base.get("train", {}).get(f"{length}s"), findings.facts.get(f"{length}s")
         if usual and ours and usual != ours:

@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from isthmus.runs.folder import RunFolder
+from isthmus.studies.footing import unlike_data
 from isthmus.studies.plan import FINISHED, Job, StudyPlan
 from isthmus.studies.study import Metrics, Study, StudyColumn, StudyRow, Value
 from isthmus.studies.tuning import Tuned
@@ -63,6 +64,7 @@ class Findings:
     lines: tuple[RowResult, ...]
     facts: Mapping[str, Any]
     tuned: Tuned | None = None
+    unlike: tuple[str, ...] = ()  # sentences on runs that do not stand on one footing
 
     @property
     def complete(self) -> bool:
@@ -102,7 +104,7 @@ def collect(
         times = [float(metrics["seconds"]) for metrics in found if metrics.get("seconds") is not None]
         seeds = tuple(job.config.seed for job in done)
         lines.append(RowResult(row, cells, seeds, fmean(times) if times else None, error, tuple(found)))
-    return Findings(plan.study, tuple(lines), {**facts, **_where(plan.jobs)}, tuned)
+    return Findings(plan.study, tuple(lines), {**facts, **_where(plan.jobs)}, tuned, tuple(unlike_data(plan.jobs)))
 
 
 def _cell(row: StudyRow, column: StudyColumn, found: Sequence[Metrics]) -> ComparedValue:

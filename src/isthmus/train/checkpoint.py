@@ -244,7 +244,7 @@ def _tensors(training: Training) -> dict[str, Tensor]:
     named: dict[str, Tensor] = {f"model/{name}": t for name, t in training.learner.everything().items()}
     for part, state in training.stage.states().items():
         named |= {f"part/{part}/{name}": t for name, t in state.items()}
-    named |= {f"releases/{name}": t for name, t in training.wire.releases.state.items()}
+    named |= {f"releases/{name}": t for name, t in training.wire.releases.packed().items()}
     named |= {f"learnt/{name}": t for name, t in training.federation.learnt.state.items()}
     named |= {f"drawn/{name}": t for name, t in training.federation.drawn.state.items()}
     named |= {f"ledger/{name}": t for name, t in training.wire.ledger.growing().items()}
@@ -264,7 +264,7 @@ def _restore(training: Training, tensors: dict[str, Tensor]) -> None:
     for name, live in training.learner.everything().items():
         live.copy_(groups["model"][name])
     training.stage.load_states(_by_head(groups.get("part", {})))
-    training.wire.releases.state = groups.get("releases", {})
+    training.wire.releases.unpack(groups.get("releases", {}))
     training.federation.drawn.state = groups.get("drawn", {})
     training.federation.learnt.state = {name: t.cpu() for name, t in groups.get("learnt", {}).items()}
     for name, kept in _by_head(groups.get("optimiser", {})).items():

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.core.kinds import TESTS, Purpose
+from isthmus.core.kinds import SCORES, TESTS, Purpose
 from isthmus.core.name_lists import some_of
 from isthmus.engine.forward import forward
 from isthmus.graph.graph import TEST, VALID
@@ -206,10 +206,22 @@ def judged(training: Training, judge: Judge, last: dict[str, Tensor]) -> Verdict
     valid = evaluate(scorer, wire, objective, VALID, pool=True) if validated else None
     with wire.ledger.during(TESTS[judge.how]):
         test = evaluate(scorer, wire, objective, TEST, pool=True)
-    useless = note_on_constant(scorer, wire, test, objective.minority)
-    if useless:
-        training.federation.note(useless)
+    for sentence in (note_on_constant(scorer, wire, test, objective.minority), undefined(test, judge.how)):
+        if sentence:
+            training.federation.note(sentence)
     return Verdict(judge.how, valid, test, judge.best.epochs(training.progress.epoch))
+
+
+def undefined(test: Scores, how: str) -> str:
+    """A note on silos whose test score is not defined, and which the mean leaves out; empty where all have one."""
+    known = torch.isfinite(test.silos[:, 0])
+    out = [name for name, here, count in zip(test.members, known, test.counts, strict=True) if count and not here]
+    if not out or not bool(known.any()):
+        return ""
+    return (
+        f"Test {test.names[0]} of {some_of(out)} is not defined (of what was scored there all has one class, or the "
+        f"model has diverged): the mean ({SCORES[how]}) is over the other {int(known.sum())} of {len(known)} silos."
+    )
 
 
 def undecided(best: Best, wire: Wire) -> str:

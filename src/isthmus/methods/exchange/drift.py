@@ -44,13 +44,19 @@ class Drift:
         return [None if size == 0 else (moved / size) ** 0.5 for moved, size in sums.tolist()]
 
 
+def mean_drift(drifts: Sequence[float | None]) -> float | None:
+    """The mean of silos' drifts at all validations; None where no rows are kept."""
+    known = [drift for drift in drifts if drift is not None]
+    return fmean(known) if known else None
+
+
 def drift_note(drifts: Sequence[float | None]) -> list[str]:
     """A note for the report where kept rows moved far within rounds, from the drifts of silos at all validations."""
-    known = [drift for drift in drifts if drift is not None]
-    if not known or fmean(known) <= FAR:
+    mean = mean_drift(drifts)
+    if mean is None or mean <= FAR:
         return []
     return [
-        f"STALE ROWS: what silos read of each other's nodes moved by {100 * fmean(known):.0f} % of its size within a "
+        f"STALE ROWS: what silos read of each other's nodes moved by {100 * mean:.0f} % of its size within a "
         "round, on average, so that they learnt from rows that were no longer true. Try shorter rounds "
         "(sync.local_steps), a smaller train.lr, or train.optimiser=sgd."
     ]
