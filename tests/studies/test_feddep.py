@@ -12,7 +12,7 @@ from isthmus.methods.exchange.prototypes import Prototypes
 from isthmus.studies import catalogue, grid_page
 from isthmus.studies.catalogue import STUDIES, get_study
 from isthmus.studies.feddep import METHODS, NOT_YET, OWN, WHOLE
-from isthmus.studies.feddep_parts import AT_HOME
+from isthmus.studies.feddep_parts import AT_HOME, guarantee_column
 from isthmus.studies.forecast import short_job, times_longer
 from isthmus.studies.grid_text import cells, heads, left_out
 from isthmus.studies.plan import StudyPlan, StudyRequest, plan_study
@@ -112,6 +112,15 @@ def test_parts_vary_one_thing() -> None:
     assert floors == {(silos, floor) for silos, least in ((3, 15), (5, 10), (10, 3)) for floor in (0, least)}
 
 
+def test_an_epsilon_with_a_delta_above_a_half_is_not_shown() -> None:
+    column = guarantee_column("epsilon", "neighbour lists", "epsilon")
+    for void, infinite, shown in ((False, False, 0.4), (True, False, None), (False, True, None)):
+        held = {"of": "neighbour lists", "epsilon": float("inf") if infinite else 0.4, "delta": 0.3, "void": void}
+        claimed = {**held, "epsilon": 0.1, "void": False}
+        assert column.read({"privacy": [held, claimed]}) == shown
+    assert column.read({"privacy": []}) is None
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_quick_forms_are_small_and_need_no_files(name: str) -> None:
     quick = plan(name, quick=True)
@@ -128,9 +137,17 @@ def test_a_forecast_runs_some_epochs_of_every_phase_and_counts_each_by_its_own_s
     job = next(job for job in plan("feddep-cora").jobs if job.row.at["method"] == "FedDEP")
     short = short_job(job, Path("nowhere"))
     assert [phase.epochs for phase in short.config.method.phases] == [5, 0] and short.config.train.epochs == 10
-    assert times_longer(job, short, [1.0] * 5 + [3.0] * 5) == pytest.approx((50 * 1 + 50 * 3) / 20)
+    assert times_longer(job, short, [1.0] * 5 + [3.0] * 5, 100) == pytest.approx((50 * 1 + 50 * 3) / 20)
     alone = next(job for job in plan("feddep-cora").jobs if job.row.at["method"] == "FedAvg")
-    assert times_longer(alone, short_job(alone, Path("nowhere")), [1.0, 3.0, 2.0, 2.0, 2.0]) == pytest.approx(10)
+    assert times_longer(alone, short_job(alone, Path("nowhere")), [1.0, 3.0, 2.0, 2.0, 2.0], 50) == pytest.approx(10)
+
+
+def test_a_forecast_of_steps_has_epochs_of_every_phase_where_there_are_several() -> None:
+    """Eight steps would all lie in the first phase, and the second would be counted as if it cost the same."""
+    jobs = {job.row.label: job for job in plan("ce-fedgnn-cora").jobs}
+    several, alone = (short_job(jobs[label], Path("nowhere")).config for label in ("FedSage+", "FedAvg"))
+    assert alone.train.steps == 8 and several.train.steps == 0
+    assert several.train.epochs == 32 and [phase.epochs for phase in several.method.phases] == [16, 0]
 
 
 def test_tables_have_the_papers_value_beside_ours() -> None:

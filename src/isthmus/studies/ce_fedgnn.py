@@ -94,8 +94,8 @@ NOTES = (
     "FedGCN sums features over one hop. Over two it has all that two layers read, exactly; the "
     "paper does not say how many hops it took.",
     "FedSage+ and FedPUB (FED-PUB of Baek et al. 2023) do not learn of edges between silos. FedSage+ has the GraphSAGE "
-    "of its authors; its generators learn for 20 epochs, which are part of the 2,000 steps, and its column as trained reads "
-    "generated neighbours.",
+    "of its authors; its generators learn for 20 epochs, which are part of the 2,000 steps, and its column as trained "
+    "reads generated neighbours.",
     "Centralised is one party that owns all, scored by silos like the others. The model has a linear map before and "
     "after the two layers, so that no raw features cross.",
     "Rows take Adam's steps; rows that say SGD take plain ones, as the paper's algorithm does, at rates of that size.",

@@ -88,11 +88,16 @@ def depths(graph: str) -> Study:
 
 
 def guarantee_column(label: str, of: str, number: str) -> StudyColumn:
-    """The column of a ``number`` (epsilon, delta) that a run promises ``of`` something; None where it is infinite."""
+    """The column of a ``number`` (epsilon, delta) that a run promises ``of`` something.
+
+    An epsilon that is infinite, or whose delta leaves no guarantee, is None.
+    """
 
     def read(metrics: Metrics) -> float | None:
-        found = [float(entry[number]) for entry in metrics["privacy"] if entry["of"] == of]
-        return found[0] if found and math.isfinite(found[0]) else None
+        held = next((entry for entry in metrics["privacy"] if entry["of"] == of), None)
+        if held is None or (number == "epsilon" and held["void"]) or not math.isfinite(float(held[number])):
+            return None
+        return float(held[number])
 
     return StudyColumn(label, read)
 
@@ -114,7 +119,8 @@ def privacy() -> Study:
         "The paper shows this as a figure. Its D (15, 10 and 3 for M = 3, 5 and 10) is a least degree, but some lists "
         "of this graph are shorter and promise less, unless they are left out, as in the second row. Noise is "
         f"DP-SGD's, with gradients of seeds bounded by {SEED_CLIP:g}; it protects labels, not edges. Scores read "
-        "drawn neighbours too, so that they show no more of a list. No epsilon: an infinite one, or nothing promised. "
+        "drawn neighbours too, so that they show no more of a list. No epsilon: an infinite one, or nothing promised; with "
+        "a delta above a half there is no guarantee, whatever epsilon is. "
         "The figure also has FedGNN and FedDEP w/o Proto, which Table 2 has here."
     )
     columns = (
