@@ -119,9 +119,9 @@ def privacy() -> Study:
         "The paper shows this as a figure. Its D (15, 10 and 3 for M = 3, 5 and 10) is a least degree, but some lists "
         "of this graph are shorter and promise less, unless they are left out, as in the second row. Noise is "
         f"DP-SGD's, with gradients of seeds bounded by {SEED_CLIP:g}; it protects labels, not edges. Scores read "
-        "drawn neighbours too, so that they show no more of a list. No epsilon: an infinite one, or nothing promised; with "
-        "a delta above a half there is no guarantee, whatever epsilon is. "
-        "The figure also has FedGNN and FedDEP w/o Proto, which Table 2 has here."
+        "drawn neighbours too, so that they show no more of a list. No epsilon: an infinite one, or nothing promised; "
+        "with a delta above a half there is no guarantee, whatever epsilon is. The figure also has FedGNN and FedDEP "
+        "w/o Proto, which Table 2 has here."
     )
     columns = (
         guarantee_column("epsilon, list entry", "neighbour lists", "epsilon"),
