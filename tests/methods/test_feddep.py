@@ -186,6 +186,16 @@ def test_distances_to_groups_are_those_of_a_loop(entries: int, monkeypatch: pyte
     assert distances_to_groups(rows, table, groups[:0]).tolist() == [0.0] * 7
 
 
+def test_a_generator_that_predicts_no_neighbour_for_any_node_goes_on_learning_their_number() -> None:
+    """With a ReLU numbers below 0 have no gradient: one step too far, and nothing is ever generated again."""
+    run = in_last_phase()
+    number = run.learner.models["generator"].module.number
+    number.bias.data.fill_(-9.0)
+    work = run.stage.works(next(iter(run.stage.epoch_seeds(run.progress))), run.progress.step)[0]
+    run.stage.objective.node_losses([work.batch], torch.tensor([True] * 3)).total().backward()
+    assert bool((number.bias.grad < -0.5).all())  # a step against the gradient raises them
+
+
 # ---- what a run tells of it
 
 
