@@ -12,13 +12,14 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.random import normals
 from isthmus.graph.graph import Graph
 from isthmus.graph.silo import Silo, split_graph
-from isthmus.methods import catalogue
+from isthmus.methods import catalogue, nearest_rows
 from isthmus.methods.compose import compose, tables_of
 from isthmus.methods.exchange.base import Nothing
 from isthmus.methods.exchange.clusters import group
 from isthmus.methods.exchange.generated import LiveGenerated
 from isthmus.methods.exchange.prototypes import FAR, OF, OWN, WHOSE, LivePrototypes
 from isthmus.methods.method import Method
+from isthmus.methods.nearest_rows import distances_to_groups
 from isthmus.methods.objective.base import Objective
 from isthmus.methods.objective.reconstruction import LiveReconstruction
 from isthmus.methods.sync.fedavg import FedAvg
@@ -168,6 +169,31 @@ def test_losses_of_the_generator_are_those_of_the_paper() -> None:
                     total = total + 0.2 * (z - state[FAR][at]).square().sum(1).min()
         expected = expected + total / len(mine)
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("entries", [1, 2**21])
+def test_distances_to_groups_are_those_of_a_loop(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of three, one and two rows, of which shorter ones are filled up; however many are compared at a time."""
+    monkeypatch.setattr(nearest_rows, "ENTRIES", entries)
+    rows, table = normals(1, torch.arange(7), 4).requires_grad_(), normals(2, torch.arange(6), 4)
+    groups = torch.tensor([[0, 4, 2], [1, 1, 1], [5, 3, 5]])
+    got = distances_to_groups(rows, table, groups)
+    away = torch.cdist(rows, table).square()
+    wanted = away[:, [0, 4, 2]].amin(1) + away[:, 1] + away[:, [5, 3]].amin(1)
+    torch.testing.assert_close(got, wanted, rtol=1e-12, atol=0)
+    slopes = [torch.autograd.grad(each.sum(), rows)[0] for each in (got, wanted)]
+    torch.testing.assert_close(*slopes, rtol=1e-10, atol=1e-12)
+    assert distances_to_groups(rows, table, groups[:0]).tolist() == [0.0] * 7
+
+
+def test_a_generator_that_predicts_no_neighbour_for_any_node_goes_on_learning_their_number() -> None:
+    """With a ReLU numbers below 0 have no gradient: one step too far, and nothing is ever generated again."""
+    run = in_last_phase()
+    number = run.learner.models["generator"].module.number
+    number.bias.data.fill_(-9.0)
+    work = run.stage.works(next(iter(run.stage.epoch_seeds(run.progress))), run.progress.step)[0]
+    run.stage.objective.node_losses([work.batch], torch.tensor([True] * 3)).total().backward()
+    assert bool((number.bias.grad < -0.5).all())  # a step against the gradient raises them
 
 
 # ---- what a run tells of it

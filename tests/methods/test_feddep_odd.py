@@ -13,7 +13,7 @@ from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.exchange.prototypes import FAR, OWN
 from isthmus.testing.runs import small_silos
-from isthmus.train.loop import train
+from isthmus.train.loop import step, train
 from isthmus.train.training import Training
 from tests.helpers.small import losses, open_of, small_graph
 
@@ -69,6 +69,15 @@ def test_without_edges_nothing_is_hidden_and_nothing_generated(how: dict[str, An
     assert "Nothing was generated for nodes of silo-0, silo-1, silo-2" in " ".join(run.stage.exchange.notes())
 
 
+def test_weights_that_made_no_row_get_a_gradient_of_nought() -> None:
+    """Not none at all: then a silo's optimiser would move them if another silo of its host made rows, and else not."""
+    run = open_of(catalogue.get("feddep"), split_graph(without_edges(GRAPH), THREE, 3), "sage-gcn", epochs=60)
+    run.go_on(1)
+    step(run.stage, run.progress, next(iter(run.stage.epoch_seeds(run.progress))))
+    for name, p in run.learner.models["generator"].sets.parameters.items():
+        assert p.grad is not None and (bool(p.grad.any()) != name.startswith(("first", "second"))), name
+
+
 def test_one_silo_has_prototypes_of_its_own_alone() -> None:
     run = trained(small_silos(1, 30))
     state = run.stage.objective.state
@@ -83,6 +92,10 @@ def test_a_hundred_silos_with_fewer_nodes_than_a_group_tell_nothing() -> None:
     assert "prototypes" not in run.wire.ledger.by_kind() and len(run.stage.objective.state[OWN]) == 0
     [note] = [note for note in run.federation.notes if "fewer than 10 prototypes" in note]
     assert "silo-0 has 0 of 3 nodes" in note and len(note) < 600
+    run.learner.models["generator"].module.number.bias.data.fill_(-9.0)
+    run.stage.scorer.logits(1)
+    [note] = run.stage.exchange.notes()
+    assert "Nothing was generated for nodes of silo-0" in note and len(note) < 400
 
 
 def test_silos_with_fewer_nodes_than_clusters_have_as_many_prototypes_as_can_be() -> None:

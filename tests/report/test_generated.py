@@ -39,6 +39,17 @@ def test_figures_of_each_silo_and_bytes_by_model(tmp_path: Path) -> None:
     assert found["all else, such as handshake, losses and scores"] == "1 kB"
 
 
+def test_rows_that_cross_while_generators_learn_have_lines_of_their_own(tmp_path: Path) -> None:
+    """FedSage+ sends them at every step, and no prototypes: they are not "all else"."""
+    sizes = {"total": 10_000, "generated": 4_000, "row-gradients": 3_000, "parameters": 2_000}
+    figures = dict.fromkeys(THREE, {"rows_a_node": 1.0})
+    folder = make_run(tmp_path / "run", THREE, silo_figures=figures, bytes=sizes, bytes_by_model={"classifier": 2_000})
+    found = {line[0]: line[-1] for line in read(write_report(folder)).table("What", "When", "Bytes")}
+    assert "prototypes" not in found and found["generated rows, to other silos"] == "4 kB"
+    assert found["gradients of generated rows, back"] == "3 kB"
+    assert found["all else, such as handshake, losses and scores"] == "1 kB"
+
+
 @pytest.mark.parametrize("figures", [{}, {"silo-0": {"something": 1.0}}])
 def test_runs_that_generate_nothing_have_no_such_section(tmp_path: Path, figures: dict[str, object]) -> None:
     page = read(write_report(make_run(tmp_path / "run", THREE, silo_figures=figures)))

@@ -11,6 +11,7 @@ import pytest
 from isthmus import data
 from isthmus.data.interbank import Interbank
 from isthmus.data.write_aml import TRANSACTIONS, write_simulated_aml
+from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.studies import catalogue, ce_fedgnn_parts, page, plots
 from isthmus.studies.catalogue import STUDIES, get_study
 from isthmus.studies.plan import Job, StudyPlan, StudyRequest, plan_study
@@ -40,6 +41,7 @@ def test_the_papers_values() -> None:
     """Some values of each table, typed from the paper by hand."""
     cora, citeseer, pubmed, cs = (get_study(name) for name in CITATION)
     assert row_of(cora, "SC").paper == {"macro F1": Value(25.11, 0.12)}
+    assert row_of(cora, "FedPUB").paper["macro F1"].mean == 27.82
     assert row_of(citeseer, "FedAvg").paper["macro F1"] == Value(21.89, 0.14)
     assert row_of(pubmed, "FedGNN-ST").paper["macro F1"] == Value(63.47, 0.18)
     assert row_of(cs, "CE-FedGNN").paper["macro F1"] == Value(84.97, 0.28)
@@ -77,7 +79,8 @@ def test_citation_rows_follow_one_protocol(name: str) -> None:
         config, train = job.config, job.config.train
         assert (config.data.silos, config.data.split, config.data.scale) == (16, "random", "none")
         assert config.data.options == {"masks": "random"}
-        assert (config.model.name, config.model.layers, config.model.hidden) == ("gcn", 2, 64)
+        name = "sage" if config.method.name == "fedsage+" else "gcn"
+        assert (config.model.name, config.model.layers, config.model.hidden) == (name, 2, 64)
         joint = config.method.name in ("centralised", "sync-sgd+fwd-bwd-le")
         assert (train.steps, train.fanout, train.batch) == (2000, (10, 10), 64 * 16 if joint else 64)
         assert (train.metric, train.average, train.pooled) == ("macro_f1", "silos", True)
@@ -86,6 +89,18 @@ def test_citation_rows_follow_one_protocol(name: str) -> None:
             assert (sync["local_steps"], sync["weights"]) == (32, "silos")
     beta = {job.config.method.name: job.config.as_dict()["sync"].get("beta") for job in jobs if "sync" in by_axis(job)}
     assert (beta["ce-fedgnn"], beta["fedgnn-st"]) == (0.9, 1.0)
+
+
+@pytest.mark.parametrize("name", CITATION)
+def test_methods_for_unknown_edges_are_scored_across_all_the_same(name: str) -> None:
+    """They train as they would where nobody knows of edges between silos."""
+    rivals = {job.row.label: job for job in plan(name, seeds=1).jobs if job.row.label in ("FedSage+", "FedPUB")}
+    assert len(rivals) == 2 and all(job.row.paper for job in rivals.values())
+    for job in rivals.values():
+        assert job.config.data.cross == "known" and "across" in job.config.method.scores
+        assert all(phase.exchange.view == "drop" for phase in job.config.method.phases)
+        sync = job.config.method.last.sync
+        assert isinstance(sync, FedAvg) and (sync.local_steps, sync.weights) == (32, "silos")
 
 
 def by_axis(job: Job) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from isthmus.methods import catalogue as methods
+from isthmus.methods.exchange.prototypes import Prototypes
 from isthmus.studies import catalogue, grid_page
 from isthmus.studies.catalogue import STUDIES, get_study
 from isthmus.studies.feddep import METHODS, NOT_YET, OWN, WHOLE
+from isthmus.studies.feddep_parts import AT_HOME, guarantee_column
 from isthmus.studies.forecast import short_job, times_longer
 from isthmus.studies.grid_text import cells, heads, left_out
 from isthmus.studies.plan import StudyPlan, StudyRequest, plan_study
@@ -39,12 +41,31 @@ def test_the_papers_values() -> None:
     assert row_of("feddep-cs", "M = 10 / FedAvg").paper == {WHOLE: Value(67.05)}
     assert not row_of("feddep-cs", "M = 10 / FED-PUB").paper
     assert row_of("feddep-clusters", "M = 5 / 15").paper == {WHOLE: Value(88.83)}
-    assert [name for name in NAMES if any(row.paper for row in get_study(name).rows)] == [*TABLE_2, "feddep-clusters"]
+    assert row_of("feddep-clusters-cs", "M = 10 / 3").paper == {WHOLE: Value(93.14)}
+    known = [name for name in NAMES if any(row.paper for row in get_study(name).rows)]
+    assert known == [*TABLE_2, *(name for name in NAMES if name.startswith("feddep-clusters"))]
+
+
+@pytest.mark.parametrize("part", ["clusters", "depth"])
+def test_parts_are_studied_on_all_four_graphs(part: str) -> None:
+    """In full on Cora and CiteSeer, between ten silos with one seed on PubMed and CS."""
+    for end, silos, seeds in (("", 3, 3), ("-citeseer", 3, 3), ("-pubmed", 1, 1), ("-cs", 1, 1)):
+        study = get_study(f"feddep-{part}{end}")
+        assert (len({row.at["silos"] for row in study.rows}), study.seeds) == (silos, seeds)
+        assert silos == 3 or study.rows[0].at["silos"] == "M = 10"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_state_the_smallest_group_that_runs_have(name: str) -> None:
+    [note] = [note for note in get_study(name).notes if "exchange.smallest" in note]
+    groups = [phase.exchange for job in plan(name).jobs for phase in job.config.method.phases]
+    least = {each.smallest for each in groups if isinstance(each, Prototypes)}
+    assert least == {5} and "exchange.smallest=5" in note
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_follow_the_papers_protocol(name: str) -> None:
-    width = {"feddep-citeseer": 64, "feddep-pubmed": 256, "feddep-cs": 256, "feddep-privacy": 256}.get(name, 128)
+    width = {"citeseer": 64, "pubmed": 256, "cs": 256, "privacy": 256}.get(name.split("-")[-1], 128)
     for job in plan(name).jobs:
         config, train = job.config, job.config.train
         assert (config.data.split, config.data.options) == ("louvain", {"masks": "random"})
@@ -85,8 +106,19 @@ def test_parts_vary_one_thing() -> None:
     assert [each["phase"]["encode"]["exchange"]["clusters"] for each in clusters.values()] == [3, 5, 10, 15, 20]
     depths = {job.row.at["depth"]: job.config.as_dict() for job in plan("feddep-depth").jobs}
     assert [each["models"]["encoder"]["depth"] for each in depths.values()] == [0, 1, 2, 3]
+    home = next(job.config.as_dict() for job in plan("feddep-time").jobs if job.row.at["method"] == AT_HOME)
+    assert tuple(home["phase"]["train"]["sync"]["private"]) == ("generator",)
     floors = {(job.config.data.silos, job.config.train.floor) for job in plan("feddep-privacy").jobs}
     assert floors == {(silos, floor) for silos, least in ((3, 15), (5, 10), (10, 3)) for floor in (0, least)}
+
+
+def test_an_epsilon_with_a_delta_above_a_half_is_not_shown() -> None:
+    column = guarantee_column("epsilon", "neighbour lists", "epsilon")
+    for void, infinite, shown in ((False, False, 0.4), (True, False, None), (False, True, None)):
+        held = {"of": "neighbour lists", "epsilon": float("inf") if infinite else 0.4, "delta": 0.3, "void": void}
+        claimed = {**held, "epsilon": 0.1, "void": False}
+        assert column.read({"privacy": [held, claimed]}) == shown
+    assert column.read({"privacy": []}) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -105,9 +137,17 @@ def test_a_forecast_runs_some_epochs_of_every_phase_and_counts_each_by_its_own_s
     job = next(job for job in plan("feddep-cora").jobs if job.row.at["method"] == "FedDEP")
     short = short_job(job, Path("nowhere"))
     assert [phase.epochs for phase in short.config.method.phases] == [5, 0] and short.config.train.epochs == 10
-    assert times_longer(job, short, [1.0] * 5 + [3.0] * 5) == pytest.approx((50 * 1 + 50 * 3) / 20)
+    assert times_longer(job, short, [1.0] * 5 + [3.0] * 5, 100) == pytest.approx((50 * 1 + 50 * 3) / 20)
     alone = next(job for job in plan("feddep-cora").jobs if job.row.at["method"] == "FedAvg")
-    assert times_longer(alone, short_job(alone, Path("nowhere")), [1.0, 3.0, 2.0, 2.0, 2.0]) == pytest.approx(10)
+    assert times_longer(alone, short_job(alone, Path("nowhere")), [1.0, 3.0, 2.0, 2.0, 2.0], 50) == pytest.approx(10)
+
+
+def test_a_forecast_of_steps_has_epochs_of_every_phase_where_there_are_several() -> None:
+    """Eight steps would all lie in the first phase, and the second would be counted as if it cost the same."""
+    jobs = {job.row.label: job for job in plan("ce-fedgnn-cora").jobs}
+    several, alone = (short_job(jobs[label], Path("nowhere")).config for label in ("FedSage+", "FedAvg"))
+    assert alone.train.steps == 8 and several.train.steps == 0
+    assert several.train.epochs == 32 and [phase.epochs for phase in several.method.phases] == [16, 0]
 
 
 def test_tables_have_the_papers_value_beside_ours() -> None:

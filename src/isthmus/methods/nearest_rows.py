@@ -16,7 +16,9 @@ from isthmus.nn.maps import csr
 from isthmus.wire.wire import Wire
 
 ENTRIES = 2**21  # distances that are held in memory at a time
-AT_ONCE = 16  # silos that a silo asks at a time; with more, rows of one step would fill the memory of a simulation
+# Silos that a silo asks at a time. With more, rows of one step would fill the memory of a simulation; and blocks of
+# many megabytes are taken from the system anew each time, which takes longer than to fill them.
+AT_ONCE = 4
 
 
 def differences(rows: Tensor, table: Features, at: Tensor) -> Tensor:
@@ -36,7 +38,7 @@ def nearest(rows: Tensor, table: Features) -> Tensor:
     """
     lengths = _squared_lengths(table)
     found = [torch.zeros(0, dtype=torch.int64, device=rows.device)]
-    for block in rows.split(max(1, ENTRIES // len(table))):
+    for block in rows.split(_block(len(table))):
         found.append((lengths[:, None] - 2 * _products(table, block)).argmin(0))
     return torch.cat(found)
 
@@ -54,13 +56,42 @@ def _squared_lengths(table: Features) -> Tensor:
     return table.value.new_zeros(len(table)).index_add_(0, table.row, table.value.square())
 
 
+def distances_to_groups(rows: Tensor, table: Tensor, groups: Tensor) -> Tensor:
+    """Of each row the squared distance to the nearest row of every group, summed over groups: [rows].
+
+    ``groups`` [S, size] are places in the table; a group with fewer rows names one of them several times. With c_j the
+    nearest row of group j and c their mean, sum_j ||z - c_j||^2 = S ||z - c||^2 + sum_j ||c_j||^2 - S ||c||^2.
+    """
+    if not groups.numel():
+        return rows.new_zeros(len(rows))
+    with torch.no_grad():
+        lengths = table.square().sum(1)
+        chosen = torch.cat([_chosen(block, table, lengths, groups) for block in rows.split(_block(groups.numel()))])
+        mean = chosen @ table / len(groups)
+        spread = chosen @ lengths - len(groups) * mean.square().sum(1)
+    return len(groups) * (rows - mean).square().sum(1) + spread
+
+
+def _chosen(rows: Tensor, table: Tensor, lengths: Tensor, groups: Tensor) -> Tensor:
+    """Which rows of a table are the nearest of their group, 1 or 0: [rows, table]."""
+    away = lengths - 2 * rows @ table.T
+    best = away[:, groups].argmin(2)
+    places = groups.expand(len(rows), -1, -1).gather(2, best[:, :, None]).squeeze(2)
+    return torch.zeros_like(away).scatter_(1, places, 1.0)
+
+
+def _block(entries: int) -> int:
+    """How many rows are compared at a time where each has so many distances."""
+    return max(1, ENTRIES // max(entries, 1))
+
+
 @torch.no_grad()
 def nearest_of_pairs(rows: Tensor, table: Features, row: Tensor, entry: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest of the table's rows that each of ``rows`` is paired with: those in pairs, and their places.
 
     Pair i is of ``row[i]`` and ``entry[i]``, a place in the table.
     """
-    steps = max(1, ENTRIES // max(rows.shape[1], 1))
+    steps = _block(rows.shape[1])
     away = [rows.new_zeros(0)]
     for r, e in zip(row.split(steps), entry.split(steps), strict=True):
         away.append(differences(rows[r], table, e).square().sum(1))

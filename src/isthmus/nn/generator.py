@@ -82,7 +82,8 @@ class Generator(nn.Module):
         made = [units.new_zeros(0, self.width)]
         for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
             some = wanted[:, place].nonzero().flatten()
-            if len(some):
+            # Without any row weights still get a gradient, of 0: whether they move must not depend on who else is here.
+            if len(some) or not place:
                 these = Rows(tuple(torch.searchsorted(some, ends).tolist()), rows.keys[some])
                 made.append(product(units.index_select(0, some), weight, bias, these))
         by_node = (wanted.T.flatten().cumsum(0) - 1).view(self.most, len(code)).T[wanted]

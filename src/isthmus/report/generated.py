@@ -41,6 +41,12 @@ ROWS: Mapping[str, tuple[str, Shown]] = {
     "distance_own": ("To own", _number),
     "distance_others": ("To others", _number),
 }
+# What crosses for the sake of generators, and when.
+CROSSED: Mapping[Kind, tuple[str, str]] = {
+    Kind.PROTOTYPES: ("prototypes", "once, before training"),
+    Kind.GENERATED: ("generated rows, to other silos", "at every step in which generators learn"),
+    Kind.ROW_GRADIENTS: ("gradients of generated rows, back", "at every step in which generators learn"),
+}
 PROTOTYPES_NOTE = (
     "Sent: groups of a silo's nodes whose means it told every other silo. Merged: groups that were too small, joined "
     "to their nearest. Smallest: nodes of the smallest group. Received: prototypes of all other silos together. Apart: "
@@ -50,8 +56,9 @@ ROWS_NOTE = (
     "Rows a node, and nodes with rows: of the nodes that were read when parameters were scored last. All else is of "
     "the last round, in which some nodes were hidden. Hidden, predicted: how many neighbours of a visible node were, "
     "and how many the generator predicted. To own: the mean squared distance of a generated row from the nearest "
-    "prototype among the groups of the node's hidden neighbours; to others: from the nearest of each other silo. –: "
-    "nothing to measure."
+    "prototype among the groups of the node's hidden neighbours; to others: from the nearest of each other silo. "
+    "Without prototypes: from the nearest hidden neighbour itself, and the nearest node of each other silo. –: nothing "
+    "to measure."
 )
 
 
@@ -84,7 +91,7 @@ def _by_silo(
 def _bytes(folder: RunFolder) -> str:
     """The table of bytes: before training and during it, by the model that messages were about."""
     sizes, models = fact(folder, "bytes", {}), fact(folder, "bytes_by_model", {})
-    lines = [("prototypes", "once, before training", sizes.get(Kind.PROTOTYPES.value, 0))]
+    lines = [(what, when, sizes[kind.value]) for kind, (what, when) in CROSSED.items() if sizes.get(kind.value)]
     lines += [(f"parameters of the {model}", "during training", size) for model, size in models.items()]
     rest = sizes.get("total", 0) - sum(size for *_, size in lines)
     lines.append(("all else, such as handshake, losses and scores", "before, during and after training", rest))

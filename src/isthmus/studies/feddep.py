@@ -26,7 +26,9 @@ COLUMNS = (
 )
 UNKNOWN: dict[str, Any] = {"data": {"cross": "unknown"}}
 SAGE: dict[str, Any] = {"model": {"name": "sage", "embed": False, "head": False}}
-FEDDEP: dict[str, Any] = {"method": "feddep", "train": {"epochs": 2 * EPOCHS}, "phase": {"encode": {"epochs": EPOCHS}}}
+SMALLEST = 5  # nodes that a prototype of these studies stands for at least
+ENCODED: dict[str, Any] = {"train": {"epochs": 2 * EPOCHS}, "phase": {"encode": {"epochs": EPOCHS}}}
+FEDDEP: dict[str, Any] = {"method": "feddep", "exchange": {"smallest": SMALLEST}, **ENCODED}
 GENERATE = 20  # epochs of FedSage+'s generators before; the paper's own number is not told
 FEDSAGE: dict[str, Any] = {
     "method": "fedsage+",
@@ -45,7 +47,7 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "FED-PUB": merged({"method": "fed-pub"}, SAGE),
     "FedDEP": FEDDEP,
     "FedDEP w/o DGen": {"method": "feddep-no-generator"},
-    "FedDEP w/o Proto": merged(FEDDEP, {"method": "feddep-no-prototypes"}),
+    "FedDEP w/o Proto": {"method": "feddep-no-prototypes", **ENCODED},
     "FedDEP w/o NFDP": merged(FEDDEP, {"method": "feddep-dpsgd"}),
 }
 NOT_YET = "not in the catalogue of methods"
@@ -71,6 +73,8 @@ NOTES = (
     "Settings are the paper's: two GraphSAGE layers that take means over 5 drawn neighbours, batches of 32, SGD, 50 "
     "epochs, 60/20/20, Louvain. FedDEP's encoders have 50 epochs of their own before. A seed decides the split, the "
     "masks, initial values and draws.",
+    f"A prototype stands for {SMALLEST} nodes or more (exchange.smallest={SMALLEST}): smaller clusters are merged into "
+    "their nearest. The paper merges none.",
     "Global graph: every silo's model on the test nodes of all silos, along all edges, as in the paper: a mean over "
     "models, which for a common model is its accuracy. Own graphs: each silo's test nodes on its own edges. "
     "Both read all neighbours, not 5 that are drawn; the paper does not say how many it scores with.",

@@ -64,7 +64,7 @@ def short_job(job: Job, place: Path) -> Job:
     few = max(_EPOCHS, train.evaluate_every)
     *before, last = method.phases
     brief = (*(replace(phase, epochs=min(phase.epochs, few)) for phase in before), last)
-    if train.steps:
+    if train.steps and not before:
         short = replace(train, steps=min(train.steps, 8))
     else:
         short = replace(train, epochs=few + sum(phase.epochs for phase in brief[:-1]), steps=0)
@@ -77,14 +77,18 @@ def whole_seconds(job: Job, short: Job, took: float) -> float:
     assert short.state == FINISHED
     metrics, train = RunFolder(short.path).metrics, job.config.train
     training = float(metrics["seconds"])
-    if train.steps:
+    if short.config.train.steps:
         return took - training + training * train.steps / max(int(metrics["steps"]), 1)
-    return took - training + training * times_longer(job, short, metrics["seconds_by_epoch"])
+    epochs = train.steps * int(metrics["epochs"]) / int(metrics["steps"]) if train.steps else train.epochs
+    return took - training + training * times_longer(job, short, metrics["seconds_by_epoch"], epochs)
 
 
-def times_longer(job: Job, short: Job, by_epoch: Sequence[float]) -> float:
-    """How many times as long as its short form a run trains: each phase by its own epochs, and by what these took."""
-    left, seconds, first = job.config.train.epochs, 0.0, 0
+def times_longer(job: Job, short: Job, by_epoch: Sequence[float], epochs: float) -> float:
+    """How many times as long as its short form a run of ``epochs`` trains.
+
+    Each phase counts by its own epochs, and by what these took.
+    """
+    left, seconds, first = epochs, 0.0, 0
     for phase, brief in zip(job.config.method.phases[:-1], short.config.method.phases[:-1], strict=True):
         seconds += phase.epochs * fmean(by_epoch[first : first + brief.epochs])
         left, first = left - phase.epochs, first + brief.epochs

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
+from isthmus.core.words import some_of
 from isthmus.engine.learner import ModelSpec
 from isthmus.engine.site import Site
 from isthmus.graph.features import Features
@@ -34,7 +35,7 @@ class Mended(Exchange):
     A node gets as many as the generator believes that it misses, each kept with probability ``rate``. Without ``anew``
     they are made once, from noisy codes, when the phase begins: then the graph stays as it is, and is scored with too.
     With ``anew`` every pass of training makes them again, so that the generator learns from the task loss; in scores
-    all are kept, and made without noise.
+    all are kept (none at a rate of 0), and made without noise.
     """
 
     rate: float = 1.0
@@ -125,7 +126,8 @@ class LiveMended(LiveExchange):
     def _made_anew(self, stack: Stack, step: int, training: bool) -> _GeneratedGraph:
         """The graph of one pass; features are made when it is known which rows the pass reads."""
         whole = not training and self.site.train.scoring == "all"
-        on, every, wanted = self._believed(stack, step, self.spec.rate if training else 1.0, whole)
+        rate = self.spec.rate if training else float(self.spec.rate > 0)
+        on, every, wanted = self._believed(stack, step, rate, whole)
         beside, number = wanted.nonzero(as_tuple=True)
 
         def features(some: Tensor) -> Tensor:
@@ -171,7 +173,7 @@ class LiveMended(LiveExchange):
         if not silos or self.spec.anew:
             return []
         return [
-            f"Nothing was generated for nodes of {', '.join(silos)}: the generator predicts fewer than half a missing "
+            f"Nothing was generated for nodes of {some_of(silos)}: the generator predicts fewer than half a missing "
             "neighbour for each of them."
         ]
 

@@ -17,7 +17,7 @@ from isthmus.federation.cross_edges import grouped_by
 from isthmus.graph.features import Features
 from isthmus.methods.exchange.prototypes import FAR, MERGED, OF, OWN, WHOSE
 from isthmus.methods.missing_neighbours import GENERATOR, GeneratorPass, NeighbourGenerator
-from isthmus.methods.nearest_rows import differences, nearest, nearest_of_pairs
+from isthmus.methods.nearest_rows import differences, distances_to_groups, nearest_of_pairs
 from isthmus.methods.objective.base import LiveObjective, NodeLosses, Objective
 from isthmus.methods.objective.impaired import Impaired
 from isthmus.methods.objective.row_figures import RowFigures, apart
@@ -71,6 +71,7 @@ class LiveReconstruction(LiveObjective):
         self.impaired = Impaired(site.train_stack, spec.hide, site.seed)
         self._pass = GeneratorPass(site, self.impaired.stack, "reconstruction")
         self._figures = RowFigures(self)
+        self._by_sender: tuple[Tensor, list[tuple[Tensor, Tensor]]] | None = None  # prototypes, and those of each silo
         self._note_nothing_hidden()
         self.state = {**self.nothing_handed_over(), **RowFigures.nothing(len(site.stack.ptr) - 1, site.device)}
 
@@ -127,19 +128,30 @@ class LiveReconstruction(LiveObjective):
 
     def _others(self, rows: Tensor, nodes: Tensor) -> Tensor:
         """Squared distances of the rows made for ``nodes`` to the nearest prototype of each other silo, summed."""
-        whose, far, stack = self.state[WHOSE], self.state[FAR], self._pass.stack
-        total, compared = [rows.new_zeros(0)], [rows.new_zeros(0)]
-        for silo, part in enumerate(rows.split(sizes_of(stack.segments(nodes)))):
-            mine, away = (whose[:, 0] == silo).nonzero().flatten(), part.new_zeros(len(part))
-            groups = grouped_by(whose[mine, 1].cpu()).values()  # the prototypes of one sender after the other
-            for some in groups:
-                table = far[mine[some.to(mine.device)]]
-                away = away + differences(part, table, nearest(part, table)).square().sum(1)
-            total.append(away)
-            compared.append(away.new_full((len(part),), len(groups)))
-        found = torch.cat(total)
-        self._figures.add(stack.silo_of(nodes), compared=torch.cat(compared), others=found)
+        stack = self._pass.stack
+        parts = rows.split(sizes_of(stack.segments(nodes)))
+        found = torch.cat([distances_to_groups(part, *told) for part, told in zip(parts, self._told(), strict=True)])
+        senders = [part.new_full((len(part),), len(told[1])) for part, told in zip(parts, self._told(), strict=True)]
+        self._figures.add(stack.silo_of(nodes), compared=torch.cat(senders), others=found)
         return found
+
+    def _told(self) -> list[tuple[Tensor, Tensor]]:
+        """What each of my silos was told: prototypes [n, width], and where those of each sender are, [senders, most].
+
+        Senders of fewer prototypes than others have their first one more than once.
+        """
+        far, whose = self.state[FAR], self.state[WHOSE]
+        if self._by_sender is None or self._by_sender[0] is not far:
+            each = list[tuple[Tensor, Tensor]]()
+            for silo in range(len(self._pass.stack.ptr) - 1):
+                mine = (whose[:, 0] == silo).nonzero().flatten()
+                senders = grouped_by(whose[mine, 1].cpu()).values()
+                most = max(map(len, senders), default=0)
+                places = [torch.cat([some, some[:1].expand(most - len(some))]) for some in senders]
+                groups = torch.stack(places) if places else torch.zeros(0, 0, dtype=torch.int64)
+                each.append((far[mine], groups.to(far.device)))
+            self._by_sender = far, each
+        return self._by_sender[1]
 
     def figures(self) -> dict[str, Tensor]:
         """Prototypes of every silo, and how its generated rows did in the last round."""
