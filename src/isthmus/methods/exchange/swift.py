@@ -62,6 +62,7 @@ class ServerAggregate(Exchange):
     reuse: bool = False
     name: ClassVar[str] = "swift"
     stepwise: ClassVar[bool] = True
+    sums: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.fewest < 1:
