@@ -195,6 +195,11 @@ class Method:
                     f"Phase '{later.name}' has all silos step alike (sync={later.sync.name}), but after phase "
                     f"'{earlier.name}' (sync={earlier.sync.name}) each has an optimiser state of its own; use fedavg."
                 )
+        if self.chain.shares and "across" in self.scores:
+            raise IsthmusError(
+                "score=across sends rows of single nodes to other silos, and protect=shares opens sums alone; use "
+                "score=trained, score=own or, in a simulation, score=global."
+            )
         before = sum(phase.epochs for phase in self.phases[:-1])
         if before and not train.steps and before >= train.epochs:
             raise IsthmusError(
