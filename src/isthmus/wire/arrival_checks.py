@@ -51,7 +51,7 @@ def check_places(told: Tensor, splits: Sequence[int], lengths: Sequence[int], wh
 
 
 def check_elements(kind: Kind, rows: Tensor, splits: Sequence[int], who: Sequence[str]) -> None:
-    """Refuse shares that are no elements of the field and name their sender; ``splits`` rows came from each of ``who``."""
+    """Refuse shares that are no elements of the field and name their sender; ``splits`` rows came from each ``who``."""
     for sender, part in zip(who, rows.split(list(splits)), strict=True):
         if part.numel() and not 0 <= int(part.min()) <= int(part.max()) < PRIME:
             raise PeerError(f"{sender} sent shares of {kind} that lie outside of the field; they are not added up.")

@@ -40,8 +40,8 @@ REDRAWN = (
     "helps too."
 )
 OF_ONE_SILO = (
-    "{:,} of {:,} aggregates that silos opened, in training and to be scored, have parts of one silo alone: the sum that "
-    "was opened is that silo's part. Shares hide it from the server all the same."
+    "{:,} of {:,} aggregates that silos opened, in training and to be scored, have parts of one silo alone: the sum "
+    "that was opened is that silo's part. Shares hide it from the server all the same."
 )
 SOLVABLE = "as many targets as neighbours elsewhere or more: putting aggregates together, single rows come out of them."
 
