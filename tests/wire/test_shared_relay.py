@@ -1,4 +1,4 @@
-"""Sealed partials: both ends know the way past the server, the server holds noise, and together with a silo it reads."""
+"""Sealed partials: both ends know the way past the server, which holds uniform numbers, and with a silo reads all."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

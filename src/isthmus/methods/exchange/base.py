@@ -200,9 +200,9 @@ def need_sums(model: ModelConfig) -> None:
     layer = LAYERS[model.name](model.hidden, model.hidden, 0, True, **model.options)
     if layer.monoid is not None and set(layer.monoid.joins.values()) != {"sum"}:
         raise IsthmusError(
-            f"{model.name} reads maxima of neighbours' rows, but here rows are added up as whole numbers, or as shares, "
-            "of which only sums can be opened; choose gcn, gin, or sage with model.aggregate=mean, or leave fixed-point "
-            "out of protect."
+            f"{model.name} reads maxima of neighbours' rows, but rows are added up as whole numbers here, or as "
+            "shares, of which only sums can be opened; choose gcn, gin, or sage with model.aggregate=mean, or leave "
+            "fixed-point out of protect."
         )
 
 
