@@ -12,7 +12,7 @@ from isthmus.core.kinds import DEVICE, SCORES, SILO
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import KNOWN
-from isthmus.methods.exchange.base import Exchange, Nothing
+from isthmus.methods.exchange.base import Exchange, Nothing, need_sums
 from isthmus.methods.objective.base import Objective
 from isthmus.methods.schedule import Schedule
 from isthmus.methods.sync.base import Sync
@@ -20,6 +20,7 @@ from isthmus.nn.model import ModelConfig
 from isthmus.protect.base import Chain, Mechanism
 from isthmus.sample.order import rule_of
 
+HOLDERS = 2  # of shares of a row, where an exchange adds rows up on their way
 AXES = ("exchange", "schedule", "sync", "objective")  # of a phase
 
 
@@ -54,7 +55,7 @@ class Phase:
         phase.exchange.check(model)
         phase.sync.check(model, protect, train.agrees(phase.batches), phase.exchange.view)
         rule_of(phase.batches, phase.sync.seed_weights)
-        phase.check_shares(protect)
+        phase.check_shares(model, protect)
         if phase.exchange.whole_graphs and train.batch:
             raise IsthmusError(
                 f"exchange={phase.exchange.name} adds up all neighbours of every node, but train.batch={train.batch} "
@@ -84,7 +85,7 @@ class Phase:
                 "leave schedule.* out, or use a method such as swift-fedgnn or sync-sgd+fwd-bwd-le."
             )
 
-    def check_shares(self, protect: Chain) -> None:
+    def check_shares(self, model: ModelConfig, protect: Chain) -> None:
         """Refuse shares of rows that nobody adds up on their way, and sums of rows that cannot be added up sealed."""
         if protect.shares and not self.exchange.sums:
             raise IsthmusError(
@@ -96,6 +97,13 @@ class Phase:
                 f"exchange={self.exchange.name} adds rows up before anybody reads them, which shorter number formats "
                 "do not allow; use protect=fixed-point instead."
             )
+        if self.exchange.sums and protect.holders > HOLDERS:
+            raise IsthmusError(
+                f"protect.threshold={protect.holders - 1} divides each row among {protect.holders} holders, but with "
+                f"exchange={self.exchange.name} there are {HOLDERS} that read nothing alone; use protect.threshold=1."
+            )
+        if self.exchange.sums and protect.adds_sealed:
+            need_sums(model)
 
     def check_local(self) -> None:
         """Refuse what lets a silo's gradients depend on more than its own seeds and its own parameters."""
@@ -192,6 +200,11 @@ class Method:
                     f"Phase '{later.name}' has all silos step alike (sync={later.sync.name}), but after phase "
                     f"'{earlier.name}' (sync={earlier.sync.name}) each has an optimiser state of its own; use fedavg."
                 )
+        if self.chain.shares and "across" in self.scores:
+            raise IsthmusError(
+                "score=across sends rows of single nodes to other silos, and protect=shares opens sums alone; use "
+                "score=trained, score=own or, in a simulation, score=global."
+            )
         before = sum(phase.epochs for phase in self.phases[:-1])
         if before and not train.steps and before >= train.epochs:
             raise IsthmusError(

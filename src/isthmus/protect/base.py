@@ -82,6 +82,11 @@ class Mechanism:
         """How many sealed rows may be added up at most."""
         return math.inf
 
+    @property
+    def holders(self) -> int:
+        """Among how many parties it divides each row of a node."""
+        return 1
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -117,6 +122,16 @@ class Chain:
     def adds(self) -> bool:
         """Whether sealed rows of nodes can be added up before they are opened."""
         return all(mechanism.whole for mechanism in self.mechanisms if mechanism.encodes)
+
+    @property
+    def adds_sealed(self) -> bool:
+        """Whether rows of nodes leave in a form that can be added up and is no plain number: whole numbers, shares."""
+        return self.adds and any(mechanism.encodes for mechanism in self.mechanisms)
+
+    @property
+    def holders(self) -> int:
+        """Among how many parties each row of a node is divided."""
+        return max((mechanism.holders for mechanism in self.mechanisms), default=1)
 
     @property
     def terms(self) -> float:

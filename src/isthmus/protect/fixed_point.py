@@ -54,10 +54,11 @@ class FixedPoint(Mechanism):
         return self.most
 
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
-        """Rows of nodes as whole numbers; other payloads as they are."""
-        if parcel.kind not in ROWS or not parcel.rows.is_floating_point():
+        """Rows of nodes as whole numbers, and sums of whole numbers as they are; so are other payloads."""
+        if parcel.kind not in ROWS:
             return parcel.rows, None, None
-        return self.rounded(parcel.rows, parcel.kind), Formatted(f"fixed point of {self.fraction} binary places"), None
+        whole = self.rounded(parcel.rows, parcel.kind) if parcel.rows.is_floating_point() else parcel.rows
+        return whole, Formatted(f"fixed point of {self.fraction} binary places"), None
 
     def rounded(self, x: Tensor, kind: Kind) -> Tensor:
         """Numbers as whole multiples of 2^-fraction: int64; one that is too large, or not finite, is an error."""

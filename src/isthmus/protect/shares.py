@@ -46,6 +46,11 @@ class Shares(Mechanism):
         """It draws from silos' secrets."""
         return True
 
+    @property
+    def holders(self) -> int:
+        """T + 1 parties hold a share of each row."""
+        return self.threshold + 1
+
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
         """Whole rows of nodes [n, w] as shares [n, T + 1, w]; sums of shares as they are, and other payloads."""
         event = Shared(self.threshold)
@@ -53,9 +58,9 @@ class Shares(Mechanism):
             return parcel.rows, event, None
         if parcel.kind not in ROWS or parcel.rows.is_floating_point() or not parcel.of_nodes:
             return parcel.rows, None, None
-        if len(parcel.rows) and len(parcel.holders) != self.threshold + 1:
+        if len(parcel.rows) and len(parcel.holders) != self.holders:
             raise IsthmusError(
-                f"protect.threshold={self.threshold} divides each row among {self.threshold + 1} holders, but "
+                f"protect.threshold={self.threshold} divides each row among {self.holders} holders, but "
                 f"{len(parcel.holders) or 'no'} parties that read nothing alone can hold {parcel.kind} here."
             )
         z = drawn_elements(parcel.rows, parcel.origin, self.threshold, noise)

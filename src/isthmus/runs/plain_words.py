@@ -171,6 +171,8 @@ WORDS: dict[Kind, Words] = {
         "For a device, the sum of those shares of its neighbours' rows that it holds.",
         "By itself it is uniformly random; together with the sum of the other shares, which its silo holds, it opens "
         "the sum of the rows.",
+        down="For each of this silo's targets the sum of the first shares of all silos' parts, and for each part that "
+        "this silo made the first share of the derivative of its sum.",
     ),
     Kind.NEIGHBOUR_SUMS: Words(
         "sums of neighbours' rows",

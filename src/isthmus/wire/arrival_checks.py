@@ -10,6 +10,7 @@ from torch import Tensor
 
 from isthmus.core.errors import PeerError
 from isthmus.core.kinds import Kind
+from isthmus.protect.field import PRIME
 
 # Letters of these are finite; scores may be undefined.
 NUMBERS = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.FEATURES, Kind.GENERATED, Kind.ROW_GRADIENTS)
@@ -47,6 +48,13 @@ def check_places(told: Tensor, splits: Sequence[int], lengths: Sequence[int], wh
                 f"{who[host]} asked for rows {low:,} to {high:,} of a list of {lengths[host]:,}, or for one twice; it "
                 "gets none."
             )
+
+
+def check_elements(kind: Kind, rows: Tensor, splits: Sequence[int], who: Sequence[str]) -> None:
+    """Refuse shares that are no elements of the field and name their sender; ``splits`` rows came from each ``who``."""
+    for sender, part in zip(who, rows.split(list(splits)), strict=True):
+        if part.numel() and not 0 <= int(part.min()) <= int(part.max()) < PRIME:
+            raise PeerError(f"{sender} sent shares of {kind} that lie outside of the field; they are not added up.")
 
 
 def check_finite(kind: Kind, rows: Tensor, splits: Sequence[int], who: Sequence[str]) -> None:

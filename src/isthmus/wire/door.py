@@ -151,13 +151,13 @@ class Door(ABC):
         origin = leaving.origin if parts is None else replace(leaving.origin, parts=parts)
         return self.swap(Parcel(kind, rows, origin, leaving.traffic, layer), leaving.splits, arriving.splits)
 
-    def swap(self, parcel: Parcel, leaving: list[int], arriving: list[int]) -> Tensor:
+    def swap(self, parcel: Parcel, leaving: list[int], arriving: list[int], opened: bool = True) -> Tensor:
         """Let a parcel leave, ``leaving`` rows to each host; returns what arrives, ``arriving`` rows from each host.
 
         Rows that are no finite numbers are refused, with the name of who sent them.
         """
         kind = parcel.kind
-        rows = self.leave_alone(parcel, lambda sealed: self._swap(kind, sealed, leaving, arriving))
+        rows = self.leave_alone(parcel, lambda sealed: self._swap(kind, sealed, leaving, arriving), opened=opened)
         if self.hosts > 1:  # in one process nobody else is to blame
             check_finite(kind, rows, arriving, ["the server"] * self.hosts if parcel.by_server else self.who)
         return rows

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isthmus.core.kinds import SERVER, Kind
 from isthmus.wire.door import Door
+from isthmus.wire.route import Straight
 from isthmus.wire.server_legs import Ends, by_host, hand_out, lift, tell_server
 
 NEUTRAL = {"sum": 0.0, "amax": -torch.inf, "amin": torch.inf}  # what changes nothing when it joins; never sent
@@ -31,7 +32,8 @@ class Relay:
     ``partials`` and ``slots`` are those of this host's silos. On the server's host ``group`` is the slot, counted over
     all silos, that each partial of any silo joins, and ``open`` says which slots hold enough neighbours to be handed
     out. A silo knows by itself which of its own slots are ``shut``: zeros travel for these in both directions, so that
-    everything that travels is a finite number.
+    everything that travels is a finite number. ``straight`` is the way of shares that the server does not hold; None
+    where rows are not divided into shares.
     """
 
     partials: Ends
@@ -39,6 +41,7 @@ class Relay:
     group: Tensor  # [partials of all silos], on other hosts empty
     open: Tensor  # [slots of all silos] bool
     shut: Tensor  # [slots of my silos] bool
+    straight: Straight | None = None
 
     def join(self, parts: Tensor, columns: Sequence[Column]) -> Tensor:
         """At the server, join partials [partials, w] into one row a slot [slots, w]; zeros where it is not open."""
@@ -81,6 +84,7 @@ def open_relay(
     slots: tuple[Tensor, Tensor],
     near: Tensor,
     fewest: int,
+    straight: Straight | None = None,
 ) -> Relay:
     """The `Relay` of a layer, after the server was told which slot each partial joins and how many slots a silo has.
 
@@ -102,7 +106,8 @@ def open_relay(
     held = torch.zeros(total, dtype=torch.int64, device=device).index_add_(0, group, told[:, 2])
     to_hosts = by_host(wire, every) if at_server else [0] * wire.hosts
     silo, row, parts = partials
-    return Relay(Ends(silo, row, from_hosts, parts), Ends(*slots, to_hosts), group, held >= fewest, near < fewest)
+    ends = Ends(silo, row, from_hosts, parts), Ends(*slots, to_hosts)
+    return Relay(*ends, group, held >= fewest, near < fewest, straight)
 
 
 def relayed(

@@ -74,6 +74,19 @@ class Lot:
 
 
 @dataclass(frozen=True)
+class Straight:
+    """The way past the server between silos that make partial aggregates and silos that wait for their sums.
+
+    ``sent``: partials of my silos (``at``: places among them), by whom they go to. ``due``: slots of my silos (``at``:
+    places among them), one entry for every silo that adds to a slot. Both are in the order of (host of the other end,
+    silo that adds, silo that waits, slot), so that neither end needs to be told.
+    """
+
+    sent: Lot
+    due: Lot
+
+
+@dataclass(frozen=True)
 class Route:
     """A sparse linear map from owned rows h [n] to source rows y [size] of a layer, which also hold halo rows.
 

@@ -39,20 +39,23 @@ def tell_server(wire: Door, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[
     Returns at the server all silos' numbers in order, and how many each host sent; elsewhere no numbers.
     """
     parcel = Parcel(kind, numbers, Origin(silo, silo), Traffic.up(silo))
-    return wire.leave_sized(parcel, _to_server(wire, len(numbers)))
+    return wire.leave_sized(parcel, to_server(wire, len(numbers)))
 
 
 def lift(wire: Door, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor:
     """Send rows of this host's silos to the server; returns there all silos' rows in order, and no rows elsewhere."""
     parts = ends.parts if kind == Kind.PARTIALS else None
     parcel = Parcel(kind, rows, Origin(ends.silo, ends.row, parts), ends.up, layer)
-    return wire.swap(parcel, _to_server(wire, len(rows)), ends.hosts)
+    return wire.swap(parcel, to_server(wire, len(rows)), ends.hosts)
 
 
-def hand_out(wire: Door, kind: Kind, rows: Tensor, ends: Ends) -> Tensor:
-    """Send the server's rows, in the order of silos, to their silos; returns those for silos of this host."""
+def hand_out(wire: Door, kind: Kind, rows: Tensor, ends: Ends, opened: bool = True) -> Tensor:
+    """Send the server's rows, in the order of silos, to their silos; returns those for silos of this host.
+
+    Rows that the server cannot read itself arrive as they were sent, not ``opened``.
+    """
     parcel = Parcel(kind, rows, Origin.server(len(rows)), ends.down, by_server=True)
-    return wire.swap(parcel, ends.hosts, _to_server(wire, len(ends.silo)))
+    return wire.swap(parcel, ends.hosts, to_server(wire, len(ends.silo)), opened)
 
 
 def by_host(wire: Door, counts: Tensor) -> list[int]:
@@ -62,6 +65,6 @@ def by_host(wire: Door, counts: Tensor) -> list[int]:
     return [int(total) for total in sums]
 
 
-def _to_server(wire: Door, rows: int) -> list[int]:
+def to_server(wire: Door, rows: int) -> list[int]:
     """How many rows go to each host when ``rows`` go to the server's host and none elsewhere: [hosts]."""
     return [rows if host == wire.members.home(SERVER) else 0 for host in range(wire.hosts)]

@@ -17,6 +17,7 @@ from isthmus.wire.door import Door
 from isthmus.wire.neighbour_sums import Summed, Surroundings, add_up
 from isthmus.wire.relay import Column, Relay, Relayed, relayed
 from isthmus.wire.route import Asked, Boundary, Route
+from isthmus.wire.shared_relay import AddedSealed, add_sealed
 
 Letters = Mapping[tuple[int, int], Tensor]  # (sender, receiver) -> payload
 
@@ -194,12 +195,17 @@ class Wire(Door):
         return y
 
     def merge(self, partials: Tensor, relay: Relay, columns: Sequence[Column], layer: int) -> Tensor:
-        """Partial aggregates, merged by the server: one row for each slot of this host's silos; differentiable."""
+        """Partial aggregates, merged by the server: one row for each slot of this host's silos; differentiable.
+
+        Where they can be added up sealed, the server adds what it cannot read, or does not; else it joins plain rows.
+        """
+        sealed = self.protect.adds_sealed
         if not partials.requires_grad:
-            return relayed(self, relay, partials, columns, layer)[0]
+            given = self, relay, partials, columns, layer
+            return add_sealed(*given) if sealed else relayed(*given)[0]
         y: Tensor
         args = partials, self._thread(partials), self, relay, columns, layer
-        y, self._token = Relayed.apply(*args)  # type: ignore[no-untyped-call]
+        y, self._token = (AddedSealed if sealed else Relayed).apply(*args)  # type: ignore[no-untyped-call]
         return y
 
 

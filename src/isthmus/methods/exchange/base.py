@@ -18,7 +18,7 @@ from isthmus.federation.statistics import agree_far_degrees, agree_far_ports
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.drift import Drift
-from isthmus.nn.model import ModelConfig
+from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.sample.batches import Batch, Batcher, Ground, Seeds
 from isthmus.sample.neighbours import Sampler
@@ -37,7 +37,7 @@ class Exchange:
     name: ClassVar[str] = "nothing"
     stepwise: ClassVar[bool] = False
     whole_graphs: ClassVar[bool] = False  # it serves passes over whole graphs alone, without sampling
-    sums: ClassVar[bool] = False  # rows are added up on their way, so that they can travel as shares
+    sums: ClassVar[bool] = False  # rows are added up on their way, so that they can travel as shares, two of each
     levels: ClassVar[tuple[str, ...]] = (SILO,)  # whose the rows may be that it works on
     needs: ClassVar[Mapping[str, ModelSpec]] = {}
 
@@ -193,6 +193,17 @@ def tell_holders(site: Site, asked: Asked, rows: Tensor, layer: int) -> Tensor:
     leaving, arriving = asked.lots(site.wire.silos)
     told = site.wire.move(Kind.EMBEDDINGS, rows, leaving, arriving, layer)
     return torch.empty_like(told).index_copy_(0, site.boundary.place[asked.halo], told)
+
+
+def need_sums(model: ModelConfig) -> None:
+    """Refuse a model whose aggregates hold maxima or minima, where rows are added up before anybody reads them."""
+    layer = LAYERS[model.name](model.hidden, model.hidden, 0, True, **model.options)
+    if layer.monoid is not None and set(layer.monoid.joins.values()) != {"sum"}:
+        raise IsthmusError(
+            f"{model.name} reads maxima of neighbours' rows, but rows are added up as whole numbers here, or as "
+            "shares, of which only sums can be opened; choose gcn, gin, or sage with model.aggregate=mean, or leave "
+            "fixed-point out of protect."
+        )
 
 
 def need_embedding(model: ModelConfig, otherwise: str) -> None:

@@ -20,7 +20,7 @@ from isthmus.engine.site import Site
 from isthmus.federation.surroundings import build_surroundings
 from isthmus.graph.features import Features
 from isthmus.graph.stack import Stack
-from isthmus.methods.exchange.base import Exchange, LiveExchange, need_embedding
+from isthmus.methods.exchange.base import Exchange, LiveExchange, need_embedding, need_sums
 from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.protect.masked_sums import groups
@@ -79,11 +79,7 @@ class SecretMessages(Exchange):
             raise IsthmusError(
                 f"{model.name} cannot read sums of neighbours' rows: {layer.unmergeable}. Choose gcn, sage or gin."
             )
-        if set(layer.monoid.joins.values()) != {"sum"}:
-            raise IsthmusError(
-                f"{model.name} reads maxima of neighbours' rows, and of shares only sums can be opened; choose gcn, "
-                "gin, or sage with model.aggregate=mean."
-            )
+        need_sums(model)
         if model.norm == "batch":
             raise IsthmusError(
                 "model.norm=batch has silos read moments of their devices' rows at every layer, which belong to the "

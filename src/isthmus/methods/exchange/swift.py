@@ -39,6 +39,10 @@ REDRAWN = (
     "together gets single rows out of them. train.redraw=false with one train.fanout draws the same ones always; noise "
     "helps too."
 )
+OF_ONE_SILO = (
+    "{:,} of {:,} aggregates that silos opened, in training and to be scored, have parts of one silo alone: the sum "
+    "that was opened is that silo's part. Shares hide it from the server all the same."
+)
 SOLVABLE = "as many targets as neighbours elsewhere or more: putting aggregates together, single rows come out of them."
 
 
@@ -62,6 +66,7 @@ class ServerAggregate(Exchange):
     reuse: bool = False
     name: ClassVar[str] = "swift"
     stepwise: ClassVar[bool] = True
+    sums: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.fewest < 1:
@@ -101,7 +106,8 @@ class LiveServerAggregate(LiveExchange):
     """Aggregates through the server at work.
 
     ``handed`` [my silos, 3] counts aggregates that were handed out, those of one neighbour, and those handed out in
-    training; ``kept-l`` are the last ones of each owned row, where they are reused.
+    training; ``opened`` [my silos, 1] with shares those to which one silo alone had added. ``kept-l`` are the last ones
+    of each owned row, where they are reused.
     """
 
     spec: ServerAggregate
@@ -121,6 +127,8 @@ class LiveServerAggregate(LiveExchange):
             every = PartialSampler(site.stack, (), site.draws, site.wire, self._edges).everything()
             self._all = reduce_for_others([every], site, spec.fewest)
         self.state["handed"] = torch.zeros(len(site.wire.mine), 3, dtype=torch.int64, device=site.device)
+        if site.wire.protect.shares:
+            self.state["opened"] = torch.zeros_like(self.state["handed"][:, :1])
 
     def sampler(self, stack: Stack, fanout: Sequence[int]) -> Sampler:
         """Expand the sample across the boundary; the silo that asks never sees a far row."""
@@ -162,8 +170,9 @@ class LiveServerAggregate(LiveExchange):
     def notes(self) -> list[str]:
         """Notes on aggregates of one neighbour, and on sets of aggregates from which single rows can be solved."""
         site = self.site
-        told = site.wire.share(Kind.METRICS, torch.cat([self.state["handed"], self._sets()], 1).cpu())
-        (every, alone, learnt_from), sets = told[:, :3].sum(0).tolist(), told[:, 3:]
+        counted = [self.state["handed"], self._sets(), *([self.state["opened"]] if "opened" in self.state else [])]
+        told = site.wire.share(Kind.METRICS, torch.cat(counted, 1).cpu())
+        (every, alone, learnt_from), sets = told[:, :3].sum(0).tolist(), told[:, 3:5]
         treatments = site.wire.releases.events.get(Kind.PARTIALS, [])
         noisy = any(isinstance(event, GaussianNoise) for events in treatments for event in events)
         notes = []
@@ -177,6 +186,9 @@ class LiveServerAggregate(LiveExchange):
                 f"neighbour, and so that neighbour's own row{', but for the noise' if noisy else ''}; "
                 "exchange.fewest=2 withholds these."
             )
+        of_one_silo = int(told[:, 5:].sum())
+        if of_one_silo:
+            notes.append(OF_ONE_SILO.format(of_one_silo, every))
         if learnt_from and not noisy:
             notes += self._put_together(sets)
         return notes
@@ -214,6 +226,10 @@ class LiveServerAggregate(LiveExchange):
         handed = reduction.near >= self.spec.fewest
         marks = torch.stack([handed, (reduction.near == 1) & (self.spec.fewest == 1), handed & training], 1)
         self.state["handed"].index_add_(0, place, marks.long())
+        straight = reduction.relay.straight
+        if straight is not None:
+            silos = torch.bincount(straight.due.at, minlength=len(handed))
+            self.state["opened"].index_add_(0, place, (handed & (silos == 1)).long()[:, None])
 
     def _reduction(self, layer: int, batch: Batch) -> Reduction:
         """The reduction of layer l: cross edges asked for in the first (layers - l) hops; in a full batch all."""

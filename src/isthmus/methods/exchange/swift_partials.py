@@ -15,6 +15,8 @@ from isthmus.nn.block import Block, Rows
 from isthmus.nn.monoid import Monoid, State
 from isthmus.sample.partial_sums import AskedEdges, neighbours
 from isthmus.wire.relay import NEUTRAL, Column, Relay, open_relay
+from isthmus.wire.route import Straight
+from isthmus.wire.shared_relay import lay_straight
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,19 @@ def reduce_for_others(asks: Sequence[AskedEdges], site: Site, fewest: int) -> Re
     held, near = (torch.cat(each)[order] for each in ([a.held for a in asks], [a.near for a in asks]))
     whose = torch.tensor(stack.silos, dtype=torch.int64, device=target.device)[stack.silo_of(target)]
     partials = pairs[first] // silos, far, members(stack.ends[0][edges], at, stack.rows)
-    relay = open_relay(site.wire, partials, labels, (whose, target), near, fewest)
+    straight = _straight(asks, (pairs[first], slots[first], far), target, site) if site.wire.protect.shares else None
+    relay = open_relay(site.wire, partials, labels, (whose, target), near, fewest, straight)
     return Reduction(sources, _block(edges, at, sources, far, stack, site), target, held, near, relay)
+
+
+def _straight(
+    asks: Sequence[AskedEdges], partials: tuple[Tensor, Tensor, Tensor], target: Tensor, site: Site
+) -> Straight:
+    """The way of second shares past the server; both ends know it from what was asked of whom."""
+    asked = torch.cat([each.halo_pair for each in asks])
+    row = site.stack.ends[1][torch.cat([each.halo for each in asks])]
+    order = torch.argsort(target)
+    return lay_straight(site.wire, partials, asked, order[torch.searchsorted(target[order], row)], target)
 
 
 def _block(edges: Tensor, at: Tensor, sources: Tensor, far: Tensor, stack: Stack, site: Site) -> Block:
