@@ -21,6 +21,19 @@ def silo_of_devices(party: int) -> int | None:
     return _DEVICES - party if party <= _DEVICES else None
 
 
+_DEVICES_NAME = "devices of "
+
+
+def devices_name(silo: str) -> str:
+    """The name of the party that the devices of a silo are together, from the silo's name."""
+    return f"{_DEVICES_NAME}{silo}"
+
+
+def owner_of_devices(name: str) -> str | None:
+    """The name of the silo whose devices a name stands for; None where it stands for a silo or the server."""
+    return name.removeprefix(_DEVICES_NAME) if name.startswith(_DEVICES_NAME) else None
+
+
 class Kind(StrEnum):
     """What a message carries; the disclosure sheet explains each in plain words."""
 
