@@ -7,7 +7,8 @@ from html import escape
 from typing import Any
 
 from isthmus.protect.fixed_point import FixedPoint
-from isthmus.protect.masks import Masks, smallest_group
+from isthmus.protect.masked_sums import groups
+from isthmus.protect.masks import Masks
 from isthmus.protect.shares import Shares
 from isthmus.report.page import CellRow, table
 from isthmus.runs.folder import RunFolder
@@ -37,7 +38,7 @@ def secret_messages(folder: RunFolder) -> str:
 def _line(silo: str, figures: Mapping[str, float], protect: Mapping[str, Any]) -> CellRow:
     """The figures of one silo as cells."""
     devices = int(figures[DEVICES])
-    least = smallest_group(devices, int(protect["group"])) if _has(protect, Masks.name) else 1
+    least = groups(devices, int(protect["group"])).smallest if _has(protect, Masks.name) else 1
     return [silo, f"{devices:,}", f"{least:,}", f"{int(figures.get(ALONE, 0)):,}"]
 
 
