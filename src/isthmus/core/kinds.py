@@ -6,6 +6,7 @@ from enum import StrEnum
 
 SERVER = -1
 SERVER_NAME = "server"
+BELOW = "devices of "  # how the name of the party begins that the devices of a silo are together
 SILO, DEVICE = "silo", "device"
 LEVELS = (SILO, DEVICE)  # whose the rows of a silo are: its own, or those of devices below it
 _DEVICES = -2  # the devices of silo 0; those of silo i stand under _DEVICES - i
@@ -21,17 +22,14 @@ def silo_of_devices(party: int) -> int | None:
     return _DEVICES - party if party <= _DEVICES else None
 
 
-_DEVICES_NAME = "devices of "
-
-
 def devices_name(silo: str) -> str:
     """The name of the party that the devices of a silo are together, from the silo's name."""
-    return f"{_DEVICES_NAME}{silo}"
+    return f"{BELOW}{silo}"
 
 
 def owner_of_devices(name: str) -> str | None:
     """The name of the silo whose devices a name stands for; None where it stands for a silo or the server."""
-    return name.removeprefix(_DEVICES_NAME) if name.startswith(_DEVICES_NAME) else None
+    return name.removeprefix(BELOW) if name.startswith(BELOW) else None
 
 
 class Kind(StrEnum):

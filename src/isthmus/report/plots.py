@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from isthmus.core.kinds import devices_name, owner_of_devices
+from isthmus.core.kinds import BELOW, owner_of_devices
 from isthmus.report.drawing import INK, MUTED, SERIES, Chart, SiloScores, Values, clip, drawing
 from isthmus.runs.text import bytes_text, gain_text, party_order, score_text
 
@@ -129,4 +129,4 @@ def heat_map(sizes: Mapping[tuple[str, str], int]) -> Chart:
 def _broken(name: str) -> str:
     """The name of a party for a narrow place: that of devices in two lines."""
     owner = owner_of_devices(name)
-    return clip(name) if owner is None else f"{devices_name('').strip()}\n{clip(owner)}"
+    return clip(name) if owner is None else f"{BELOW.strip()}\n{clip(owner)}"

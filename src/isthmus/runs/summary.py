@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import SERVER_NAME, Kind, Purpose, devices_name, owner_of_devices
+from isthmus.core.kinds import BELOW, SERVER_NAME, Kind, Purpose, devices_name, owner_of_devices
 from isthmus.protect.accounting.guarantee import CHARGED, DP, EVERYTHING, NODE, RECORDS, Guarantee, headline
 from isthmus.protect.events import hides
 from isthmus.runs.folder import RunFolder
@@ -167,7 +167,7 @@ def _read_flows(folder: RunFolder) -> list[Flow]:
     table = pa.concat_tables([part.ledger for part in parts])
     if len(pair_bytes(folder)) > _PAIRS:
         between = pc.and_(*(pc.not_equal(table[end], SERVER_NAME) for end in ("sender", "receiver")))
-        told = pc.if_else(pc.starts_with(table["sender"], devices_name("")), DEVICES, OTHERS)
+        told = pc.if_else(pc.starts_with(table["sender"], BELOW), DEVICES, OTHERS)
         senders = pc.if_else(between, told, table["sender"])
         table = table.set_column(table.column_names.index("sender"), "sender", senders)
     early = pc.if_else(pc.equal(table["purpose"], Purpose.SETUP), table["bytes"], 0)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.core.kinds import KINDS, PURPOSES, SERVER, SERVER_NAME, Kind, Purpose, devices_name, silo_of_devices
+from isthmus.core.kinds import BELOW, KINDS, PURPOSES, SERVER, SERVER_NAME, Kind, Purpose, silo_of_devices
 from isthmus.core.parcel import Traffic
 from isthmus.protect.events import Events, describe
 from isthmus.wire.counts import Counts, as_lines, as_table, at_moment, busiest, count, grouped, loads, loads_of, sums_of
@@ -69,7 +69,7 @@ class Ledger:
     def party(self, number: int) -> str:
         """The name of a party, as reports and errors print it."""
         below = silo_of_devices(number)
-        return self.names.get(number, f"silo-{number}") if below is None else devices_name(self.party(below))
+        return self.names.get(number, f"silo-{number}") if below is None else f"{BELOW}{self.party(below)}"
 
     def _now(self) -> tuple[int, int, int]:
         return self.epoch, self.step, PURPOSES.index(self.purpose)
