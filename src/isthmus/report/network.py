@@ -8,7 +8,7 @@ from html import escape
 from statistics import fmean
 
 from isthmus.core.errors import unknown
-from isthmus.core.kinds import FINAL, Purpose
+from isthmus.core.kinds import DEVICE, FINAL, Purpose
 from isthmus.report.compare_plots import price_curves
 from isthmus.report.drawing import Values
 from isthmus.report.page import CellRow, figure, table
@@ -17,7 +17,6 @@ from isthmus.runs.network_time import LinkConfig, Usage, link_of, link_times, ph
 from isthmus.runs.recipe import merge_into, parse_set
 from isthmus.runs.summary import curves, fact, is_merged, members, primary
 from isthmus.runs.text import bytes_text, metric_label, wait_text
-from isthmus.wire.level import DEVICE
 
 _NAMES = {"setup": "before training", "training": "training", "validation": "validation"}  # the end is told apart
 

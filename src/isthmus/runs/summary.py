@@ -136,9 +136,9 @@ class Flow:
     @property
     def direction(self) -> str:
         """``up`` to the server, ``down`` from it, ``peer`` between silos; of devices, see ``Words``."""
-        below = tuple(owner_of_devices(name) is not None for name in (self.sender, self.receiver))
-        if any(below):
-            return {(True, False): "handed_in", (False, True): "handed_down", (True, True): "between_devices"}[below]
+        sent, got = (owner_of_devices(name) is not None for name in (self.sender, self.receiver))
+        if sent or got:
+            return "between_devices" if sent and got else "handed_in" if sent else "handed_down"
         server = SERVER_NAME
         return "up" if self.receiver == server else "down" if self.sender == server else "peer"
 
