@@ -22,6 +22,16 @@ def silo_of_devices(party: int) -> int | None:
     return _DEVICES - party if party <= _DEVICES else None
 
 
+def devices_name(silo: str) -> str:
+    """The name of the party that the devices of a silo are together, from the silo's name."""
+    return f"{BELOW}{silo}"
+
+
+def owner_of_devices(name: str) -> str | None:
+    """The name of the silo whose devices a name stands for; None where it stands for a silo or the server."""
+    return name.removeprefix(BELOW) if name.startswith(BELOW) else None
+
+
 class Kind(StrEnum):
     """What a message carries; the disclosure sheet explains each in plain words."""
 

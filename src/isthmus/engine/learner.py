@@ -51,6 +51,11 @@ class Learned:
     optimiser: torch.optim.Optimizer
     make: Callable[[], nn.Module]
 
+    def set_rate(self, rate: float) -> None:
+        """Take all further steps with another learning rate."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+
     def step(self, active: Sequence[bool]) -> None:
         """Take an optimiser step with the gradients that are there; sets that are not ``active`` do not move."""
         self.sets.hand_out_gradients(active)

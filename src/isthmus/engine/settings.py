@@ -23,6 +23,7 @@ class TrainConfig:
     that the seeds need of it; without, every sampled row at every layer. ``messages``, where edges carry the labels
     and their splits follow each other in time: along ``all`` edges, or only along those of the ``past``, up to the
     split that is scored.
+    ``decay``: the learning rate is multiplied by it after every ``decay_every`` epochs of a phase (1: it stays).
     ``patience`` counts evaluations without a better score before training stops (0: never). ``checkpoint_every`` counts
     epochs; 0 is every epoch, or as many as keep the bytes written for an epoch below 32 MB in large federations.
     ``metric`` is the one that models are selected by (empty: the task's usual one: PR-AUC, or accuracy where there are
@@ -41,6 +42,8 @@ class TrainConfig:
     floor: int = 0
     scoring: str = "drawn"
     lr: float = 0.01
+    decay: float = 1.0
+    decay_every: int = 1
     weight_decay: float = 5e-4
     optimiser: str = "adam"
     batches: str = ""
@@ -70,11 +73,13 @@ class TrainConfig:
             if getattr(self, name) not in choices:
                 raise unknown(f"train.{name}", getattr(self, name), [c for c in choices if c])
         least = {"epochs": 0, "steps": 0, "batch": 0, "floor": 0, "patience": 0, "checkpoint_every": 0}
-        for name, bound in {**least, "evaluate_every": 1}.items():
+        for name, bound in {**least, "evaluate_every": 1, "decay_every": 1}.items():
             if getattr(self, name) < bound:
                 raise IsthmusError(f"train.{name} is {getattr(self, name)}; it must be at least {bound}.")
         if self.lr <= 0:
             raise IsthmusError(f"train.lr is {self.lr}; it must be positive.")
+        if not 0 < self.decay <= 1:
+            raise IsthmusError(f"train.decay is {self.decay}; it must be positive, and at most 1 (1: the rate stays).")
         if self.weight_decay < 0:
             raise IsthmusError(f"train.weight_decay is {self.weight_decay}; it must be 0 or more.")
         sampled = all(f > 0 for f in self.fanouts(layers))
@@ -99,6 +104,10 @@ class TrainConfig:
                 "train.draws=refill reads drawn edges alone, but model.ports number a node's edges by the whole list; "
                 "use model.ports=0."
             )
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch of a phase, counted from 0."""
+        return self.lr * self.decay ** (epoch // self.decay_every)
 
     def agrees(self, batches: str) -> bool:
         """Whether silos agree on statistics: with joint batches they do, unless told otherwise."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+_SHARES, _MASKED = "shares, ", "masked, "  # how the texts of events begin that let nobody read a payload alone
+
 
 @dataclass(frozen=True)
 class Event:
@@ -108,7 +110,7 @@ class Shared(Event):
     threshold: int
 
     def __str__(self) -> str:
-        return f"shares, {self.threshold + 1} of which open"
+        return f"{_SHARES}{self.threshold + 1} of which open"
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class MaskedSums(Event):
     group: int
 
     def __str__(self) -> str:
-        return f"masked, read as sums over groups of {self.group}"
+        return f"{_MASKED}read as sums over groups of {self.group}"
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,11 @@ def describe(events: Events) -> str:
 def hides(text: str) -> str:
     """The unit that a text of :func:`describe` names as hidden; empty where it names none."""
     return text.partition("/")[2]
+
+
+def veils(text: str) -> bool:
+    """Whether a text of :func:`describe` says that nobody reads the payload alone: as shares, or as masked sums."""
+    return any(word in text for word in (_SHARES, _MASKED))
 
 
 def to_json(events: Events) -> list[dict[str, Any]]:

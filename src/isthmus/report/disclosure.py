@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from isthmus.core.kinds import SERVER_NAME, Kind
-from isthmus.protect.events import UNPROTECTED, hides
+from isthmus.core.kinds import SERVER_NAME, Kind, owner_of_devices
+from isthmus.protect.events import UNPROTECTED, hides, veils
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.plain_words import RAW, WORDS, never
-from isthmus.runs.summary import OTHERS, Flow, fact, is_merged, rank, read_flows
+from isthmus.runs.summary import DEVICES, OTHERS, Flow, fact, is_merged, rank, read_flows
 from isthmus.runs.text import bytes_text, list_names, party_order
 
 _NAMED = 12  # parties that a sentence has by name
-_FORMAT = re.compile(r"(?:^|, )sent as (\w+)")  # how a ledger describes a number format among other mechanisms
+_FORMAT = re.compile(r"(?:^|, )sent as ([^,/]+)")  # how a ledger describes a number format among other mechanisms
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def disclosure(folder: RunFolder) -> list[Paragraph]:
     received: dict[str, list[Flow]] = {}
     for flow in flows:
         received.setdefault(flow.receiver, []).append(flow)
-    silent = sorted({flow.sender for flow in flows} - {OTHERS, *received}, key=party_order)
+    silent = sorted({flow.sender for flow in flows} - {OTHERS, DEVICES, *received}, key=party_order)
     groups: dict[frozenset[tuple[str, str, str]], list[str]] = {}
     for receiver in sorted(received, key=party_order):
         alike = frozenset((f.kind, f.direction, f.event) for f in received[receiver])
@@ -81,16 +81,36 @@ def _party(of_group: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
         seen.append(Seen(kind, _sender(lines), words, _amounts(lines, receivers), protection(event)))
     total = bytes_text(sum(f.bytes for f in of_group))
     got = f"Received {total}" if len(receivers) == 1 else f"Each received the same kinds, {total} in all"
-    bare = sum(not hides(event) for *_, event in keys)
-    how = "none of it protected" if bare == len(keys) else "part of it unprotected" if bare else "protected"
-    how += ": there epsilon is infinite, so nothing bounds what can be worked out from it" if bare else ""
-    return Paragraph(_title(receivers), f"{got}, {how}.", tuple(seen))
+    return Paragraph(
+        _title(receivers), f"{got}, {_how([event for *_, event in keys])}.{_together(receivers)}", tuple(seen)
+    )
+
+
+def _how(events: Sequence[str]) -> str:
+    """How the payloads that a party received were protected, in half a sentence."""
+    bare = [event for event in events if not hides(event)]
+    if not bare:
+        return "protected"
+    bound = "there epsilon is infinite, so nothing bounds what can be worked out from it"
+    if any(veils(event) for event in bare):
+        veiled = "part of it as shares, or as sums over groups, of which nobody reads one by itself"
+        return f"{veiled}. No noise was added: {bound}"
+    return f"{'none of it protected' if len(bare) == len(events) else 'part of it unprotected'}: {bound}"
+
+
+def _together(receivers: Sequence[str]) -> str:
+    """A sentence on devices, which are counted by silo; empty where there are none."""
+    if not any(owner_of_devices(name) for name in receivers):
+        return ""
+    return " Amounts are those of all devices of a silo together; each device got its own part of them alone."
 
 
 def _title(receivers: Sequence[str]) -> str:
     """The heading of a paragraph about one or several parties."""
     if list(receivers) == [SERVER_NAME]:
         return "The server saw"
+    if all(owner_of_devices(name) for name in receivers):
+        return f"The {_names(receivers)} saw"
     return f"{receivers[0]} saw" if len(receivers) == 1 else f"Each of {_names(receivers)} saw"
 
 
@@ -106,8 +126,14 @@ def _sender(lines: Sequence[Flow]) -> str:
     """The senders in words; silos are named only where a single party received, since those of a group differ."""
     if {f.direction for f in lines} == {"down"}:
         return "the server"
+    if {f.direction for f in lines} == {"handed_down"}:
+        return "their silo"
+    if {f.direction for f in lines} == {"handed_in"}:
+        return (
+            "its devices" if all(owner_of_devices(f.sender) == f.receiver for f in lines) else "devices of neighbours"
+        )
     if len({f.receiver for f in lines}) > 1:
-        return "other silos"
+        return "devices of neighbours" if lines[0].direction == "between_devices" else "other silos"
     return _names(sorted({f.sender for f in lines}, key=party_order))
 
 
@@ -130,13 +156,18 @@ def protection(event: str) -> str:
     """What was done to a payload before it left, in plain words; a number format is said to protect nothing."""
     done, unit = event.partition("/")[0], hides(event)
     formats = _FORMAT.findall(done)
-    mechanism = _FORMAT.sub("", done) or UNPROTECTED
+    mechanism = _FORMAT.sub("", done).removeprefix(", ") or UNPROTECTED
     if unit:
         said = [f"Protected by {mechanism}, which hides any one {unit} up to epsilon."]
     else:
         said = [f"{mechanism[0].upper()}{mechanism[1:]}: epsilon is infinite."]
-    said += [f"Sent as {name}, a number format, which saves bytes and protects nothing." for name in formats]
+    said += [f"Sent as {name}, a number format, which {_saving(name)} nothing." for name in formats]
     return " ".join(said)
+
+
+def _saving(name: str) -> str:
+    """What a number format does beside protecting nothing, in words."""
+    return "makes sums exact and protects" if name.startswith("fixed point") else "saves bytes and protects"
 
 
 def server_place(folder: RunFolder) -> str:

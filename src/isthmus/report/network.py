@@ -8,7 +8,7 @@ from html import escape
 from statistics import fmean
 
 from isthmus.core.errors import unknown
-from isthmus.core.kinds import FINAL, Purpose
+from isthmus.core.kinds import DEVICE, FINAL, Purpose
 from isthmus.report.compare_plots import price_curves
 from isthmus.report.drawing import Values
 from isthmus.report.page import CellRow, figure, table
@@ -19,6 +19,11 @@ from isthmus.runs.summary import curves, fact, is_merged, members, primary
 from isthmus.runs.text import bytes_text, metric_label, wait_text
 
 _NAMES = {"setup": "before training", "training": "training", "validation": "validation"}  # the end is told apart
+
+DEVICES_NOTE = (
+    "The devices of a silo are one party here, with one link for all their messages; with a line of its own for each "
+    "device transfers would take less."
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,7 @@ def _waits(folder: RunFolder, link: LinkConfig, usage: dict[str, Usage], computi
     total = _line("until training ended", sum(parts[key]["bytes"] for key in _NAMES), times)
     seeds = " Means over seeds." if len(members(folder)) > 1 else ""
     alone = " All silos of a process compute one after the other." if fact(folder, "hosts", 1) == 1 else ""
+    alone += f" {DEVICES_NOTE}" if folder.config.get("data", {}).get("level") == DEVICE else ""
     transfer, latency = (wait_text(times[key]) for key in waits)
     lead = (
         f"Emulated, not measured: every party has a link of {link} a round trip. Until training ended "

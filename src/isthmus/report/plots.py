@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from isthmus.core.kinds import BELOW, owner_of_devices
 from isthmus.report.drawing import INK, MUTED, SERIES, Chart, SiloScores, Values, clip, drawing
 from isthmus.runs.text import bytes_text, gain_text, party_order, score_text
 
@@ -117,9 +118,15 @@ def heat_map(sizes: Mapping[tuple[str, str], int]) -> Chart:
             chart.axes.text(x, y, bytes_text(size), ha="center", va="center", size=7)
     every = -(-len(parties) // 24)  # as many names as there is room for
     chart.rows([name if i % every == 0 else "" for i, name in enumerate(parties)])
-    chart.axes.set_xticks(range(len(parties)), map(clip, parties) if few else [""] * len(parties))
+    chart.axes.set_xticks(range(len(parties)), map(_broken, parties) if few else [""] * len(parties))
     chart.axes.set(xlabel="to", ylabel="from", xlim=(-0.5, len(parties) - 0.5))
     chart.axes.grid(False)
     chart.axes.tick_params(length=0)
     chart.axes.spines[:].set_visible(False)
     return chart
+
+
+def _broken(name: str) -> str:
+    """The name of a party for a narrow place: that of devices in two lines."""
+    owner = owner_of_devices(name)
+    return clip(name) if owner is None else f"{BELOW.strip()}\n{clip(owner)}"

@@ -17,6 +17,7 @@ from isthmus.report.network import over_network
 from isthmus.report.page import box, page, table, tiles
 from isthmus.report.privacy import privacy
 from isthmus.report.results import results, training
+from isthmus.report.secret_messages import secret_messages
 from isthmus.report.traffic import sheet, traffic
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.network_time import LinkConfig, link_of
@@ -57,6 +58,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
         training(folder),
         traffic(folder, flows),
         generated(folder),
+        secret_messages(folder),
         over_network(folder, link or link_of(folder.config)),
         privacy(folder, flows),
         adversary(folder),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from isthmus.core.kinds import SERVER_NAME
+from isthmus.core.kinds import SERVER_NAME, owner_of_devices
 from isthmus.report import plots
 from isthmus.report.disclosure import Paragraph, Seen
 from isthmus.report.page import Cell, figure, table
@@ -45,7 +45,8 @@ def by_party(sizes: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]
     first = sorted(busy, key=lambda name: (name != SERVER_NAME, -busy[name], party_order(name)))
     name_of = {name: name for name in first}
     if len(first) > _NAMED + 1:
-        name_of |= dict.fromkeys(first[_NAMED:], f"{len(first) - _NAMED:,} other silos")
+        kind = "parties" if any(owner_of_devices(name) for name in first) else "silos"
+        name_of |= dict.fromkeys(first[_NAMED:], f"{len(first) - _NAMED:,} other {kind}")
     pairs: dict[tuple[str, str], int] = {}
     for (sender, receiver), size in sizes.items():
         pair = name_of[sender], name_of[receiver]

@@ -12,7 +12,7 @@ from isthmus.core.kinds import Kind
 class Words:
     """One kind of message in plain words: its name, what it carries, and the risk.
 
-    ``up``, ``down`` and ``peer`` replace ``what`` for messages in one direction.
+    ``up``, ``down``, ``peer`` and those of devices replace ``what`` for messages in one direction.
     """
 
     name: str
@@ -21,6 +21,9 @@ class Words:
     up: str = ""  # from a silo to the server
     down: str = ""  # from the server to a silo
     peer: str = ""  # from a silo to a silo
+    handed_in: str = ""  # from devices to a silo
+    handed_down: str = ""  # from a silo to its devices
+    between_devices: str = ""
 
     def meaning(self, direction: str, empty: bool = False) -> str:
         """Two sentences: what such a message in one direction carries, and what can be learnt from it."""
@@ -46,6 +49,8 @@ WORDS: dict[Kind, Words] = {
         "are sampled, which of them a step needs, how far they lie from a seed, and the places of seeds in the batch "
         "or of targets among those of a step; "
         "where rows are released once a round, which of the sender's nodes its training has touched in that round.",
+        between_devices="Ids of the receiving devices' nodes that devices of other silos have edges to, and keys of "
+        "those edges: each device hears of its own edges alone.",
     ),
     Kind.ORDER: Words(
         "the order of training nodes or edges",
@@ -60,6 +65,8 @@ WORDS: dict[Kind, Words] = {
         "degrees, moments of features and of batches.",
         "A sum or a count over few nodes can reveal the value or the label of one.",
         down="Sums and label counts of all silos together, and the sizes of every silo's splits.",
+        handed_in="What each device adds to sums and counts over its silo; where it is masked, the silo reads sums "
+        "over groups of devices alone.",
     ),
     Kind.PORTS: Words(
         "port numbers and splits of cross edges",
@@ -74,6 +81,7 @@ WORDS: dict[Kind, Words] = {
         "was trained on, or recover part of what it held.",
         up="The weights of a silo's model after training on its own data.",
         down="Weights combined from the models of all silos.",
+        handed_down="The weights of the silo's model, with which each of its devices computes.",
     ),
     Kind.GRADIENTS: Words(
         "gradients",
@@ -82,11 +90,17 @@ WORDS: dict[Kind, Words] = {
         "the fewer nodes they were taken over.",
         up="Gradients of the loss on a silo's own training data, for every model weight.",
         down="Gradients combined from all silos; where the server corrects, those of its own steps.",
+        handed_in="The gradient of each device's loss for every model weight; where it is masked, the silo reads sums "
+        "over groups of devices alone.",
     ),
     Kind.EMBEDDINGS: Words(
         "embeddings of single nodes",
         "Rows that the model computed for single boundary nodes, or for sums of a few of them.",
         "Rows are computed from features and neighbours of a node and can be used to infer its attributes.",
+        handed_in="For every edge and layer the second share of a neighbour's row, encrypted for the silo and passed "
+        "on by its device with shares of zero among them; alone it is uniformly random.",
+        between_devices="For every edge and layer the row of a neighbour or, where rows are divided into shares, the "
+        "first share of it, which alone is uniformly random.",
     ),
     Kind.ADJOINTS: Words(
         "derivatives for boundary rows",
@@ -94,6 +108,10 @@ WORDS: dict[Kind, Words] = {
         "They depend on the labels and inputs of whoever computed the loss, and can reveal both in part.",
         up="Derivatives of a silo's loss for aggregates that the server handed to it, one row for each target.",
         down="Derivatives of other silos' losses for the parts that this silo added to their aggregates.",
+        handed_in="For every edge and layer the second share of a derivative, encrypted for the silo and passed on by "
+        "its device with shares of zero among them; alone it is uniformly random.",
+        between_devices="For every edge and layer the derivative of a neighbour's loss or, where rows are divided into "
+        "shares, the first share of it, which alone is uniformly random.",
     ),
     Kind.PARTIALS: Words(
         "aggregates of rows of a few nodes",
@@ -111,6 +129,8 @@ WORDS: dict[Kind, Words] = {
         "added how often its rows and payloads left, and in a resumed run its checkpoints.",
         "Over few nodes they can reveal a single outcome.",
         down="Losses, scores, and numbers of nodes, halo nodes, targets of aggregates and releases of every silo.",
+        handed_in="What each device adds to its silo's losses and scores; where it is masked, the silo reads sums over "
+        "groups of devices alone.",
     ),
     Kind.SCORES: Words(
         "predictions and labels of single nodes or edges",
@@ -170,7 +190,7 @@ WORDS: dict[Kind, Words] = {
         "sums of shares of neighbours' rows",
         "For a device, the sum of those shares of its neighbours' rows that it holds.",
         "By itself it is uniformly random; together with the sum of the other shares, which its silo holds, it opens "
-        "the sum of the rows.",
+        "the sum of the rows, which the silo reads and hands back. A sum over one neighbour is that neighbour's row.",
         down="For each of this silo's targets the sum of the first shares of all silos' parts, and for each part that "
         "this silo made the first share of the derivative of its sum.",
     ),

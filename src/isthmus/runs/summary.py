@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import SERVER_NAME, Kind, Purpose
+from isthmus.core.kinds import BELOW, SERVER_NAME, Kind, Purpose, devices_name, owner_of_devices
 from isthmus.protect.accounting.guarantee import CHARGED, DP, EVERYTHING, NODE, RECORDS, Guarantee, headline
 from isthmus.protect.events import hides
 from isthmus.runs.folder import RunFolder
@@ -116,7 +116,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-OTHERS = "other silos"
+OTHERS, DEVICES = "other silos", devices_name("any silo")
 _PAIRS = 20_000  # pairs of parties that a report can name
 
 
@@ -135,7 +135,10 @@ class Flow:
 
     @property
     def direction(self) -> str:
-        """``up`` to the server, ``down`` from it, ``peer`` between silos."""
+        """``up`` to the server, ``down`` from it, ``peer`` between silos; of devices, see ``Words``."""
+        sent, got = (owner_of_devices(name) is not None for name in (self.sender, self.receiver))
+        if sent or got:
+            return "between_devices" if sent and got else "handed_in" if sent else "handed_down"
         server = SERVER_NAME
         return "up" if self.receiver == server else "down" if self.sender == server else "peer"
 
@@ -143,7 +146,8 @@ class Flow:
 def read_flows(folder: RunFolder) -> list[Flow]:
     """The flows of a run: its ledger summed over time and seeds, by sender, receiver, kind and protection.
 
-    With more than 20,000 pairs of parties, whatever a silo gets from other silos counts as from one sender, ``OTHERS``.
+    With more than 20,000 pairs of parties, whatever a silo gets from other silos counts as from one sender, ``OTHERS``,
+    and whatever a party gets from devices as from ``DEVICES``.
     """
     known = vars(folder)  # read once for each folder object, like the ledger itself
     if "flows" not in known:
@@ -163,7 +167,8 @@ def _read_flows(folder: RunFolder) -> list[Flow]:
     table = pa.concat_tables([part.ledger for part in parts])
     if len(pair_bytes(folder)) > _PAIRS:
         between = pc.and_(*(pc.not_equal(table[end], SERVER_NAME) for end in ("sender", "receiver")))
-        senders = pc.if_else(between, OTHERS, table["sender"])
+        told = pc.if_else(pc.starts_with(table["sender"], BELOW), DEVICES, OTHERS)
+        senders = pc.if_else(between, told, table["sender"])
         table = table.set_column(table.column_names.index("sender"), "sender", senders)
     early = pc.if_else(pc.equal(table["purpose"], Purpose.SETUP), table["bytes"], 0)
     keys, sums = ["sender", "receiver", "kind", "event"], ["messages", "rows", "bytes", "setup"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from isthmus.core.kinds import SERVER_NAME
+from isthmus.core.kinds import SERVER_NAME, devices_name, owner_of_devices
 from isthmus.protect.accounting.guarantee import LISTS, STEPS_TAKEN, UNITS, Guarantee
 
 _LARGE = 20.0  # an epsilon above this lets odds move more than a hundred million times
@@ -47,16 +47,23 @@ def metric_label(metric: str) -> str:
 
 
 def party_order(name: str) -> tuple[int, int, str]:
-    """The sort key of a party: the server first, then silos by number, then any other name."""
-    stem, _, number = name.rpartition("-")
-    if stem == "silo" and number.isdigit():
-        return (1, int(number), "")
+    """The sort key of a party: the server first, then silos by number, then any other name; devices after all silos."""
+    owner = owner_of_devices(name)
+    if owner is not None:
+        place, number, rest = party_order(owner)
+        return (place + 2, number, rest)
+    stem, _, number_text = name.rpartition("-")
+    if stem == "silo" and number_text.isdigit():
+        return (1, int(number_text), "")
     return (0 if name == SERVER_NAME else 2, 0, name)
 
 
 def list_names(names: Iterable[str]) -> str:
-    """Names as text: ``silo-0 to silo-4`` for consecutive silos, else the names one by one."""
+    """Names as text: ``silo-0 to silo-4`` for consecutive silos, else the names one by one; devices by their silos."""
     names = list(names)
+    owners = [owner for name in names if (owner := owner_of_devices(name)) is not None]
+    if owners and len(owners) == len(names):
+        return devices_name(list_names(owners))
     numbers = [party_order(name)[1] for name in names if party_order(name)[0] == 1]
     if len(names) > 2 and len(numbers) == len(names) and numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{names[0]} to {names[-1]}"

@@ -12,6 +12,8 @@ from isthmus.studies import (
     ce_fedgnn_parts,
     feddep,
     feddep_parts,
+    hifgl,
+    hifgl_parts,
     layerwise,
     swift,
     swift_surface,
@@ -29,6 +31,8 @@ PAPERS = (
     swift_surface,
     feddep,
     feddep_parts,
+    hifgl,
+    hifgl_parts,
 )
 GRIDS = Path(__file__).parent / "grids"
 STUDIES: dict[str, Study] = {study.name: study for paper in PAPERS for study in paper.STUDIES} | {

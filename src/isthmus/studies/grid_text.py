@@ -8,7 +8,7 @@ from dataclasses import replace
 from isthmus.report.compared_run import SAW, by_count
 from isthmus.report.fitting import FittingTable
 from isthmus.runs.text import count_text
-from isthmus.studies.paired import Difference, base_of, groups, paired
+from isthmus.studies.paired import Difference, base_of, gain, groups, paired
 from isthmus.studies.results import Findings, RowResult
 from isthmus.studies.study import Study
 from isthmus.studies.text import difference_text, mean_text, value_text
@@ -28,6 +28,11 @@ def difference_cell(found: Difference | None) -> str:
     return f"{found.mean:+.2f}{half}".replace("-", "−")
 
 
+def gain_cell(found: float | None) -> str:
+    """A gain in per cent as text."""
+    return "–" if found is None else f"{round(found, 1) or 0.0:.1f}".replace("-", "−")
+
+
 def published(study: Study) -> list[str]:
     """The labels of columns that the paper has values for."""
     return [column.label for column in study.columns if any(column.label in row.paper for row in study.rows)]
@@ -39,7 +44,8 @@ def heads(findings: Findings) -> list[str]:
     before = [f"{name}, " if len(names) > 1 else "" for name in names]  # one column needs no name
     paper = [f"{each}{end}" for each in before for end in ("paper", "− paper")]
     apart = [f"{name} − {study.against}" for name in study.scores] if study.against else []
-    return [study.axes[-1], *(column.label for column in study.columns), *paper, *apart]
+    gained = ["gain, %"] if study.gain_from else []
+    return [study.axes[-1], *(column.label for column in study.columns), *paper, *apart, *gained]
 
 
 def cells(findings: Findings, line: RowResult) -> list[str]:
@@ -52,7 +58,8 @@ def cells(findings: Findings, line: RowResult) -> list[str]:
     known = [line.cells[label] for label in published(study)]
     paper = [text for cell in known for text in (value_text(cell.paper), difference_text(cell.difference))]
     apart = [difference_cell(difference_of(findings, line, column)) for column in study.scores] if study.against else []
-    return [name, *values, *paper, *apart]
+    gained = [gain_cell(gain(findings, line.row))] if study.gain_from else []
+    return [name, *values, *paper, *apart, *gained]
 
 
 def grid_tables(findings: Findings) -> list[FittingTable]:

@@ -52,6 +52,26 @@ def base_of(findings: Findings, row: StudyRow) -> RowResult | None:
     return next((line for line in findings.lines if line.row.at == place), None)
 
 
+def gain(findings: Findings, row: StudyRow) -> float | None:
+    """How far a row has come from the row ``gain_from`` to the row ``against``, in per cent of that way, by its means.
+
+    None where one of the three has no score yet, or where both ends score alike.
+    """
+    study, axis = findings.study, findings.study.axes[-1]
+    found = {
+        line.row.at[axis]: findings.headline(line).ours for line in findings.lines if _same_place(line.row, row, axis)
+    }
+    ours, start, end = (found.get(name) for name in (row.at[axis], study.gain_from, study.against))
+    if ours is None or start is None or end is None or start.mean == end.mean:
+        return None
+    return 100.0 * (ours.mean - start.mean) / (end.mean - start.mean)
+
+
+def _same_place(one: StudyRow, other: StudyRow, axis: str) -> bool:
+    """Whether two rows of a grid differ on one axis at most."""
+    return {**one.at, axis: ""} == {**other.at, axis: ""}
+
+
 def groups(findings: Findings) -> dict[tuple[str, ...], list[RowResult]]:
     """The rows of a grid by their place on all axes but the last."""
     found: dict[tuple[str, ...], list[RowResult]] = {}

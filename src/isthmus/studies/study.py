@@ -164,6 +164,7 @@ class Study:
     figure for the page; ``beside`` are columns that the terminal shows too. ``quick`` is a small form of the study.
 
     A grid has ``axes``, of which the last is compared: each of its values with the value ``against``, seed by seed.
+    ``gain_from``: the value whose score counts as a gain of 0 %, where that of ``against`` is one of 100 %.
     ``vary_data``: every seed has a split of its own, too; else only initial values and draws depend on the seed.
     """
 
@@ -185,6 +186,7 @@ class Study:
     quick: Study | None = None
     axes: tuple[str, ...] = ()
     against: str = ""
+    gain_from: str = ""
     vary_data: bool = False
 
     def __post_init__(self) -> None:

@@ -58,6 +58,8 @@ def train_phase(training: Training, watcher: Watcher) -> None:
     stage.exchange.begin()
     while progress.epoch < stage.last_epoch and not stage.best.exhausted(training.train.patience):
         started, waited = time.perf_counter(), wire.seconds
+        for model in stage.learned:
+            model.set_rate(training.train.rate(progress.epoch - stage.first_epoch))
         for seeds in stage.epoch_seeds(progress):
             if progress.round_starts:
                 begin_round(stage)

@@ -1,0 +1,75 @@
+"""The report's section on secret messages between devices: shares, smallest sums that a silo reads, lone neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from isthmus.protect.fixed_point import FixedPoint
+from isthmus.protect.masked_sums import groups
+from isthmus.protect.masks import Masks
+from isthmus.protect.shares import Shares
+from isthmus.report.page import CellRow, table
+from isthmus.runs.folder import RunFolder
+from isthmus.runs.summary import fact, members
+
+DEVICES, ALONE = "devices", "devices with one neighbour"  # as silo_figures of metrics.json have them
+NOTE = (
+    "Smallest sum: how many devices' gradients and losses are in the smallest sum that the silo reads. One neighbour: "
+    "devices for which the sum over neighbours is a single row."
+)
+
+
+def secret_messages(folder: RunFolder) -> str:
+    """The section as markup; empty where nodes belong to silos, not to devices."""
+    figures: Mapping[str, Mapping[str, float]] = fact(folder, "silo_figures", {})
+    known = {silo: each for silo, each in figures.items() if DEVICES in each}
+    if not known:
+        return ""
+    protect, exchange = (folder.config.get(name, {}) for name in ("protect", "exchange"))
+    said = " ".join((_on_rows(protect), _on_sums(exchange), _on_gradients(protect)))
+    first = " Of several seeds these are figures of the first." if len(members(folder)) > 1 else ""
+    rows = [_line(silo, each, protect) for silo, each in known.items()]
+    shown = table(["Silo", "Devices", "Smallest sum", "One neighbour"], rows, NOTE + first)
+    return f"<h2>Secret messages</h2><p>{escape(said)}</p>{shown}"
+
+
+def _line(silo: str, figures: Mapping[str, float], protect: Mapping[str, Any]) -> CellRow:
+    """The figures of one silo as cells."""
+    devices = int(figures[DEVICES])
+    least = groups(devices, int(protect["group"])).smallest if _has(protect, Masks.name) else 1
+    return [silo, f"{devices:,}", f"{least:,}", f"{int(figures.get(ALONE, 0)):,}"]
+
+
+def _has(protect: Mapping[str, Any], name: str) -> bool:
+    """Whether a mechanism is in the run's chain of protection."""
+    return name in protect.get("name", ())
+
+
+def _on_rows(protect: Mapping[str, Any]) -> str:
+    """A sentence on how rows travelled."""
+    if not _has(protect, Shares.name):
+        return "Rows of nodes were not divided into shares: the devices of a node's neighbours read them."
+    degree = int(protect["threshold"])
+    places = f" with {protect['fraction']} binary places" if _has(protect, FixedPoint.name) else ""
+    return (
+        f"Every row of a node travelled as {degree + 1} shares in the field of 2^61 - 1 (T = {degree}), as whole "
+        f"numbers{places}: the first to the target's device, the other to the target's silo, and neither reads it "
+        "alone. A target's device together with its silo can."
+    )
+
+
+def _on_sums(exchange: Mapping[str, Any]) -> str:
+    """A sentence on which sums were opened, and how much of a degree a silo saw."""
+    least, to = int(exchange.get("fewest", 1)), int(exchange.get("padded_to", 0))
+    opened = f"over {least} neighbours or more" if least > 1 else "over any number of neighbours"
+    seen = f"{to:,} shares for each of them" if to else "as many shares for each as the next power of two of the degree"
+    return f"Sums {opened} were opened; a silo saw {seen}."
+
+
+def _on_gradients(protect: Mapping[str, Any]) -> str:
+    """A sentence on how devices handed in their gradients."""
+    if not _has(protect, Masks.name):
+        return "Devices handed in gradients and losses unmasked: their silo reads those of each."
+    return f"Gradients and losses reached silos as sums over groups of {int(protect['group'])} devices or more."
