@@ -9,7 +9,8 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind, devices_of
 from isthmus.core.parcel import Origin, Parcel, Traffic
 from isthmus.protect.events import MaskedSums
-from isthmus.protect.masks import FRACTION, Masks, rounded, smallest_group
+from isthmus.protect.masked_sums import groups
+from isthmus.protect.masks import FRACTION, Masks, rounded
 from isthmus.protect.secrets import Noise
 from tests.helpers.small import losses, numbers, run_method, small_graph
 
@@ -47,10 +48,9 @@ def test_a_sum_over_one_device_is_no_sum(group: int) -> None:
 def test_no_group_is_smaller_than_asked_for(group: int) -> None:
     """Devices in groups as the docstring says, for every number of them; a silo with fewer has one group of all."""
     for devices in range(1, 4 * group + 2):
-        groups = max(1, devices // group)
-        sizes = [group] * (groups - 1) + [devices - group * (groups - 1)]
-        assert sum(sizes) == devices
-        assert smallest_group(devices, group) == min(sizes)
+        count = max(1, devices // group)
+        sizes = [group] * (count - 1) + [devices - group * (count - 1)]
+        assert [len(each) for each in groups(devices, group).runs] == sizes
         assert min(sizes) >= min(group, devices)
 
 

@@ -22,7 +22,7 @@ LARGEST = 2**63 - 1  # the largest sum that an int64 holds
 
 
 @dataclass(frozen=True)
-class Groups:
+class ClientGroups:
     """Clients 0 .. n-1 in runs: group i has the clients ``starts[i]`` up to, without it, ``starts[i + 1]``."""
 
     starts: tuple[int, ...]  # [groups + 1]
@@ -50,7 +50,7 @@ class Groups:
         return torch.arange(len(self.starts) - 1).repeat_interleave(torch.tensor(self.starts).diff())
 
 
-def groups(n: int, size: int = GROUP) -> Groups:
+def groups(n: int, size: int = GROUP) -> ClientGroups:
     """Divide ``n`` clients into groups of ``size``; the rest joins the last group, so that none is smaller.
 
     Fewer than ``size`` clients are one smaller group, and ``shortfall`` says so.
@@ -58,7 +58,7 @@ def groups(n: int, size: int = GROUP) -> Groups:
     if n < 0 or size < 2:
         raise IsthmusError(f"{n} clients in groups of {size}: groups have 2 clients or more, else a sum is a vector.")
     count = max(n // size, min(n, 1))
-    return Groups((*(i * size for i in range(count)), n), size)
+    return ClientGroups((*(i * size for i in range(count)), n), size)
 
 
 def largest_input(members: int) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.words import some_of
+from isthmus.core.name_lists import some_of
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.graph.features import Features
