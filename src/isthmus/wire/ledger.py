@@ -155,9 +155,12 @@ class Ledger:
         if self._written + size <= DETAILED and not self._sums:
             self._written += size
             return [each.lines(key[:_WHEN], key[_WHEN:]) for key, each in counts.items()]
+        alike: dict[tuple[int, ...], list[tuple[list[int], Counts]]] = {}
         for (epoch, step, *what), each in counts.items():
-            since, before = self._sums.get(tuple(what), ([epoch, step], None))
-            self._sums[tuple(what)] = since, each if before is None else before + each
+            alike.setdefault(tuple(what), []).append(([epoch, step], each))
+        for key, more in alike.items():
+            parts = [self._sums[key], *more] if key in self._sums else more
+            self._sums[key] = parts[0][0], Counts.total([each for _, each in parts])
         return []
 
     def _by_party(self, counts: Mapping[tuple[int, ...], Counts]) -> list[np.ndarray]:
