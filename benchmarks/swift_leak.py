@@ -206,10 +206,9 @@ def main() -> None:
     lines = both_readers() if options.shares else [line for each in cases for line in attack(each[1], each[0], each[2])]
     print("silo 0  drawn    fewest  protect            reader  steps  neighbours  error  exposed")
     for line in lines:
-        what = (
-            f"{100 * line['owned']:4.0f} %  {line['draws']:8} {line['fewest']:6}  {line['protect']:18} {line['reader']:6}"
-        )
-        print(f"{what} {line['steps']:6} {line['known']:11} {line['error']:6.2f} {100 * line['exposed']:6.0f} %")
+        case = f"{100 * line['owned']:4.0f} %  {line['draws']:8} {line['fewest']:6}  {line['protect']:18}"
+        got = f"{line['known']:11} {line['error']:6.2f} {100 * line['exposed']:6.0f} %"
+        print(f"{case} {line['reader']:6} {line['steps']:6} {got}")
     record(options.json, WORDS[torch.get_num_threads()], lines=lines)
 
 
