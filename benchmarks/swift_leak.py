@@ -12,9 +12,10 @@ of as many sets of neighbours as it has drawn. It takes the features nearest to 
 share of that of the mean itself; a neighbour counts as exposed where it is below 1 %. What it is handed to be scored
 would tell it more.
 
-With --shares two readers attack the same neighbours, without protection and with shares: silo 0, and the server, which
-reads the partials for silo 0 as they come from each silo. The server is told which nodes are in each partial, and the
-mean; it takes a share for what it is, a number that is uniform over the field.
+With --shares several readers attack the same neighbours, without protection and with shares: silo 0, and the server,
+which reads the partials for silo 0 as they come from each silo. The server is told which nodes are in each partial, and
+the mean; it takes a share for what it is, a number that is uniform over the field. "both": server and silo 0 together,
+who have both shares of each of these partials.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ NODES, DEGREE, SILOS, WIDTH, BATCH = 1200, 8.0, 4, 64, 64
 OWNED, FEWEST, STEPS = (0.25, 0.7), (1, 3), (1, 10, 100)
 DRAWS = {"all": (-1, True), "5, once": (5, False), "5, anew": (5, True)}  # fanout, redraw
 ROUNDING = 1e-9  # of the rows, as the adversary takes it
-SILO, SERVER = "silo 0", "server"
+SILO, SERVER, BOTH = "silo 0", "server", "both"
 CHAINS: dict[str, tuple[Mechanism, ...]] = {"none": (), "fixed-point,shares": (FixedPoint(), Shares())}
 UNIFORM = PRIME * 2.0 ** -FixedPoint().fraction / 12**0.5  # standard deviation of a share, read as a number
 
@@ -76,7 +77,10 @@ class Overheard(ServerAggregate):
 
 
 class Post(Releases):
-    """Keeps the partials before the first layer as they last came to the server: as numbers, or its share of each."""
+    """Keeps the partials before the first layer as they last came: its share of each, or numbers, to the server.
+
+    ``opened``: as server and receivers read them together.
+    """
 
     def book(self, parcel: Parcel, sealed: Sealed, chain: Chain) -> None:
         """Keep what the server gets of a parcel of partials."""
@@ -84,6 +88,7 @@ class Post(Releases):
         if parcel.kind == Kind.PARTIALS and parcel.layer == 0 and not parcel.by_server:
             first = from_field(sealed.rows[:, 0]) * 2.0 ** -FixedPoint().fraction if sealed.shares > 1 else sealed.rows
             self.came = first.double()
+            self.opened = chain.open(parcel.kind, sealed.rows, parcel.rows).double()
 
 
 class Listener(LiveServerAggregate):
@@ -102,7 +107,7 @@ class Listener(LiveServerAggregate):
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
         """Listen at the first layer of training."""
         got, stack = super().beyond(layer, h, batch, this), self.site.stack
-        if layer == 0 and this.training and got.partial is not None and self.reader == SERVER:
+        if layer == 0 and this.training and got.partial is not None and self.reader != SILO:
             self._write_post()
         elif layer == 0 and this.training and got.partial is not None:
             edges = torch.cat([asked.halo for asked in batch.layout.asks])
@@ -134,7 +139,8 @@ class Listener(LiveServerAggregate):
         kept, order = asked[block.dst], torch.argsort(stack.keys[self.neighbours])
         keys = stack.keys[self.reduction.sources[block.src[kept]]]
         node = order[torch.searchsorted(stack.keys[self.neighbours][order], keys)]
-        self._solve_with(node, (asked.cumsum(0) - 1)[block.dst[kept]], post.came[asked])
+        rows = post.came if self.reader == SERVER else post.opened
+        self._solve_with(node, (asked.cumsum(0) - 1)[block.dst[kept]], rows[asked])
 
     def _solve_with(self, node: Tensor, which: Tensor, rows: Tensor) -> None:
         assert self.solver is not None
@@ -186,24 +192,23 @@ def attack(
 
 
 def both_readers() -> list[dict[str, Any]]:
-    """The attacks of silo 0 and of the server, before and after shares."""
-    cases = product(OWNED, DRAWS, CHAINS, (SERVER, SILO))
+    """The attacks of the server and of silo 0, before and after shares, and of both together."""
+    cases = product(OWNED, DRAWS, CHAINS, (SERVER, SILO, BOTH))
     return [line for owned, draws, *who in cases for line in attack(draws, owned, 1, STEPS[:2], *who)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--shares", action="store_true", help="two readers, without protection and with shares")
+    parser.add_argument("--shares", action="store_true", help="the server, silo 0 and both, before and after shares")
     options = parser.parse_args()
     cases = product(OWNED, DRAWS, FEWEST)
     lines = both_readers() if options.shares else [line for each in cases for line in attack(each[1], each[0], each[2])]
     print("silo 0  drawn    fewest  protect            reader  steps  neighbours  error  exposed")
     for line in lines:
-        what = (
-            f"{100 * line['owned']:4.0f} %  {line['draws']:8} {line['fewest']:6}  {line['protect']:18} {line['reader']}"
-        )
-        print(f"{what} {line['steps']:6} {line['known']:11} {line['error']:6.2f} {100 * line['exposed']:6.0f} %")
+        case = f"{100 * line['owned']:4.0f} %  {line['draws']:8} {line['fewest']:6}  {line['protect']:18}"
+        got = f"{line['known']:11} {line['error']:6.2f} {100 * line['exposed']:6.0f} %"
+        print(f"{case} {line['reader']:6} {line['steps']:6} {got}")
     record(options.json, WORDS[torch.get_num_threads()], lines=lines)
 
 

@@ -53,31 +53,37 @@ def test_a_coarser_step_moves_losses_further() -> None:
     assert 1e-6 < abs(losses(coarse)[0] - losses(plain)[0]) < 2**-5
 
 
-def on_many(host: int) -> list[tuple[list[float], dict[str, int]]]:
-    """All cases on one of several hosts, with secrets that follow from the seed."""
+Outcome = tuple[list[float], dict[str, int], str]
+
+
+def on_many(host: int) -> list[Outcome]:
+    """Some cases on one of several hosts."""
     wire = DistributedWire(5, timeout=60)
     done = cases(wire)
     wire.close_down()
     return done
 
 
-def cases(wire: Wire | None) -> list[tuple[list[float], dict[str, int]]]:
+def cases(wire: Wire | None) -> list[Outcome]:
+    """Losses, bytes by kind and notes of some cases."""
     done = []
     for case in CASES[1:3]:
         if wire is not None:
             wire.ledger.__init__()  # type: ignore[misc]
         result = run(case[0], case[1], "fixed-point,shares", *case[2:], wire=wire)
-        done.append((losses(result), result.bytes))
+        done.append((losses(result), result.bytes, " ".join(result.training.stage.exchange.notes())))
     return done
 
 
 @pytest.mark.hosts
 def test_one_host_and_three_are_equal() -> None:
     hosted = on_hosts(3, on_many)
-    for (loss, by_kind), *each in zip(cases(None), *hosted, strict=True):
-        for hosted_loss, _ in each:
+    for (loss, by_kind, notes), *each in zip(cases(None), *hosted, strict=True):
+        for hosted_loss, _, hosted_notes in each:
             torch.testing.assert_close(numbers(hosted_loss), numbers(loss), rtol=1e-11, atol=0)
-        assert {kind: sum(sent.get(kind, 0) for _, sent in each) for kind in by_kind} == by_kind
+            assert "The server ran in the process of silo-0, so that both shares" in hosted_notes
+        assert "The server ran in the process" not in notes
+        assert {kind: sum(sent.get(kind, 0) for _, sent, _ in each) for kind in by_kind} == by_kind
 
 
 def test_who_gets_which_shares_is_in_the_ledger() -> None:

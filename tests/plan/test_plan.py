@@ -50,6 +50,7 @@ ROUGH: dict[str, tuple[Any, ...]] = {
         *("--set", "sync.growth=1.5", "--set", "sync.seeds=1000"),
     ),
     "swift-fedgnn": ("--method", "swift-fedgnn", "--epochs", 20, *ALL_SILOS, *SAMPLED),
+    "shares": ("--method", "fedgnn-g", "--epochs", 8, *SAMPLED, "--set", "protect=fixed-point,shares"),
     "some silos": ("--method", "swift-fedgnn", "--epochs", 40, "--set", "schedule.every=2"),
     "some silos, layer-wise": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 40, "--set", "schedule.silos=2"),
     "intervals of their own, agreed moments": (
@@ -95,7 +96,8 @@ def test_what_does_not_depend_on_sampling_is_exact(case: str, tmp_path: Path) ->
 def test_what_is_sampled_is_extrapolated(case: str, tmp_path: Path) -> None:
     plan, ran = both(tmp_path / "run", *ROUGH[case])
     told = set(plan["extrapolated"])
-    assert told <= {"ids", "embeddings", "adjoints", "partials", "features", "labels", "edges"}
+    assert told <= {"ids", "embeddings", "adjoints", "partials", "share-sums", "features", "labels", "edges"}
+    assert ("share-sums" in told) == (case == "shares")
     assert told & {"embeddings", "partials", "features"}
     assert trips(plan) == trips(ran)
     for kind, size in ran["bytes"].items():

@@ -116,6 +116,23 @@ def _opened_by_all(first: Tensor, second: Tensor) -> list[list[int]]:
     return rows
 
 
+@pytest.mark.parametrize("fewest", [1, 99])
+def test_the_server_hands_out_zeros_for_sums_that_stay_shut(fewest: int) -> None:
+    """Without the sum of first shares a receiver that holds the second ones opens nothing."""
+    handed: list[Tensor] = []
+
+    class Watching(Policy):
+        def refusal(self, parcel: Parcel) -> str:
+            handed.extend([parcel.rows] if parcel.kind == Kind.SHARE_SUMS else [])
+            return ""
+
+    wire = LocalWire(3)
+    wire.policy = Watching()
+    options = {**SHARES, "exchange": {"adjoint": False, "fewest": fewest}}
+    run_method("fedgnn-g", small_graph(30, 140), owners(3), 3, "gcn", options, epochs=1, wire=wire)
+    assert handed and all(bool((rows == 0).all()) == (fewest > 1) for rows in handed)
+
+
 def test_a_policy_is_asked_for_every_parcel_and_told_of_all_holders() -> None:
     asked: set[tuple[Kind, bool, bool]] = set()
 

@@ -35,6 +35,10 @@ CALIBRATION = 256  # nodes whose releases are followed one by one, targets or no
 MANY, FEW = 3072, 1024  # numbers of a node's releases; the first where matrices of twice the features are no burden
 Listen = Callable[[Training, Journal], None]  # called with a run and its journal
 _CLOSE = 1e-2  # distance of replayed rows from those that the run kept, beside their length
+_ALL_SHARES = (
+    "The adversary is the server together with all silos but one: these hold all shares of what that one sends, and "
+    "open it. Who holds one share alone reads nothing."
+)
 _OTHER_NOISE = "The run drew its noise from secrets that nobody kept; the replay drew noise of the same strength anew."
 _OTHER_ROWS = (
     "The last rows of the replay differ from those that the run kept by {:.0%} of their length (another device, other "
@@ -137,6 +141,8 @@ def _notes(
 ) -> Iterator[str]:
     """Notes on how the replay differs from the run: fewer epochs, other noise, or other last rows."""
     chain, hosts = opened.config.method.chain, int(folder.metrics.get("hosts", 1))
+    if chain.shares:
+        yield _ALL_SHARES
     if request.epochs is not None:
         yield f"Releases are those of the first {count_text(training.progress.epoch, 'epoch')} alone."
     elif chain.noisy and (chain.secrets == "random" or (not chain.secrets and hosts > 1)):

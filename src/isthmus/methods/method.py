@@ -200,11 +200,6 @@ class Method:
                     f"Phase '{later.name}' has all silos step alike (sync={later.sync.name}), but after phase "
                     f"'{earlier.name}' (sync={earlier.sync.name}) each has an optimiser state of its own; use fedavg."
                 )
-        if self.chain.shares and "across" in self.scores:
-            raise IsthmusError(
-                "score=across sends rows of single nodes to other silos, and protect=shares opens sums alone; use "
-                "score=trained, score=own or, in a simulation, score=global."
-            )
         before = sum(phase.epochs for phase in self.phases[:-1])
         if before and not train.steps and before >= train.epochs:
             raise IsthmusError(
@@ -257,6 +252,11 @@ class Method:
             raise IsthmusError(
                 f"protect={below[0]} hides what devices hand in to their silo, and with data.level=silo there are "
                 f"none; leave {below[0]} out."
+            )
+        if level == SILO and self.chain.shares and "across" in self.scores:
+            raise IsthmusError(
+                "score=across sends rows of single nodes to other silos, and protect=shares opens sums alone; use "
+                "score=trained, score=own or, in a simulation, score=global."
             )
         reading = [how for how in self.scores if how in ("own", "across")]
         if level == DEVICE and reading:

@@ -27,7 +27,10 @@ from isthmus.wire.local import LocalWire
 
 Sizes = dict[tuple[str, str], float]  # bytes by purpose and kind
 # Kinds of which as many leave as drawn nodes need.
-_SAMPLED = (Kind.IDS, *ROWS, Kind.FEATURES, Kind.LABELS, Kind.EDGES, Kind.GENERATED, Kind.ROW_GRADIENTS)
+_SAMPLED = (
+    *(Kind.IDS, *ROWS, Kind.SHARE_SUMS),
+    *(Kind.FEATURES, Kind.LABELS, Kind.EDGES, Kind.GENERATED, Kind.ROW_GRADIENTS),
+)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,10 @@ OF_ONE_SILO = (
     "{:,} of {:,} aggregates that silos opened, in training and to be scored, have parts of one silo alone: the sum "
     "that was opened is that silo's part. Shares hide it from the server all the same."
 )
+BESIDE = (
+    "The server ran in the process of {}, so that both shares of partials for these lie in one place: shares hide none "
+    "of them there. A host more than there are silos is the server's own."
+)
 SOLVABLE = "as many targets as neighbours elsewhere or more: putting aggregates together, single rows come out of them."
 
 
@@ -189,6 +193,9 @@ class LiveServerAggregate(LiveExchange):
         of_one_silo = int(told[:, 5:].sum())
         if of_one_silo:
             notes.append(OF_ONE_SILO.format(of_one_silo, every))
+        beside = site.wire.members.shared_with_server if site.wire.hosts > 1 and site.wire.protect.shares else ()
+        if beside:
+            notes.append(BESIDE.format(", ".join(map(site.wire.party, beside))))
         if learnt_from and not noisy:
             notes += self._put_together(sets)
         return notes
