@@ -112,7 +112,11 @@ def test_options_are_checked_against_the_part_that_was_swapped_in() -> None:
 def test_a_chain_is_written_in_order_and_options_find_their_mechanism() -> None:
     asked = parse_set(["protect=gaussian,int8", "protect.sigma=2"])
     assert resolve({"method": "optimes", **asked}).method.protect == (Gaussian(sigma=2.0), NumberFormat("int8"))
-    for wrong, why in (("int8,gaussian", "must come last"), ("int8,bfloat16", "once"), ("gaussian,gaussian", "once")):
+    for wrong, why in (
+        ("int8,gaussian", "must come before it"),
+        ("int8,bfloat16", "once"),
+        ("gaussian,gaussian", "once"),
+    ):
         with pytest.raises(IsthmusError, match=why):
             resolve({"method": "optimes", **parse_set([f"protect={wrong}"])})
     implied = parse_set(["protect.format=bfloat16", "protect.sigma=2"])

@@ -193,7 +193,7 @@ def refused(*says: str, method: str = "hifgl", **recipe: Any) -> None:
         ({"data": {"cross": "unknown"}}, ("data.cross=unknown", "far ends")),
         ({"schedule": {"every": 2}}, ("schedule",)),
         ({"score": "own"}, ("score=own", "devices alone know", "score=trained")),
-        ({"score": "across"}, ("score=across", "devices alone know")),
+        ({"score": "across"}, ("score=across", "sums alone")),
         ({"exchange": {"fewest": 0}}, ("exchange.fewest is 0", "at least 1")),
         ({"exchange": {"padded_to": -1}}, ("exchange.padded_to is -1",)),
     ],
