@@ -178,3 +178,10 @@ def test_wrong_owner_vectors_are_refused() -> None:
         split_graph(graph, torch.zeros(23, dtype=torch.int64), 2)
     with pytest.raises(IsthmusError, match="Owners lie in 0..2; allowed are 0..1"):
         split_graph(graph, torch.arange(24) % 3, 2)
+
+
+@pytest.mark.parametrize("name", ["server", "devices of silo-1", "silo-1"])
+def test_names_of_other_parties_are_refused(name: str) -> None:
+    first, second = split_graph(small_graph(), torch.arange(12) % 2, 2)
+    with pytest.raises(IsthmusError, match=name):
+        agree_schema(LocalWire(2), [replace(first, name=name), second])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import SERVER_NAME, Kind
+from isthmus.core.kinds import BELOW, SERVER_NAME, Kind
 from isthmus.core.random import draw, stream
 from isthmus.federation.cross_edges import check_keys, check_owners, cross_by_peer, grouped_by
 from isthmus.graph.graph import Schema, natural, spelt_alike
@@ -87,6 +87,9 @@ def _judge(schemas: list[dict[str, object]]) -> dict[str, object]:
     names = [str(s["name"]) for s in schemas]
     if SERVER_NAME in names:
         return {"error": f"A silo is called '{SERVER_NAME}', which is another party; rename it.", "labels": []}
+    below = next((name for name in names if name.startswith(BELOW)), None)
+    if below is not None:
+        return {"error": f"A silo is called '{below}', which names devices in ledgers; rename it.", "labels": []}
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         return {"error": f"Two silos are called '{twice}'; silo names must differ.", "labels": []}
