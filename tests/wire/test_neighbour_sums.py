@@ -109,12 +109,6 @@ def test_too_many_neighbours_for_the_field_are_an_error() -> None:
         add_up(wire, rows(), around.inward, Kind.EMBEDDINGS, 0)
 
 
-def test_a_threshold_without_holders_is_an_error() -> None:
-    wire, around = opened(protect={"threshold": 2})
-    with pytest.raises(IsthmusError, match="protect.threshold=2 divides each row among 3 holders"):
-        add_up(wire, rows(), around.inward, Kind.EMBEDDINGS, 0)
-
-
 def test_a_row_is_one_message_to_each_of_its_holders() -> None:
     """Bytes of a share are those of a whole row of 64-bit numbers, and both shares of every edge are counted."""
     wire, around = opened()
