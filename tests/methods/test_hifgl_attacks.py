@@ -113,6 +113,18 @@ def test_no_party_holds_both_shares_of_a_row_and_a_device_with_its_silo_does(ove
         assert torch.equal(interpolate(sealed[place][None])[0], rows[source])
 
 
+def test_a_device_and_the_silo_of_another_neighbour_open_nothing(overheard: Overheard) -> None:
+    """Shares of two messages of one row do not fit together."""
+    sealed, rows = overheard.first.sealed, whole(overheard.first.plain)
+    by_source: dict[int, list[int]] = {}
+    for _, source, place in overheard.messages():
+        by_source.setdefault(source, []).append(place)
+    pairs = [(source, *pair) for source, places in by_source.items() for pair in permutations(places, 2)]
+    source, first, second = (list(each) for each in zip(*pairs, strict=True))
+    opened = interpolate(torch.stack([sealed[first, 0], sealed[second, 1]], 1))
+    assert len(pairs) > 100 and not bool((opened == rows[source]).any())
+
+
 def test_all_shares_that_travel_are_uniform_and_what_they_hide_is_not(overheard: Overheard) -> None:
     for kind in (Kind.EMBEDDINGS, Kind.ADJOINTS):
         for letter in overheard.of(kind):

@@ -1,9 +1,9 @@
 """Sums of neighbours' rows in which nobody reads a single row: rows are added up sealed, and only sums are opened.
 
-A node is a device here. It sends its row to the devices of its neighbours; where rows are divided into shares, the
-first share of a message goes to the target's device, and the second to the target's silo. The device passes it on with
-shares of zero among them, and can read it as little as anybody else on the way (it is encrypted for the silo). Device
-and silo each add up what they hold. The device hands its sum to the silo, which opens the sum and returns it.
+A node is a device here. It sends its row to the devices of its neighbours; where rows are divided into shares, anew for
+every message, the first share goes to the target's device, and the second to the target's silo. The device passes it on
+with shares of zero among them, and can read it as little as anybody else on the way (it is encrypted for the silo).
+Device and silo each add up what they hold. The device hands its sum to the silo, which opens the sum and returns it.
 """
 
 from __future__ import annotations
