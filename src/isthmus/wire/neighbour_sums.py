@@ -17,6 +17,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Origin, Parcel, Traffic
+from isthmus.wire.arrival_checks import check_elements, check_finite
 from isthmus.wire.door import Door
 
 
@@ -87,11 +88,14 @@ def add_up(wire: Door, rows: Tensor, lanes: Lanes, kind: Kind, layer: int) -> Te
 
 
 def _gathered(wire: Door, kind: Kind, sealed: Tensor, carriage: Carriage) -> Tensor:
-    """What this host's devices sent, sealed, followed by what other hosts sent."""
+    """What this host's devices sent, sealed, followed by what other hosts sent, which is checked."""
     if carriage.at is None:
         return sealed
     sent = sealed.index_select(0, carriage.at)
-    return torch.cat([sealed, wire.carry_rows(kind, sent, carriage.leaving, carriage.arriving)])
+    came = wire.carry_rows(kind, sent, carriage.leaving, carriage.arriving)
+    check = check_elements if wire.protect.shares else check_finite
+    check(kind, came, carriage.arriving, wire.who)
+    return torch.cat([sealed, came])
 
 
 def _opened(wire: Door, kind: Kind, sums: Tensor, like: Tensor, lanes: Lanes) -> Tensor:
