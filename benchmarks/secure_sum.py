@@ -39,12 +39,12 @@ def measure(job: Job) -> Job:
 
     from isthmus.protect.masked_sums import groups
     from isthmus.wire.local import LocalWire
-    from isthmus.wire.secure_sum import Stage, secure_sum
+    from isthmus.wire.secure_sum import Turn, secure_sum
 
     n, width = job["clients"], job["width"]
     long = torch.randint(-(2**40), 2**40, (n + width,), generator=torch.Generator().manual_seed(SEED))
     vectors = {client: long[client : client + width] for client in range(n)}  # windows of one row: each differs
-    last = {client: Stage.SHARES for run in groups(n).runs for client in run[: round(job["dropped"] * len(run))]}
+    last = {client: Turn.SHARES for run in groups(n).runs for client in run[: round(job["dropped"] * len(run))]}
     wire = LocalWire(n)
     began = now()
     sums = secure_sum(wire, vectors, width, last=last) or []

@@ -17,7 +17,7 @@ from isthmus.protect.key_agreement import KeyPair, stream
 from isthmus.wire import labelled_rows
 from isthmus.wire.local import LocalWire
 from isthmus.wire.secure_client import KEYS, SEALED, SHARE, Client, Group, masks_with, thirds
-from isthmus.wire.secure_sum import GroupSum, Stage, secure_sum
+from isthmus.wire.secure_sum import GroupSum, Turn, secure_sum
 from isthmus.wire.wire import Wire
 from tests.helpers.hosts import on_hosts, on_wire
 
@@ -67,10 +67,10 @@ def test_sums_of_groups_are_exact(n: int, size: int) -> None:
 def test_who_drops_out_is_missed_and_no_more(data: st.DataObject, n: int) -> None:
     needed = -(-2 * n // 3)
     leaving = data.draw(st.lists(st.integers(0, n - 1), max_size=n - needed, unique=True))
-    last = {client: data.draw(st.sampled_from(Stage)) for client in leaving}
+    last = {client: data.draw(st.sampled_from(Turn)) for client in leaving}
     x = vectors(n)
     [found] = summed(LocalWire(n), x, last=last)
-    gone = {client for client, stage in last.items() if stage < Stage.MASKED}
+    gone = {client for client, stage in last.items() if stage < Turn.MASKED}
     assert set(found.clients) == set(range(n)) - gone and set(found.dropped) == gone
     assert torch.equal(found.total, x[list(found.clients)].sum(0))
 
@@ -78,13 +78,13 @@ def test_who_drops_out_is_missed_and_no_more(data: st.DataObject, n: int) -> Non
 @pytest.mark.parametrize(
     ("stage", "what"),
     [
-        (Stage.NOTHING, "2 have sent keys"),
-        (Stage.KEYS, "2 have sent shares of their keys"),
-        (Stage.SHARES, "2 have sent masked vectors"),
-        (Stage.MASKED, "2 have sent shares that open the sum"),
+        (Turn.NOTHING, "2 have sent keys"),
+        (Turn.KEYS, "2 have sent shares of their keys"),
+        (Turn.SHARES, "2 have sent masked vectors"),
+        (Turn.MASKED, "2 have sent shares that open the sum"),
     ],
 )
-def test_below_the_threshold_nothing_is_opened(stage: Stage, what: str) -> None:
+def test_below_the_threshold_nothing_is_opened(stage: Turn, what: str) -> None:
     x = vectors(4)
     with pytest.raises(IsthmusError, match=f"{what}, and 3 must. Missing: silo-1, silo-3."):
         summed(LocalWire(4), x, last={1: stage, 3: stage})
@@ -129,7 +129,7 @@ def test_one_masked_vector_is_random_and_another_the_next_time() -> None:
 
 def test_the_ledger_has_keys_shares_and_masked_vectors_and_nothing_else() -> None:
     n, wire, x = 5, Watched(5), vectors(5)
-    summed(wire, x, last={4: Stage.SHARES})
+    summed(wire, x, last={4: Turn.SHARES})
     assert [kind for kind, _ in wire.letters] == [Kind.KEYS] * 2 + [Kind.KEY_SHARES] * 2 + [Kind.MASKED] * 2 + [
         Kind.KEY_SHARES
     ]
@@ -143,7 +143,7 @@ def test_the_ledger_has_keys_shares_and_masked_vectors_and_nothing_else() -> Non
 def test_the_server_gets_one_kind_of_share_of_each_client() -> None:
     """Shares of the mask key of who dropped out, of others those of their own mask, as clients keep them."""
     made: list[Client] = []
-    n, x, last = 6, vectors(6), {1: Stage.SHARES, 4: Stage.KEYS}
+    n, x, last = 6, vectors(6), {1: Turn.SHARES, 4: Turn.KEYS}
     with pytest.MonkeyPatch.context() as patch:
         begin = Client.__init__
 
@@ -272,12 +272,12 @@ def test_a_wrong_share_does_not_pass(member: int) -> None:
 
     match = f"a secret of silo-{member} do not give it; they are from silo-0, silo-1, silo-2"
     with pytest.raises(PeerError, match=match):
-        summed(replaced(6, (1, SERVER), wrong), vectors(4), last={3: Stage.SHARES})
+        summed(replaced(6, (1, SERVER), wrong), vectors(4), last={3: Turn.SHARES})
 
 
 def test_a_sum_that_bounded_vectors_cannot_have_is_refused() -> None:
     with pytest.raises(PeerError, match="vectors of silo-0, silo-1, silo-2 is outside of .*: a vector or a share is"):
-        summed(replaced(4, (1, SERVER), lambda x: x + (2**63 - 2**52)), vectors(4), last={3: Stage.SHARES})
+        summed(replaced(4, (1, SERVER), lambda x: x + (2**63 - 2**52)), vectors(4), last={3: Turn.SHARES})
 
 
 def test_who_has_missed_a_stage_is_refused() -> None:
@@ -289,7 +289,7 @@ def test_who_has_missed_a_stage_is_refused() -> None:
 
     wire.garble = garble
     with pytest.raises(PeerError, match="silo-3 sent masked vectors, though what is due before them has not come"):
-        summed(wire, vectors(4), last={3: Stage.KEYS})
+        summed(wire, vectors(4), last={3: Turn.KEYS})
 
 
 # ---- several hosts
@@ -297,7 +297,7 @@ def test_who_has_missed_a_stage_is_refused() -> None:
 
 def told(wire: Wire) -> list[tuple[tuple[int, ...], list[int]]] | None:
     x = vectors(5)
-    last = {1: Stage.SHARES}
+    last = {1: Turn.SHARES}
     found = secure_sum(wire, {silo: x[silo] for silo in wire.mine}, WIDTH, last=last)
     return None if found is None else [(each.clients, each.total.tolist()) for each in found]
 

@@ -22,7 +22,7 @@ from isthmus.wire.secure_server import Aggregator, GroupSum, Heard
 from isthmus.wire.wire import Wire
 
 
-class Stage(IntEnum):
+class Turn(IntEnum):
     """What a client can have sent last when it drops out."""
 
     NOTHING = 0
@@ -37,7 +37,7 @@ def secure_sum(
     width: int,
     size: int = GROUP,
     threshold: float = 2 / 3,
-    last: Mapping[int, Stage] | None = None,
+    last: Mapping[int, Turn] | None = None,
 ) -> list[GroupSum] | None:
     """Add up vectors [width] of this host's silos in groups of ``size``; returns the sums at the server, else None.
 
@@ -52,11 +52,11 @@ def secure_sum(
     servers = [Aggregator(group, wire.party) for group in plan] if wire.houses(SERVER) else []
     here = _Meeting(wire, clients, servers, last or {})
     said = {silo: client.public_keys() for silo, client in clients.items()}
-    told = here.turn(Kind.KEYS, Stage.KEYS, said, Aggregator.list_keys)
+    told = here.turn(Kind.KEYS, Turn.KEYS, said, Aggregator.list_keys)
     said = {silo: clients[silo].seal_shares(letter) for silo, letter in told.items()}
-    told = here.turn(Kind.KEY_SHARES, Stage.SHARES, said, Aggregator.deal_shares)
+    told = here.turn(Kind.KEY_SHARES, Turn.SHARES, said, Aggregator.deal_shares)
     said = {silo: clients[silo].mask(letter) for silo, letter in told.items()}
-    told = here.turn(Kind.MASKED, Stage.MASKED, said, Aggregator.add_up)
+    told = here.turn(Kind.MASKED, Turn.MASKED, said, Aggregator.add_up)
     said = {silo: clients[silo].open_shares(letter) for silo, letter in told.items()}
     heard = here.hear(Kind.KEY_SHARES, said)
     return [server.open_sum(_of(server, heard)) for server in servers] if wire.houses(SERVER) else None
@@ -85,10 +85,10 @@ class _Meeting:
     wire: Wire
     clients: Mapping[int, Client]
     servers: list[Aggregator]
-    last: Mapping[int, Stage]
+    last: Mapping[int, Turn]
 
     def turn(
-        self, kind: Kind, stage: Stage, said: Heard, answer: Callable[[Aggregator, Heard], dict[int, Tensor]]
+        self, kind: Kind, stage: Turn, said: Heard, answer: Callable[[Aggregator, Heard], dict[int, Tensor]]
     ) -> dict[int, Tensor]:
         """Clients that are still there say something, and the server answers; returns answers to this host's clients.
 
