@@ -104,7 +104,7 @@ def test_losses_scores_and_bytes_do_not_depend_on_the_number_of_hosts() -> None:
 
 @pytest.mark.hosts
 @pytest.mark.usefixtures("no_report")
-@pytest.mark.parametrize("method", ["llcg-every-step"])
+@pytest.mark.parametrize("method", ["llcg-every-step", "hifgl"])
 def test_the_server_may_live_on_a_host_of_its_own(method: str, tmp_path: Path) -> None:
     """It reads no part, nobody else sees what it sees, and the ledgers that hosts send it are in the ledger."""
     data = ("--silos", 3, "--set", "data.nodes=64", "--set", "data.degree=3")

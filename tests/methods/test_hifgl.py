@@ -193,7 +193,8 @@ def refused(*says: str, method: str = "hifgl", **recipe: Any) -> None:
         ({"data": {"cross": "unknown"}}, ("data.cross=unknown", "far ends")),
         ({"schedule": {"every": 2}}, ("schedule",)),
         ({"score": "own"}, ("score=own", "devices alone know", "score=trained")),
-        ({"score": "across"}, ("score=across", "sums alone")),
+        ({"score": "across"}, ("score=across", "score=trained")),
+        ({"protect": {"threshold": 2}}, ("protect.threshold=2", "use protect.threshold=1")),
         ({"exchange": {"fewest": 0}}, ("exchange.fewest is 0", "at least 1")),
         ({"exchange": {"padded_to": -1}}, ("exchange.padded_to is -1",)),
     ],
@@ -264,3 +265,23 @@ def test_scores_are_those_of_the_merged_graph() -> None:
 def test_silos_do_not_score_along_edges_of_devices(how: str) -> None:
     with pytest.raises(IsthmusError, match=f"score={how}"):
         run({"score": how})
+
+
+# ---- with noise
+
+
+def test_noise_is_added_to_rows_by_devices_and_to_gradients_by_silos_once() -> None:
+    noise = {"clip": 1.0, "sigma": 0.1, "clip_gradients": 1.0, "sigma_gradients": 0.1}
+    protect = {"name": "gaussian,fixed-point,shares,masks", **noise}
+    result = run({"protect": protect, "sync": {"name": "sync-sgd"}})
+    told = {
+        (line["kind"], line["sender"].split()[0].partition("-")[0], line["receiver"].partition("-")[0], line["event"])
+        for line in result.training.wire.ledger.table().to_pylist()
+    }
+    gaussian = "Gaussian noise (clip 1, sigma 0.1)"
+    sealed = f"{gaussian}, sent as fixed point of 36 binary places, shares, 2 of which open/row"
+    assert {event for kind, *_, event in told if kind == "embeddings"} == {sealed}
+    assert ("gradients", "devices", "silo", "masked, read as sums over groups of 64") in told
+    assert ("gradients", "silo", "server", f"{gaussian}/silo") in told
+    assert {event for kind, sender, *_, event in told if kind == "parameters" and sender == "silo"} == {"unprotected"}
+    assert losses(result) != losses(run({"sync": {"name": "sync-sgd"}}))

@@ -67,6 +67,7 @@ RUNS: dict[str, tuple[Any, ...]] = {
     "sums of features": ("--method", "fedgcn", "--model", "gcn", "--set", "sync.local_steps=3"),
     "a rate that decays": ("--set", "train.decay=0.5", "--set", "train.decay_every=2"),
     "steps": ("--steps", 13, "--set", "train.batch=8"),
+    "secret messages": ("--method", "hifgl", "--model", "gcn"),
 }
 
 

@@ -1,5 +1,7 @@
 """Sums of neighbours' rows: the sums, their transposes, and who is told to hold which share."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus.core.errors import IsthmusError
+from isthmus.core.errors import IsthmusError, PeerError
 from isthmus.core.kinds import Kind, silo_of_devices
 from isthmus.core.parcel import Traffic
 from isthmus.graph.graph import Graph
 from isthmus.methods.exchange.hifgl import LiveSecretMessages
+from isthmus.protect.field import PRIME
 from isthmus.wire.neighbour_sums import Lanes, Surroundings, add_up
 from isthmus.wire.wire import Wire
 from tests.helpers.small import open_method, small_graph
@@ -109,10 +112,18 @@ def test_too_many_neighbours_for_the_field_are_an_error() -> None:
         add_up(wire, rows(), around.inward, Kind.EMBEDDINGS, 0)
 
 
-def test_a_threshold_without_holders_is_an_error() -> None:
-    wire, around = opened(protect={"threshold": 2})
-    with pytest.raises(IsthmusError, match="protect.threshold=2 divides each row among 3 holders"):
-        add_up(wire, rows(), around.inward, Kind.EMBEDDINGS, 0)
+@pytest.mark.parametrize(
+    ("protect", "bad"), [("fixed-point,shares", PRIME), ("fixed-point,shares", -1), ("nothing", math.nan)]
+)
+def test_what_another_host_sends_is_checked_before_it_is_added(
+    protect: str, bad: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire, around = opened(protect={"name": protect})
+    of = "messages" if wire.protect.shares else "rows"
+    carriage = replace(getattr(around.inward, of), at=torch.tensor([0]), leaving=[1], arriving=[1])
+    monkeypatch.setattr(wire, "carry_rows", lambda kind, sent, *splits: torch.full_like(sent, bad))
+    with pytest.raises(PeerError, match="silo-0, silo-1, silo-2"):
+        add_up(wire, rows(), replace(around.inward, **{of: carriage}), Kind.EMBEDDINGS, 0)
 
 
 def test_a_row_is_one_message_to_each_of_its_holders() -> None:

@@ -111,6 +111,7 @@ class Parcel:
 
     On a host that receives without sending, ``rows`` is empty but has the width and number format of what will arrive.
     ``holders``: where rows may be divided into shares, who gets the first share of each row, the second, and so on.
+    ``copies``: where every message has shares of its own, the row that each carries (None: a row is one message).
     ``derived``: somebody made these rows of what arrived; whose data is inside was booked when that left.
     """
 
@@ -121,6 +122,7 @@ class Parcel:
     layer: int = 0
     by_server: bool = False
     holders: tuple[Traffic, ...] = ()
+    copies: Tensor | None = None
     derived: bool = False
 
     @property

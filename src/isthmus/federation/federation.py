@@ -9,6 +9,7 @@ from torch import Tensor
 
 from isthmus.core.kinds import DEVICE, SILO
 from isthmus.core.name_lists import some_of
+from isthmus.core.parcel import Level
 from isthmus.federation.cross_edges import CLAIMED, MUTUAL, agree_edges
 from isthmus.federation.edge_labels import agree_labels
 from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_owner, plan_halo
@@ -78,8 +79,7 @@ def open_federation(
     below its silo, and no list of nodes goes to the server.
     """
     silos, schema = agree_schema(wire, silos)
-    if level == DEVICE:
-        wire.level = DeviceLevel({silo.number: silo.n for silo in silos})
+    wire.level = DeviceLevel({silo.number: silo.n for silo in silos}) if level == DEVICE else Level()
     uncut = list(silos) if cross == UNKNOWN else []
     silos, cut = _without_cross_edges(silos) if cross == UNKNOWN else (silos, [])
     if level == SILO:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,8 +12,8 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import devices_of
 from isthmus.core.parcel import Origin, Traffic, members
 from isthmus.graph.stack import Adjacency, Stack
-from isthmus.wire.neighbour_sums import Lanes, Surroundings
-from isthmus.wire.route import Boundary, Lot
+from isthmus.wire.neighbour_sums import Carriage, Lanes, Surroundings
+from isthmus.wire.route import Boundary
 from isthmus.wire.wire import Wire
 
 
@@ -23,8 +23,8 @@ class _Owners:
 
     row: Tensor  # [stack rows] place among this host's owned rows, or after them among those that arrive
     silo: Tensor  # [stack rows] the silo that owns each
-    leaving: Lot | None
-    arriving: Lot | None
+    host: Tensor  # [stack rows] the host on which that silo lives
+    rows: Carriage  # of rows, with no sums yet
 
 
 def build_surroundings(wire: Wire, boundary: Boundary, stack: Stack, fewest: int, padded_to: int) -> Surroundings:
@@ -35,7 +35,7 @@ def build_surroundings(wire: Wire, boundary: Boundary, stack: Stack, fewest: int
     """
     place = _placed(wire, boundary, stack)
     sides = stack.incoming, stack.outgoing
-    inward, outward = (_lanes(stack, *pair, place, fewest, padded_to) for pair in (sides, sides[::-1]))
+    inward, outward = (_lanes(wire, stack, *pair, place, fewest, padded_to) for pair in (sides, sides[::-1]))
     return Surroundings(inward, outward)
 
 
@@ -44,45 +44,68 @@ def _placed(wire: Wire, boundary: Boundary, stack: Stack) -> _Owners:
     rows = torch.arange(stack.rows, device=stack.keys.device)
     silo, row = numbers[stack.silo_of(rows)], stack.own_line.clone()
     silo[boundary.halo] = boundary.halo_pair % wire.silos
+    homes = torch.tensor([wire.members.home(each) for each in range(wire.silos)], device=silo.device)
+    none = row[:0]
     if wire.hosts == 1:  # every row is here: lists of halo and of served rows are in one order
         row[boundary.halo] = row[boundary.served]
-        return _Owners(row, silo, None, None)
+        return _Owners(row, silo, homes[silo], Carriage(none))
     served = row[boundary.served]
     row[boundary.halo] = int(stack.owned.sum()) + torch.arange(len(boundary.halo), device=row.device)
-    leaving = Lot(served, boundary.served, boundary.served_pair, boundary.served_ptr.diff().tolist(), wire.silos)
-    halo = boundary.halo
-    return _Owners(
-        row, silo, leaving, Lot(halo, halo, boundary.halo_pair, boundary.halo_ptr.diff().tolist(), wire.silos)
-    )
+    splits = (each.diff().tolist() for each in (boundary.served_ptr, boundary.halo_ptr))
+    return _Owners(row, silo, homes[silo], Carriage(none, served, *splits))
 
 
-def _lanes(stack: Stack, into: Adjacency, out_of: Adjacency, place: _Owners, fewest: int, padded_to: int) -> Lanes:
+def _lanes(
+    wire: Wire, stack: Stack, into: Adjacency, out_of: Adjacency, place: _Owners, fewest: int, padded_to: int
+) -> Lanes:
     """Lanes along one direction: sums at the rows of ``into``, messages along the edges of ``out_of``."""
     own = stack.owned.nonzero().flatten()
-    counts, near = into.degree[own], place.row[into.near]
-    others = _others(into, own)
+    counts, others = into.degree[own], _others(into, own)
     kept = others >= (fewest if fewest > 1 else 0)
-    if not bool(kept.all()):
-        near = near[torch.repeat_interleave(kept, counts)]
-        counts = torch.where(kept, counts, 0)
+    summed_edges = torch.repeat_interleave(kept, counts)
+    counts = torch.where(kept, counts, 0)
+    messages = _messages_by_edge(wire, stack, into, out_of, place)
     ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     sender = torch.repeat_interleave(torch.arange(stack.rows, device=own.device), out_of.degree)
-    first = _messages(place.silo[sender], place.silo[out_of.near])
+    first = _traffic(place.silo[sender], place.silo[out_of.near])
     summed = Traffic.up(place.silo[own[counts > 0]])
     zeros = _padding(counts, place.silo[own], padded_to)
     to_silos = Traffic(devices_of(0) - first.sender, first.receiver, first.rows)
     second = to_silos + Traffic(devices_of(0) - zeros.sender, zeros.sender, zeros.rows)
     return Lanes(
-        near=near,
+        rows=replace(place.rows, near=place.row[into.near][summed_edges]),
+        messages=replace(messages, near=messages.near[summed_edges]),
+        copies=place.row[sender],
         ptr=ptr,
         others=others,
         holders=(Traffic(devices_of(0) - first.sender, devices_of(0) - first.receiver, first.rows), second),
         origin=Origin(place.silo[own], own, members(sender, out_of.near, stack.rows)),
         up=Traffic(devices_of(0) - summed.sender, summed.sender, summed.rows),
         down=Traffic(summed.sender, devices_of(0) - summed.sender, summed.rows),
-        arriving=place.arriving,
-        leaving=place.leaving,
     )
+
+
+def _messages_by_edge(wire: Wire, stack: Stack, into: Adjacency, out_of: Adjacency, place: _Owners) -> Carriage:
+    """For each edge of ``into`` where its message lies: among this host's own along ``out_of``, or behind those.
+
+    Both hosts of an edge know its key, and list messages between them by it.
+    """
+    leaving, arriving = (_by_host(wire, stack, side, place) for side in (out_of, into))
+    known = torch.cat([stack.edge_keys[out_of.edge], stack.edge_keys[into.edge[arriving[0]]]])
+    ordered, order = known.sort()
+    if bool((ordered[1:] == ordered[:-1]).any()):
+        raise IsthmusError("Two edges have the same key, a chance of one in 10^19 for each pair; give nodes other ids.")
+    near = order[torch.searchsorted(ordered, stack.edge_keys[into.edge])]
+    return Carriage(near) if wire.hosts == 1 else Carriage(near, leaving[0], leaving[1], arriving[1])
+
+
+def _by_host(wire: Wire, stack: Stack, side: Adjacency, place: _Owners) -> tuple[Tensor, list[int]]:
+    """The edges of ``side`` whose other end lives on another host, by host and key, and how many each host has."""
+    host = place.host[side.near]
+    far = (host != wire.host).nonzero().flatten()
+    far = far[torch.argsort(stack.edge_keys[side.edge[far]])]
+    far = far[torch.argsort(host[far], stable=True)]
+    return far, torch.bincount(host[far], minlength=wire.hosts).tolist()
 
 
 def _others(into: Adjacency, own: Tensor) -> Tensor:
@@ -93,7 +116,7 @@ def _others(into: Adjacency, own: Tensor) -> Tensor:
     return torch.bincount(pairs // rows, minlength=rows)[own]
 
 
-def _messages(sender: Tensor, receiver: Tensor) -> Traffic:
+def _traffic(sender: Tensor, receiver: Tensor) -> Traffic:
     """One message for every edge, by the silos of its ends."""
     silos = int(max(sender.max(), receiver.max())) + 1 if len(sender) else 1
     return Traffic.between(sender * silos + receiver, silos)

@@ -51,8 +51,9 @@ def uniform(words: np.ndarray) -> Tensor:
     The lower 61 bits of a word are the element; p itself stands for 0. So 0 is drawn with probability 2^-60 and every
     other element with 2^-61: the distance to the uniform distribution is below 2^-61.
     """
-    lower = (words & np.uint64(PRIME)).astype(np.int64)
-    return torch.from_numpy(np.where(lower == PRIME, 0, lower))
+    lower = words & np.uint64(PRIME)
+    lower[lower == PRIME] = 0
+    return torch.from_numpy(lower.view(np.int64))
 
 
 def times(x: Tensor, constant: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import ROWS, Kind
-from isthmus.core.parcel import Origin, Parcel
+from isthmus.core.parcel import Parcel
 from isthmus.protect.base import Mechanism
 from isthmus.protect.events import Event, Shared
 from isthmus.protect.field import LARGEST_DEGREE, add_rows, from_field, interpolate, share_out, to_field, uniform
@@ -52,7 +52,7 @@ class Shares(Mechanism):
         return self.threshold + 1
 
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
-        """Whole rows of nodes [n, w] as shares [n, T + 1, w]; sums of shares as they are, and other payloads."""
+        """Whole rows of nodes as shares, [messages, T + 1, w]; sums of shares as they are, and other payloads."""
         event = Shared(self.threshold)
         if parcel.kind == Kind.SHARE_SUMS:
             return parcel.rows, event, None
@@ -63,8 +63,10 @@ class Shares(Mechanism):
                 f"protect.threshold={self.threshold} divides each row among {self.holders} holders, but "
                 f"{len(parcel.holders) or 'no'} parties that read nothing alone can hold {parcel.kind} here."
             )
-        z = drawn_elements(parcel.rows, parcel.origin, self.threshold, noise)
-        return share_out(to_field(parcel.rows), z), event, None
+        rows, silo = to_field(parcel.rows), parcel.origin.silo
+        if parcel.copies is not None:
+            rows, silo = rows.index_select(0, parcel.copies), silo[parcel.copies.to(silo.device)]
+        return share_out(rows, drawn_elements(rows, silo, self.threshold, noise)), event, None
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
         """Shares [n, T + 1, w] of rows, or of sums of rows, as whole numbers [n, w]."""
@@ -77,13 +79,13 @@ class Shares(Mechanism):
         return add_rows(rows, near, ptr)
 
 
-def drawn_elements(rows: Tensor, origin: Origin, count: int, noise: Noise) -> Tensor:
-    """Uniform elements of the field for rows [n, w] of silos, ``count`` for each number: [n, count, w].
+def drawn_elements(rows: Tensor, silo: Tensor, count: int, noise: Noise) -> Tensor:
+    """Uniform elements of the field for rows [n, w] of silos [n], ``count`` for each number: [n, count, w].
 
     Rows of a silo must lie together. The elements of all devices of a silo come from one stream of SHAKE-256, where
     real devices would each have a secret of their own.
     """
-    silos, sizes = origin.silo.unique_consecutive(return_counts=True)
+    silos, sizes = silo.unique_consecutive(return_counts=True)
     width = count * rows.shape[1:].numel()
     parts = [uniform(noise.words(s, n * width)) for s, n in zip(silos.tolist(), sizes.tolist(), strict=True)]
     noise.draws += 1  # on every host alike, also on one that has nothing to send

@@ -1,14 +1,14 @@
 """Sums of neighbours' rows in which nobody reads a single row: rows are added up sealed, and only sums are opened.
 
-A node is a device here. It sends its row to the devices of its neighbours; where rows are divided into shares, the
-first share of a message goes to the target's device, and the second to the target's silo. The device passes it on with
-shares of zero among them, and can read it as little as anybody else on the way (it is encrypted for the silo). Device
-and silo each add up what they hold. The device hands its sum to the silo, which opens the sum and returns it.
+A node is a device here. It sends its row to the devices of its neighbours; where rows are divided into shares, anew for
+every message, the first share goes to the target's device, and the second to the target's silo. The device passes it on
+with shares of zero among them, and can read it as little as anybody else on the way (it is encrypted for the silo).
+Device and silo each add up what they hold. The device hands its sum to the silo, which opens the sum and returns it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,27 +17,42 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Origin, Parcel, Traffic
+from isthmus.wire.arrival_checks import check_elements, check_finite
 from isthmus.wire.door import Door
-from isthmus.wire.route import Lot
+
+
+@dataclass(frozen=True)
+class Carriage:
+    """Where what is added up lies: behind what this host's devices send comes what other hosts send here.
+
+    ``at``, ``leaving``: what goes to other hosts, and how much to each; ``arriving``: how much each sends here. With
+    one host nothing is carried.
+    """
+
+    near: Tensor  # [m] what is added up
+    at: Tensor | None = None
+    leaving: list[int] = field(default_factory=list)
+    arriving: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Lanes:
     """In one direction of the edges: whose rows are added up at which of this host's owned rows.
 
-    Rows are counted over the owned rows of this host and then, where there are several hosts, those that arrive.
+    Rows that are not divided travel once to each host (``rows``). Where they are divided, every message has shares of
+    its own (``messages``): who got one share twice would know that two sums have a row in common.
     ``holders``: who gets the first share of each message that this host's devices send, and the second.
     """
 
-    near: Tensor  # [m] rows that are added up
+    rows: Carriage
+    messages: Carriage
+    copies: Tensor  # [messages that this host's devices send] the owned row that each carries
     ptr: Tensor  # [owned + 1] by target
     others: Tensor  # [owned] how many nodes beside the target itself have rows in its sum, whether it is made or not
     holders: tuple[Traffic, ...]
     origin: Origin  # of this host's own rows; ``parts``: each once for every sum that it is in
     up: Traffic  # sums of first shares, of devices on their way to their silo
     down: Traffic  # opened sums on their way back
-    arriving: Lot | None = None  # rows of other hosts (None: all rows are here)
-    leaving: Lot | None = None
 
     @property
     def longest(self) -> int:
@@ -62,21 +77,25 @@ def add_up(wire: Door, rows: Tensor, lanes: Lanes, kind: Kind, layer: int) -> Te
         )
     shared = wire.protect.shares
     origin = lanes.origin if shared else Origin(lanes.origin.silo, lanes.origin.row)
-    parcel = Parcel(kind, rows.detach(), origin, lanes.holders[0], layer, holders=lanes.holders)
+    copies, carriage = (lanes.copies, lanes.messages) if shared else (None, lanes.rows)
+    parcel = Parcel(kind, rows.detach(), origin, lanes.holders[0], layer, holders=lanes.holders, copies=copies)
 
     def carry(sealed: Tensor) -> Tensor:
-        return wire.protect.add(_gathered(wire, kind, sealed, lanes), lanes.near, lanes.ptr)
+        return wire.protect.add(_gathered(wire, kind, sealed, carriage), carriage.near, lanes.ptr)
 
     sums = wire.leave_alone(parcel, carry, opened=not shared)
     return _opened(wire, kind, sums, rows, lanes) if shared else sums
 
 
-def _gathered(wire: Door, kind: Kind, sealed: Tensor, lanes: Lanes) -> Tensor:
-    """The sealed rows of this host, followed by those that other hosts sent."""
-    if lanes.leaving is None or lanes.arriving is None:
+def _gathered(wire: Door, kind: Kind, sealed: Tensor, carriage: Carriage) -> Tensor:
+    """What this host's devices sent, sealed, followed by what other hosts sent, which is checked."""
+    if carriage.at is None:
         return sealed
-    sent = sealed.index_select(0, lanes.leaving.at)
-    return torch.cat([sealed, wire.carry_rows(kind, sent, lanes.leaving.splits, lanes.arriving.splits)])
+    sent = sealed.index_select(0, carriage.at)
+    came = wire.carry_rows(kind, sent, carriage.leaving, carriage.arriving)
+    check = check_elements if wire.protect.shares else check_finite
+    check(kind, came, carriage.arriving, wire.who)
+    return torch.cat([sealed, came])
 
 
 def _opened(wire: Door, kind: Kind, sums: Tensor, like: Tensor, lanes: Lanes) -> Tensor:
