@@ -162,6 +162,7 @@ def protection(event: str) -> str:
     else:
         said = [f"{mechanism[0].upper()}{mechanism[1:]}: epsilon is infinite."]
     said += [f"Sent as {name}, a number format, which {_saving(name)} nothing." for name in formats]
+    said += ["Who holds one part of it alone reads nothing; who holds all parts reads it."] if veils(event) else []
     return " ".join(said)
 
 
