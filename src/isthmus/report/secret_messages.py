@@ -56,7 +56,7 @@ def _on_rows(protect: Mapping[str, Any]) -> str:
     return (
         f"Every row of a node travelled as {degree + 1} shares in the field of 2^61 - 1 (T = {degree}), as whole "
         f"numbers{places}: the first to the target's device, the other to the target's silo, and neither reads it "
-        "alone. A target's device together with its silo can."
+        "alone. A neighbour's device together with the silo of a neighbour can."
     )
 
 
@@ -72,4 +72,5 @@ def _on_gradients(protect: Mapping[str, Any]) -> str:
     """A sentence on how devices handed in their gradients."""
     if not _has(protect, Masks.name):
         return "Devices handed in gradients and losses unmasked: their silo reads those of each."
-    return f"Gradients and losses reached silos as sums over groups of {int(protect['group'])} devices or more."
+    size = int(protect["group"])
+    return f"Gradients and losses reached silos as sums over groups of {size} devices or more, or over all of a silo."

@@ -67,7 +67,8 @@ NOTES = (
 GAIN_NOTE = "Gain: of the way from Local-MLP to Global, what a row has come, as trained (graph information gain)."
 ALGORITHMS_NOTE = (
     "FedPerGNN has no expansion of its graph here, and the noise of its own paper; FedSage+ has 20 epochs for its "
-    "generators before. The paper's FedAvg-GraphSage differs between its Tables 3 and 4."
+    "generators before. With one full-batch step between averages FedProx is FedAvg: its term has no gradient where a "
+    "round begins. The paper's FedAvg-GraphSage differs between its Tables 3 and 4."
 )
 QUICK: dict[str, Any] = {
     "data": {"name": "blocks", "nodes": 400, "classes": 4, "degree": 4.0, "signal": 1.5},
