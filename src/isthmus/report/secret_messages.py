@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from isthmus.protect.fixed_point import FixedPoint
-from isthmus.protect.masked_sums import groups
-from isthmus.protect.masks import Masks
-from isthmus.protect.shares import Shares
 from isthmus.report.page import CellRow, table
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import fact, members
 
+FIXED_POINT, SHARES, MASKS = "fixed-point", "shares", "masks"  # names of mechanisms in a run's configuration
 DEVICES, ALONE = "devices", "devices with one neighbour"  # as silo_figures of metrics.json have them
 NOTE = (
     "Smallest sum: how many devices' gradients and losses are in the smallest sum that the silo reads. One neighbour: "
@@ -37,8 +34,10 @@ def secret_messages(folder: RunFolder) -> str:
 
 def _line(silo: str, figures: Mapping[str, float], protect: Mapping[str, Any]) -> CellRow:
     """The figures of one silo as cells."""
+    from isthmus.protect.masked_sums import groups  # loads torch, which other reports do without
+
     devices = int(figures[DEVICES])
-    least = groups(devices, int(protect["group"])).smallest if _has(protect, Masks.name) else 1
+    least = groups(devices, int(protect["group"])).smallest if _has(protect, MASKS) else 1
     return [silo, f"{devices:,}", f"{least:,}", f"{int(figures.get(ALONE, 0)):,}"]
 
 
@@ -49,10 +48,10 @@ def _has(protect: Mapping[str, Any], name: str) -> bool:
 
 def _on_rows(protect: Mapping[str, Any]) -> str:
     """A sentence on how rows travelled."""
-    if not _has(protect, Shares.name):
+    if not _has(protect, SHARES):
         return "Rows of nodes were not divided into shares: the devices of a node's neighbours read them."
     degree = int(protect["threshold"])
-    places = f" with {protect['fraction']} binary places" if _has(protect, FixedPoint.name) else ""
+    places = f" with {protect['fraction']} binary places" if _has(protect, FIXED_POINT) else ""
     return (
         f"Every row of a node travelled as {degree + 1} shares in the field of 2^61 - 1 (T = {degree}), as whole "
         f"numbers{places}: the first to the target's device, the other to the target's silo, and neither reads it "
@@ -70,7 +69,7 @@ def _on_sums(exchange: Mapping[str, Any]) -> str:
 
 def _on_gradients(protect: Mapping[str, Any]) -> str:
     """A sentence on how devices handed in their gradients."""
-    if not _has(protect, Masks.name):
+    if not _has(protect, MASKS):
         return "Devices handed in gradients and losses unmasked: their silo reads those of each."
     size = int(protect["group"])
     return f"Gradients and losses reached silos as sums over groups of {size} devices or more, or over all of a silo."
