@@ -94,9 +94,17 @@ def share_out(h: Tensor, z: Tensor) -> Tensor:
     Each coefficient is a unit modulo p. Whichever share is left out, the map from z to the other T shares is thus
     one-to-one for every h: where z is uniform, any T shares are uniform and independent of h. All T + 1 give h.
     """
-    degree = _degree(z.shape[1])
+    shares = z.new_empty(len(z), z.shape[1] + 1, *z.shape[2:])
+    shares[:, :-1] = z
+    return complete(h, shares)
+
+
+def complete(h: Tensor, shares: Tensor) -> Tensor:
+    """Write the last share of each row into ``shares`` [n, T + 1, w], whose first T are uniform; returns ``shares``."""
+    degree = _degree(shares.shape[1] - 1)
     coefficients = [(-1) ** (degree - k) * math.comb(degree + 1, k) for k in range(degree + 1)]
-    return torch.cat((z, combine(coefficients, (h, *z.unbind(1)))[:, None]), 1)
+    shares[:, -1] = combine(coefficients, (h, *shares[:, :-1].unbind(1)))
+    return shares
 
 
 def interpolate(shares: Tensor) -> Tensor:

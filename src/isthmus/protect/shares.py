@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
@@ -13,7 +12,7 @@ from isthmus.core.kinds import ROWS, Kind
 from isthmus.core.parcel import Parcel
 from isthmus.protect.base import Mechanism
 from isthmus.protect.events import Event, Shared
-from isthmus.protect.field import LARGEST_DEGREE, add_rows, from_field, interpolate, share_out, to_field, uniform
+from isthmus.protect.field import LARGEST_DEGREE, add_rows, complete, from_field, interpolate, to_field, uniform
 from isthmus.protect.gaussian import SECRETS
 from isthmus.protect.secrets import Noise
 
@@ -66,7 +65,7 @@ class Shares(Mechanism):
         rows, silo = to_field(parcel.rows), parcel.origin.silo
         if parcel.copies is not None:
             rows, silo = rows.index_select(0, parcel.copies), silo[parcel.copies.to(silo.device)]
-        return share_out(rows, drawn_elements(rows, silo, self.threshold, noise)), event, None
+        return complete(rows, drawn_shares(rows, silo, self.threshold, noise)), event, None
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
         """Shares [n, T + 1, w] of rows, or of sums of rows, as whole numbers [n, w]."""
@@ -79,15 +78,18 @@ class Shares(Mechanism):
         return add_rows(rows, near, ptr)
 
 
-def drawn_elements(rows: Tensor, silo: Tensor, count: int, noise: Noise) -> Tensor:
-    """Uniform elements of the field for rows [n, w] of silos [n], ``count`` for each number: [n, count, w].
+def drawn_shares(rows: Tensor, silo: Tensor, count: int, noise: Noise) -> Tensor:
+    """Room for shares of rows [n, w] of silos [n], the first ``count`` of them uniform elements: [n, count + 1, w].
 
     Rows of a silo must lie together. The elements of all devices of a silo come from one stream of SHAKE-256, where
     real devices would each have a secret of their own.
     """
+    shares = rows.new_empty(len(rows), count + 1, *rows.shape[1:])
     silos, sizes = silo.unique_consecutive(return_counts=True)
-    width = count * rows.shape[1:].numel()
-    parts = [uniform(noise.words(s, n * width)) for s, n in zip(silos.tolist(), sizes.tolist(), strict=True)]
+    width, at = count * rows.shape[1:].numel(), 0
+    for number, size in zip(silos.tolist(), sizes.tolist(), strict=True):
+        drawn = uniform(noise.words(number, size * width)).reshape(size, count, *rows.shape[1:])
+        shares[at : at + size, :count] = drawn.to(rows.device)
+        at += size
     noise.draws += 1  # on every host alike, also on one that has nothing to send
-    drawn = torch.cat([*parts, torch.zeros(0, dtype=torch.int64)])
-    return drawn.reshape(len(rows), count, *rows.shape[1:]).to(rows.device)
+    return shares
