@@ -164,10 +164,15 @@ def test_other_number_formats_are_refused() -> None:
         add_rows(torch.ones(5, 2), *lists(5, [2]))
 
 
+def shared(h: Tensor, z: Tensor) -> Tensor:
+    """Shares of the rows h [n, w] that begin with z [n, T, w]: [n, T + 1, w]."""
+    return share_out(h, torch.cat([z, h[:, None]], 1))
+
+
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_shares_lie_on_the_polynomial_and_give_the_rows_back(degree: int) -> None:
     h, z = elements(12, 5), elements(12, degree, 5, seed=3)
-    shares = share_out(h, z)
+    shares = shared(h, z)
     assert shares.shape == (12, degree + 1, 5) and torch.equal(shares[:, :degree], z)
     assert 0 <= int(shares.min()) and int(shares.max()) < PRIME
     assert torch.equal(interpolate(shares), h)
@@ -178,13 +183,13 @@ def test_shares_lie_on_the_polynomial_and_give_the_rows_back(degree: int) -> Non
 
 
 def test_shares_of_degree_one_are_z_and_twice_z_minus_h() -> None:
-    assert share_out(torch.tensor([[5]]), torch.tensor([[[7]]])).tolist() == [[[7], [9]]]
+    assert shared(torch.tensor([[5]]), torch.tensor([[[7]]])).tolist() == [[[7], [9]]]
 
 
 @pytest.mark.parametrize("degree", [0, 4])
 def test_other_degrees_are_refused(degree: int) -> None:
     with pytest.raises(IsthmusError, match=f"from 1 to 3; got {degree}"):
-        share_out(elements(2, 3), elements(2, degree, 3))
+        shared(elements(2, 3), elements(2, degree, 3))
     with pytest.raises(IsthmusError, match=f"from 1 to 3; got {degree}"):
         interpolate(elements(2, degree + 1, 3))
 
@@ -192,7 +197,7 @@ def test_other_degrees_are_refused(degree: int) -> None:
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_sums_of_shares_decode_to_sums_of_rows(degree: int) -> None:
     h, (near, ptr) = elements(30, 6), lists(30, [3, 0, 40, 1, 9])
-    shares = share_out(h, elements(30, degree, 6, seed=5))
+    shares = shared(h, elements(30, degree, 6, seed=5))
     assert torch.equal(interpolate(add_rows(shares, near, ptr)), add_rows(h, near, ptr))
 
 
@@ -211,7 +216,7 @@ def from_uniform(shares: Tensor) -> float:
 def shares_of(value: int, degree: int, seed: int) -> Tensor:
     """Many independent shares of one number: [n, T + 1]."""
     words = np.random.default_rng((degree, seed)).integers(0, 2**64, (40_000, degree, 1), dtype=np.uint64)
-    return share_out(torch.full((len(words), 1), value), field.uniform(words))[:, :, 0]
+    return shared(torch.full((len(words), 1), value), field.uniform(words))[:, :, 0]
 
 
 SECRETS = (0, PRIME // 3, PRIME - 1)

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:  # commands that compute nothing do without it
+    import numpy as np
+
+_Silos = TypeVar("_Silos", int, "np.ndarray")
 
 SERVER = -1
 SERVER_NAME = "server"
@@ -12,8 +18,8 @@ LEVELS = (SILO, DEVICE)  # whose the rows of a silo are: its own, or those of de
 _DEVICES = -2  # the devices of silo 0; those of silo i stand under _DEVICES - i
 
 
-def devices_of(silo: int) -> int:
-    """The number of the party that the devices of a silo are together: each device owns one node of the silo."""
+def devices_of(silo: _Silos) -> _Silos:
+    """The number of the party that the devices of a silo are together (each owns one node), or numbers for an array."""
     return _DEVICES - silo
 
 

@@ -70,18 +70,18 @@ def _lanes(
     first = _traffic(place.silo[sender], place.silo[out_of.near])
     summed = Traffic.up(place.silo[own[counts > 0]])
     zeros = _padding(counts, place.silo[own], padded_to)
-    to_silos = Traffic(devices_of(0) - first.sender, first.receiver, first.rows)
-    second = to_silos + Traffic(devices_of(0) - zeros.sender, zeros.sender, zeros.rows)
+    to_silos = Traffic(devices_of(first.sender), first.receiver, first.rows)
+    second = to_silos + Traffic(devices_of(zeros.sender), zeros.sender, zeros.rows)
     return Lanes(
         rows=replace(place.rows, near=place.row[into.near][summed_edges]),
         messages=replace(messages, near=messages.near[summed_edges]),
         copies=place.row[sender],
         ptr=ptr,
         others=others,
-        holders=(Traffic(devices_of(0) - first.sender, devices_of(0) - first.receiver, first.rows), second),
+        holders=(Traffic(devices_of(first.sender), devices_of(first.receiver), first.rows), second),
         origin=Origin(place.silo[own], own, members(sender, out_of.near, stack.rows)),
-        up=Traffic(devices_of(0) - summed.sender, summed.sender, summed.rows),
-        down=Traffic(summed.sender, devices_of(0) - summed.sender, summed.rows),
+        up=Traffic(devices_of(summed.sender), summed.sender, summed.rows),
+        down=Traffic(summed.sender, devices_of(summed.sender), summed.rows),
     )
 
 

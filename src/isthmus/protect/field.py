@@ -84,8 +84,8 @@ def combine(coefficients: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def share_out(h: Tensor, z: Tensor) -> Tensor:
-    """Lagrange shares of rows: h [n, w] and uniform z [n, T, w], all elements, give [n, T + 1, w].
+def share_out(h: Tensor, shares: Tensor) -> Tensor:
+    """Complete Lagrange shares [n, T + 1, w] of rows h [n, w]: the first T are there, uniform, and the last is written.
 
     With the polynomial g of degree T through g(0) = h and g(j) = z_j, j = 1..T, share i is g(i), i = 1..T + 1. The
     first T shares are therefore the z themselves, and the last is an alternating sum with binomials, for
@@ -94,13 +94,6 @@ def share_out(h: Tensor, z: Tensor) -> Tensor:
     Each coefficient is a unit modulo p. Whichever share is left out, the map from z to the other T shares is thus
     one-to-one for every h: where z is uniform, any T shares are uniform and independent of h. All T + 1 give h.
     """
-    shares = z.new_empty(len(z), z.shape[1] + 1, *z.shape[2:])
-    shares[:, :-1] = z
-    return complete(h, shares)
-
-
-def complete(h: Tensor, shares: Tensor) -> Tensor:
-    """Write the last share of each row into ``shares`` [n, T + 1, w], whose first T are uniform; returns ``shares``."""
     degree = _degree(shares.shape[1] - 1)
     coefficients = [(-1) ** (degree - k) * math.comb(degree + 1, k) for k in range(degree + 1)]
     shares[:, -1] = combine(coefficients, (h, *shares[:, :-1].unbind(1)))

@@ -12,7 +12,7 @@ from isthmus.core.kinds import ROWS, Kind
 from isthmus.core.parcel import Parcel
 from isthmus.protect.base import Mechanism
 from isthmus.protect.events import Event, Shared
-from isthmus.protect.field import LARGEST_DEGREE, add_rows, complete, from_field, interpolate, to_field, uniform
+from isthmus.protect.field import LARGEST_DEGREE, add_rows, from_field, interpolate, share_out, to_field, uniform
 from isthmus.protect.gaussian import SECRETS
 from isthmus.protect.secrets import Noise
 
@@ -65,7 +65,7 @@ class Shares(Mechanism):
         rows, silo = to_field(parcel.rows), parcel.origin.silo
         if parcel.copies is not None:
             rows, silo = rows.index_select(0, parcel.copies), silo[parcel.copies.to(silo.device)]
-        return complete(rows, drawn_shares(rows, silo, self.threshold, noise)), event, None
+        return share_out(rows, drawn_shares(rows, silo, self.threshold, noise)), event, None
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
         """Shares [n, T + 1, w] of rows, or of sums of rows, as whole numbers [n, w]."""

@@ -32,7 +32,7 @@ class DeviceLevel(Level):
         between = (traffic.sender >= 0) & (traffic.receiver >= 0)
         if kind not in OF_NODES or not between.any():
             return traffic
-        sender, receiver = (np.where(between, devices_of(0) - end, end) for end in (traffic.sender, traffic.receiver))
+        sender, receiver = (np.where(between, devices_of(end), end) for end in (traffic.sender, traffic.receiver))
         return Traffic(sender, receiver, traffic.rows)
 
     def below(self, kind: Kind, traffic: Traffic) -> Traffic | None:
@@ -44,11 +44,11 @@ class DeviceLevel(Level):
 
     def handed_in(self, silos: np.ndarray, rows: np.ndarray) -> Traffic:
         """``rows`` vectors of every device of some silos, on their way to the silo."""
-        return Traffic(devices_of(0) - silos, silos, rows * self._sizes(silos))
+        return Traffic(devices_of(silos), silos, rows * self._sizes(silos))
 
     def handed_down(self, silos: np.ndarray) -> Traffic:
         """One vector of some silos on its way to each of their devices."""
-        return Traffic(silos, devices_of(0) - silos, self._sizes(silos))
+        return Traffic(silos, devices_of(silos), self._sizes(silos))
 
     def _sizes(self, silos: np.ndarray) -> np.ndarray:
         return np.array([self.devices[int(silo)] for silo in silos], dtype=np.int64)

@@ -174,6 +174,24 @@ class Nothing(Exchange):
         return self.halo
 
 
+@dataclass(frozen=True)
+class SumsAlone(Exchange):
+    """An exchange by which layers get sums over neighbours elsewhere, and never a row of one."""
+
+    stepwise: ClassVar[bool] = True
+    sums: ClassVar[bool] = True
+
+    @property
+    def view(self) -> str:
+        """Far ends are known, and never computed here."""
+        return "halo"
+
+    @property
+    def reads_halo(self) -> bool:
+        """Layers read no rows of far ends: only sums cross."""
+        return False
+
+
 def agree_on_far_ends(site: Site) -> None:
     """Owners tell what a centralised model would know of halo nodes: degrees, and ports where the model reads them."""
     agree_far_degrees(site.wire, site.stack, site.boundary)

@@ -20,7 +20,7 @@ from isthmus.engine.site import Site
 from isthmus.federation.surroundings import build_surroundings
 from isthmus.graph.features import Features
 from isthmus.graph.stack import Stack
-from isthmus.methods.exchange.base import Exchange, LiveExchange, need_embedding, need_sums
+from isthmus.methods.exchange.base import LiveExchange, SumsAlone, need_embedding, need_sums
 from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.protect.masked_sums import groups
@@ -31,7 +31,7 @@ from isthmus.wire.level import DeviceLevel
 
 
 @dataclass(frozen=True)
-class SecretMessages(Exchange):
+class SecretMessages(SumsAlone):
     r"""a_u = sum over neighbours v of m_v,  m_v = what device v sends along all of its edges (GCN: W h_v / sqrt(d_v)).
 
     The source scales its row before it is sent, the target scales the sum: neither learns the other's degree. Rows are
@@ -46,25 +46,13 @@ class SecretMessages(Exchange):
     fewest: int = 1
     padded_to: int = 0
     name: ClassVar[str] = "hifgl"
-    stepwise: ClassVar[bool] = True
     whole_graphs: ClassVar[bool] = True
-    sums: ClassVar[bool] = True
     levels: ClassVar[tuple[str, ...]] = (DEVICE,)
 
     def __post_init__(self) -> None:
         for name, least in (("fewest", 1), ("padded_to", 0)):
             if getattr(self, name) < least:
                 raise IsthmusError(f"exchange.{name} is {getattr(self, name)}; it must be at least {least}.")
-
-    @property
-    def view(self) -> str:
-        """Far ends are known, and never computed here."""
-        return "halo"
-
-    @property
-    def reads_halo(self) -> bool:
-        """Layers read no rows of far ends: only sums cross."""
-        return False
 
     @property
     def sees(self) -> str:
@@ -148,10 +136,11 @@ class LiveSecretMessages(LiveExchange):
 
     def notes(self) -> list[str]:
         """Notes on sums over a single neighbour, and on those that were not opened."""
-        mine = torch.stack([self._fewer(2), self._fewer(self.spec.fewest), self._fewer(math.inf)], 1)
-        told = self.site.wire.share(Kind.METRICS, self._by_silo(mine.long())).sum(0)
-        single, shut, every = told.tolist()
-        small = self._small_groups()
+        marks = [self._fewer(2), self._fewer(self.spec.fewest), self._fewer(math.inf)]
+        mine = torch.stack([*marks, torch.ones_like(marks[0])], 1)
+        told = self.site.wire.share(Kind.METRICS, self._by_silo(mine.long()))
+        single, shut, every, _ = told.sum(0).tolist()
+        small = self._small_groups(told[:, 3].tolist())
         if self.spec.fewest > 1:
             return [
                 f"Sums over fewer than {self.spec.fewest} neighbours were not opened: those of {shut:,} of {every:,} "
@@ -167,13 +156,11 @@ class LiveSecretMessages(LiveExchange):
             *small,
         ]
 
-    def _small_groups(self) -> list[str]:
-        """Sentences on silos with too few devices for a group of masked vectors, which are one smaller group."""
+    def _small_groups(self, devices: Sequence[int]) -> list[str]:
+        """Sentences on silos with too few ``devices`` for a group of masked vectors, which are one smaller group."""
         wire = self.site.wire
         sizes = [each.group for each in wire.protect.mechanisms if isinstance(each, Masks)]
-        mine = torch.tensor([silo.n for silo in self.site.federation.silos], dtype=torch.int64)[:, None]
-        counts = wire.share(Kind.METRICS, mine).flatten()
-        smallest = [(silo, groups(n, size).smallest, size) for size in sizes for silo, n in enumerate(counts.tolist())]
+        smallest = [(silo, groups(n, size).smallest, size) for size in sizes for silo, n in enumerate(devices)]
         return [
             f"{wire.party(silo)} has {n} devices, fewer than a group of {size}: the sums that it reads of them are "
             f"over {n}."

@@ -17,7 +17,7 @@ from isthmus.federation.boundary import build_edge_boundary
 from isthmus.federation.statistics import agree_far_ports
 from isthmus.graph.features import Features, take
 from isthmus.graph.stack import Stack
-from isthmus.methods.exchange.base import Exchange, LiveExchange, need_embedding
+from isthmus.methods.exchange.base import Exchange, LiveExchange, SumsAlone, need_embedding
 from isthmus.methods.exchange.swift_partials import (
     Reduction,
     as_state,
@@ -51,7 +51,7 @@ SOLVABLE = "as many targets as neighbours elsewhere or more: putting aggregates 
 
 
 @dataclass(frozen=True)
-class ServerAggregate(Exchange):
+class ServerAggregate(SumsAlone):
     r"""a_v = merge of a_v(own silo) and a_v(beyond),  a_v(beyond) = merge over silos B of reduce_{u in N(v), B} m_uv.
 
     Owners compute the rows of sampled neighbours u, and reduce their messages for each target v to one partial
@@ -69,22 +69,10 @@ class ServerAggregate(Exchange):
     fewest: int = 1
     reuse: bool = False
     name: ClassVar[str] = "swift"
-    stepwise: ClassVar[bool] = True
-    sums: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.fewest < 1:
             raise IsthmusError(f"exchange.fewest is {self.fewest}; it must be at least 1.")
-
-    @property
-    def view(self) -> str:
-        """Far ends are known, and never computed here."""
-        return "halo"
-
-    @property
-    def reads_halo(self) -> bool:
-        """Layers read no rows of far ends: only aggregates cross."""
-        return False
 
     def check(self, model: ModelConfig) -> None:
         """Refuse models that have no aggregate to merge."""
