@@ -138,23 +138,28 @@ class Recorder(Watcher):
 
 
 def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
-    """Run this host to the end; the server's host returns the final metrics."""
+    """Run this host to the end over the wire that its configuration names; the server's host returns the metrics."""
     set_up_process(config)
-    many = config.system.hosts > 1
     count = 1 if config.method.merged else config.data.silos
-    wire: Wire
-    if many:
-        place = config.system.timeout, config.system.device
-        wire = DistributedWire(count, *place, config.method.chain, common_settings(config, resume))
-    else:
-        wire = LocalWire(count, config.method.chain)
+    if config.system.hosts == 1:
+        return run_over(LocalWire(count, config.method.chain), config, folder, resume, watcher)
+    place = config.system.timeout, config.system.device
+    wire = DistributedWire(count, *place, config.method.chain, common_settings(config, resume))
+    return run_over(wire, config, folder, resume, watcher)
+
+
+def run_over(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+    """Run this host to the end over a wire; where it ends by an error, the other hosts are told.
+
+    They hear the reason itself only where another host is to blame: other errors may tell of this host's own data.
+    """
     try:
         with telling_of_disks():
             return _run_on(wire, config, folder, resume, watcher)
     except HostLost:
         raise
     except IsthmusError as error:
-        told = isinstance(error, PeerError)  # other errors may tell of this host's own data
+        told = isinstance(error, PeerError)
         wire.end(str(error) if told else f"The host of {wire.who[wire.host]} has ended; what it printed says why.")
         raise
 
