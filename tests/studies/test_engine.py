@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -136,15 +137,15 @@ def test_a_finished_study_is_taken_as_it_is(whole: Path) -> None:
     assert max(map(len, said.out.splitlines()[:-1])) <= 100
 
 
-def interrupt_at(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
-    """Raise KeyboardInterrupt at the ``call``-th training step."""
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, call: int, number: int = signal.SIGINT) -> None:
+    """Send this process a signal at the ``call``-th training step."""
     inner, count = train.step, 0
 
     def step(*arguments: Any) -> None:
         nonlocal count
         count += 1
         if count == call:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), number)
         inner(*arguments)
 
     monkeypatch.setattr(train, "step", step)
@@ -163,6 +164,12 @@ def test_an_interrupted_study_goes_on_to_the_same_results(
     for ours, theirs in zip(runs(out), runs(whole), strict=True):
         same_run(ours, theirs)
     assert (out / "results.csv").read_bytes() == (whole / "results.csv").read_bytes()
+
+
+def test_a_study_that_is_asked_to_end_begins_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_at(monkeypatch, 4, signal.SIGTERM)
+    refuse_with_progress("reproduce", "tiny", "--out", tmp_path / "tiny", says=["Interrupted", "same command"])
+    assert len(list((tmp_path / "tiny").rglob("config.toml"))) == 1
 
 
 def refuse_with_progress(*arguments: Any, says: list[str]) -> Outcome:

@@ -12,6 +12,10 @@ class HostLost(IsthmusError):
     """Another host of a run died or stalled; the run can be resumed."""
 
 
+class Terminated(HostLost):
+    """This process was asked to end by SIGTERM; what it had begun can be resumed."""
+
+
 class PeerError(IsthmusError):
     """Another party sent what no member of this run would send; the message names it."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from isthmus.core.errors import HostLost, IsthmusError
+from isthmus.core.errors import HostLost, IsthmusError, Terminated
 from isthmus.core.files import write_atomic
 from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
@@ -50,10 +50,10 @@ def _execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watche
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Turn SIGTERM within the block into a `HostLost` with a message; only the main thread can set this up."""
+    """Turn SIGTERM within the block into a `Terminated` with a message; only the main thread can set this up."""
 
     def end(*_: Any) -> None:
-        raise HostLost("Ended by SIGTERM; the run continues from its last checkpoint with --resume.")
+        raise Terminated("Ended by SIGTERM; the run continues from its last checkpoint with --resume.")
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from isthmus.core.errors import IsthmusError
+from isthmus.core.errors import IsthmusError, Terminated
 from isthmus.core.files import writing
 from isthmus.studies.plan import Job
 from isthmus.studies.progress import Show
@@ -65,6 +65,8 @@ def _run_here(jobs: Sequence[Job], show: Show) -> Ended:
         error = ""
         try:
             _run(job)
+        except Terminated:  # the whole study was asked to end
+            raise
         except IsthmusError as problem:
             error = str(problem)
         except Exception:

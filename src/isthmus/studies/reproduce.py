@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.errors import IsthmusError
+from isthmus.core.errors import IsthmusError, Terminated
 from isthmus.core.files import write_atomic
 from isthmus.core.version import VERSION
 from isthmus.studies import catalogue, plots, tuning
@@ -81,7 +81,7 @@ def _run(jobs: Sequence[Job], request: StudyRequest, lock: int, errors: dict[str
             for job, error in ended:
                 errors |= {job.label: error} if error else {}
                 yield job
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated):
         raise IsthmusError("Interrupted; the same command goes on where it stopped.") from None
     finally:
         show.close()
