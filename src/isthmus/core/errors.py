@@ -13,7 +13,7 @@ class HostLost(IsthmusError):
 
 
 class Terminated(HostLost):
-    """This process was asked to end by SIGTERM; what it had begun can be resumed."""
+    """SIGTERM asked the process to end; what it had begun can be resumed."""
 
 
 class PeerError(IsthmusError):
