@@ -64,6 +64,7 @@ def test_features_as_prototypes_need_no_labels() -> None:
 def test_without_edges_nothing_is_hidden_and_nothing_generated(how: dict[str, Any]) -> None:
     run = trained(split_graph(without_edges(GRAPH), THREE, 3), **how)
     figures = run.stage.objective.figures()
+    assert said(run, "No visible node has a hidden neighbour (objective.hide=0.5) in silo-0 (20 nodes), silo-1")
     assert figures["hidden_neighbours"].tolist() == [0, 0, 0] and bool(figures["distance_own"].isnan().all())
     assert run.stage.exchange.figures()["rows_a_node"].tolist() == [0, 0, 0]
     assert "Nothing was generated for nodes of silo-0, silo-1, silo-2" in " ".join(run.stage.exchange.notes())
@@ -92,6 +93,8 @@ def test_a_hundred_silos_with_fewer_nodes_than_a_group_tell_nothing() -> None:
     assert "prototypes" not in run.wire.ledger.by_kind() and len(run.stage.objective.state[OWN]) == 0
     [note] = [note for note in run.federation.notes if "fewer than 10 prototypes" in note]
     assert "silo-0 has 0 of 3 nodes" in note and len(note) < 600
+    [note] = [note for note in run.federation.notes if "No visible node has a hidden neighbour" in note]
+    assert "(3 nodes)" in note and " others" in note and len(note) < 400
     run.learner.models["generator"].module.number.bias.data.fill_(-9.0)
     run.stage.scorer.logits(1)
     [note] = run.stage.exchange.notes()

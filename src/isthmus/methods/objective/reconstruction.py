@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
+from isthmus.core.name_lists import some_of
 from isthmus.engine.learner import Learner, ModelSpec
 from isthmus.engine.site import Site
 from isthmus.federation.cross_edges import grouped_by
@@ -171,12 +172,16 @@ class LiveReconstruction(LiveObjective):
     def _note_nothing_hidden(self) -> None:
         """Say which silos have no node with a hidden neighbour, so that their generators see no row to learn from."""
         site, ptr = self._site, self._pass.stack.ptr
-        for silo, a, b in zip(site.federation.silos, ptr, ptr[1:], strict=False):
-            if silo.n and not bool(self.impaired.missing[a:b].any()):
-                site.federation.note(
-                    f"In {silo.name} no visible node has a hidden neighbour (objective.hide={self.spec.hide} of "
-                    f"{silo.n:,} nodes): its generator learns of no row by itself."
-                )
+        alone = [
+            f"{silo.name} ({silo.n:,} nodes)"
+            for silo, a, b in zip(site.federation.silos, ptr, ptr[1:], strict=False)
+            if silo.n and not bool(self.impaired.missing[a:b].any())
+        ]
+        if alone:
+            site.federation.note(
+                f"No visible node has a hidden neighbour (objective.hide={self.spec.hide}) in {some_of(alone)}: "
+                "generators there learn of no row by themselves."
+            )
 
 
 def sizes_of(ptr: Sequence[int]) -> list[int]:
