@@ -11,6 +11,8 @@ from torch_geometric.utils import scatter
 
 from isthmus.core.errors import IsthmusError
 from isthmus.nn import GAT, GCN, GIN, MAX, PNA, SAGE, Block, Dense, Layer, Message
+from isthmus.nn.maps import transpose
+from isthmus.nn.sage_gcn import SAGEGCN
 from isthmus.testing import EDGE, LayerContract, random_block, some_edges
 
 DTYPES = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -35,6 +37,16 @@ class TestSAGEMax(LayerContract):
     @staticmethod
     def layer(inputs: int, outputs: int, edge: int) -> Layer:
         return SAGE(inputs, outputs, edge, aggregate="max")
+
+
+class TestSAGEGCN(LayerContract):
+    layer = SAGEGCN
+
+
+class TestNarrowingSAGEGCN(LayerContract):
+    @staticmethod
+    def layer(inputs: int, outputs: int, edge: int) -> Layer:
+        return SAGEGCN(inputs, 3, edge)  # fewer outputs than inputs: mapped before the mean
 
 
 class TestGIN(LayerContract):
@@ -141,6 +153,28 @@ def test_sage(block: Block, dtype: torch.dtype, aggregate: str, outputs: int) ->
     tie(pairs, ours.own.bias, theirs.lin_l.bias, lambda b: b[None])
     linear(pairs, ours.own, theirs.lin_r)
     compare(ours, theirs, pairs, block, dtype)
+
+
+@pytest.mark.parametrize("outputs", [3, 5, 8])
+def test_sage_gcn_is_the_mean_over_a_node_and_its_neighbours(outputs: int) -> None:
+    """On either side of the width from which on rows are multiplied after their mean."""
+    block = random_block(12, 40)
+    layer = SAGEGCN(5, outputs).double()
+    x = torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    assert layer.bias is not None
+    for v, row in enumerate(layer(x, block)):
+        read = torch.cat([x[v : v + 1], x[block.src[block.dst == v]]])
+        torch.testing.assert_close(row, read.mean(0) @ layer.lin.weight[0] + layer.bias[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 50])
+def test_a_transpose_keeps_the_order_of_rows_within_a_column(columns: int) -> None:
+    index = torch.randint(columns, (40,), generator=torch.Generator().manual_seed(2))
+    ptr, order = transpose(index, columns)
+    assert torch.equal(order, torch.argsort(index, stable=True)) and order.dtype == ptr.dtype == torch.int64
+    assert torch.equal(ptr.diff(), torch.bincount(index, minlength=columns)) and ptr[0] == 0
+    nothing = transpose(index[:0], columns)
+    assert nothing[0].tolist() == [0] * (columns + 1) and nothing[1].tolist() == []
 
 
 @pytest.mark.parametrize("train_eps", [False, True])
