@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -105,6 +105,15 @@ def sum_near(x: Tensor, near: Tensor, ptr: Tensor, modular: bool) -> Tensor:
     inputs = _pointers(ptr, near, x, out)
     _over(len(out), lambda first, last, _: call(first, last, x.shape[1], *inputs))
     return out
+
+
+def shared_out(rows: Tensor, copies: Tensor, key: bytes, coefficients: Sequence[int], shares: Tensor) -> None:
+    """Write shares [messages, T + 1, width] of the rows that messages carry: T from a key's stream, and the last."""
+    rows, copies = rows.contiguous(), copies.contiguous()
+    words, numbers = torch.frombuffer(bytearray(key), dtype=torch.int32), torch.tensor(coefficients)
+    width, degree = rows[:1].numel(), len(coefficients) - 1
+    call, inputs = _of_words(library().shared_out), _pointers(words, copies, rows, numbers, shares)
+    _over(len(copies), lambda first, last, _: call(first, last, degree, width, *inputs))
 
 
 def _function(name: str, like: Tensor) -> Callable[..., None]:

@@ -43,10 +43,16 @@ class Noise:
 
     def words(self, silo: int, count: int) -> np.ndarray:
         """Random 64-bit words of one silo for this draw: [count]."""
+        return np.frombuffer(self._bytes(b"isthmus noise", silo, 8 * count), dtype="<u8")
+
+    def key(self, silo: int) -> bytes:
+        """The key of one silo's stream of shares for this draw: 32 bytes."""
+        return self._bytes(b"isthmus shares", silo, _SECRET)
+
+    def _bytes(self, purpose: bytes, silo: int, count: int) -> bytes:
         if silo not in self.secrets:
             raise IsthmusError(f"Silo {silo} has no secret to draw noise from; give the wire a Noise with one.")
-        name = b"isthmus noise" + self.secrets[silo] + self.draws.to_bytes(8, "big")
-        return np.frombuffer(hashlib.shake_256(name).digest(8 * count), dtype="<u8")
+        return hashlib.shake_256(purpose + self.secrets[silo] + self.draws.to_bytes(8, "big")).digest(count)
 
 
 def _uniform(words: np.ndarray) -> np.ndarray:
