@@ -1,4 +1,4 @@
-"""The stream of ChaCha20: the published vector, the library, and the compiled loop, which are one stream bit for bit."""
+"""The stream of ChaCha20 is that of the RFC, of the library and of the compiled loop, bit for bit."""
 
 from collections.abc import Iterator
 
@@ -35,9 +35,8 @@ def test_the_first_blocks_are_those_of_rfc_8439() -> None:
 
 
 def test_it_is_the_stream_of_the_library() -> None:
-    ciphers = pytest.importorskip(
-        "cryptography.hazmat.primitives.ciphers", reason="the extra 'secure' is not installed"
-    )
+    name = "cryptography.hazmat.primitives.ciphers"
+    ciphers = pytest.importorskip(name, reason="the extra 'secure' is not installed")
     theirs = ciphers.Cipher(ciphers.algorithms.ChaCha20(KEY, bytes(16)), mode=None).encryptor()
     words = 8 * 4096 + 100  # more than is made at once, and no whole number of blocks
     assert stream_bytes(KEY, words) == theirs.update(bytes(8 * words))

@@ -13,7 +13,7 @@ OPEN, SHARES, MASKED = "open", "shares", "masked sums"  # how messages must have
 _MARKS = {SHARES: "shares, ", MASKED: "masked, "}  # how events of the ledger begin
 
 # By sender and receiver the kinds that may pass, and how. A cell that is not here must stay empty. Silos are their
-# devices' own: of another silo's devices, or of another silo, a silo sees no more than shares.
+# devices' own: of another silo's devices, or of another silo, a silo sees no more than shares, and sums of them.
 TABLE: Mapping[tuple[str, str], Mapping[Kind, str]] = {
     # a device learns who its neighbours are, and holds shares of their rows: no feature, embedding or degree
     (DEVICE, DEVICE): {Kind.IDS: OPEN, Kind.EMBEDDINGS: SHARES, Kind.ADJOINTS: SHARES},
@@ -28,7 +28,7 @@ TABLE: Mapping[tuple[str, str], Mapping[Kind, str]] = {
         Kind.STATISTICS: MASKED,
         Kind.METRICS: MASKED,
     },
-    (SILO, SILO): {},
+    (SILO, SILO): {Kind.SHARE_SUMS: SHARES},
     (SERVER, SILO): dict.fromkeys((Kind.SCHEMA, Kind.PARAMETERS, Kind.GRADIENTS, Kind.STATISTICS, Kind.METRICS), OPEN),
     # the server reads models and sums of silos, and nothing below them
     (DEVICE, SERVER): {},

@@ -20,7 +20,6 @@ from isthmus.nn.model import ModelConfig
 from isthmus.protect.base import Chain, Mechanism
 from isthmus.sample.order import rule_of
 
-HOLDERS = 2  # of shares of a row, where an exchange adds rows up on their way
 AXES = ("exchange", "schedule", "sync", "objective")  # of a phase
 
 
@@ -97,10 +96,11 @@ class Phase:
                 f"exchange={self.exchange.name} adds rows up before anybody reads them, which shorter number formats "
                 "do not allow; use protect=fixed-point instead."
             )
-        if self.exchange.sums and protect.holders > HOLDERS:
+        if self.exchange.sums and protect.holders > self.exchange.holders:
             raise IsthmusError(
                 f"protect.threshold={protect.holders - 1} divides each row among {protect.holders} holders, but with "
-                f"exchange={self.exchange.name} there are {HOLDERS} that read nothing alone; use protect.threshold=1."
+                f"exchange={self.exchange.name} there are {self.exchange.holders} that read nothing alone; use "
+                "protect.threshold=1."
             )
         if self.exchange.sums and protect.adds_sealed:
             need_sums(model)

@@ -107,10 +107,9 @@ def deal(h: Tensor, copies: Tensor, key: bytes, shares: Tensor) -> None:
 
     The stream is that of ChaCha20; its words become elements, message by message, share by share.
     """
-    if len(copies) and not 0 <= int(copies.min()) <= int(copies.max()) < len(h):
-        raise IsthmusError(
-            f"Messages must carry rows 0 to {len(h) - 1}; got {int(copies.min())} to {int(copies.max())}."
-        )
+    low, high = (int(end) for end in copies.aminmax()) if len(copies) else (0, -1)
+    if low < 0 or high >= len(h):
+        raise IsthmusError(f"Messages must carry rows 0 to {len(h) - 1}; got {low} to {high}.")
     coefficients, degree = _of_the_last(shares.shape[1] - 1), shares.shape[1] - 1
     kernels = compiled(h.device) if h.device.type == "cpu" else None  # the GPU's module has no stream
     if kernels is not None:

@@ -28,6 +28,7 @@ from isthmus.protect.masks import Masks
 from isthmus.sample.batches import Batch, Batcher, Ground
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.level import DeviceLevel
+from isthmus.wire.wire import Wire
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class SecretMessages(SumsAlone):
     ``fewest``: a sum over fewer neighbours (parallel edges count once, self-loops not) is not opened, and counts as no
     neighbours; with 1, a device with a single neighbour, and its silo, read that neighbour's row. ``padded_to``: how
     many second shares a silo sees for each sum, with shares of zero among them (0: the next power of two, so that the
-    silo learns this much of a degree).
+    silo learns this much of a degree); silos that hold further shares see as many.
     """
 
     fewest: int = 1
@@ -48,6 +49,7 @@ class SecretMessages(SumsAlone):
     name: ClassVar[str] = "hifgl"
     whole_graphs: ClassVar[bool] = True
     levels: ClassVar[tuple[str, ...]] = (DEVICE,)
+    holders: ClassVar[float] = math.inf  # a device, and as many silos as there are
 
     def __post_init__(self) -> None:
         for name, least in (("fewest", 1), ("padded_to", 0)):
@@ -94,6 +96,7 @@ class LiveSecretMessages(LiveExchange):
         spec.check(site.model)
         self.level = _device_level(site)
         _check_graph(site)
+        check_holders(site.wire)
         self._around = build_surroundings(site.wire, site.boundary, site.stack, spec.fewest, spec.padded_to)
         self._counts = self._around.inward.ptr.diff()
         self._ground: dict[int, tuple[Batcher, Batcher]] = {}  # with edges, and without
@@ -195,6 +198,21 @@ def _device_level(site: Site) -> DeviceLevel:
     if not isinstance(level, DeviceLevel):
         raise IsthmusError("exchange=hifgl is for devices that each own a node; use data.level=device.")
     return level
+
+
+def check_holders(wire: Wire) -> None:
+    """Refuse to divide rows among more parties than there are, and among silos on several hosts."""
+    threshold = wire.protect.holders - 1
+    if threshold > wire.silos:
+        raise IsthmusError(
+            f"protect.threshold={threshold} divides each row among the device of a neighbour and {threshold} silos, "
+            f"but there are {wire.silos}; use protect.threshold={wire.silos} or less, or more silos."
+        )
+    if threshold > 1 and wire.hosts > 1:
+        raise IsthmusError(
+            f"protect.threshold={threshold} has silos hold shares for devices of other silos, which is simulated in "
+            "one process alone; use --hosts 1 or protect.threshold=1."
+        )
 
 
 def _check_graph(site: Site) -> None:
