@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.core.kinds import BELOW, DEVICE, SERVER_NAME, SILO, Kind
+from isthmus.protect.events import silos_in_sum
 
 SERVER = SERVER_NAME
 OPEN, SHARES, MASKED = "open", "shares", "masked sums"  # how messages must have left
@@ -38,6 +39,10 @@ TABLE: Mapping[tuple[str, str], Mapping[Kind, str]] = {
 }
 
 
+# What is a sum over a silo's devices, and must be one over enough of them: a model tells the gradients in it.
+SUMS = ((DEVICE, SILO, Kind.GRADIENTS), (SILO, SERVER, Kind.GRADIENTS), (SILO, SERVER, Kind.PARAMETERS))
+
+
 @dataclass(frozen=True)
 class Violation:
     """Messages that the table forbids: ``rows`` of a kind from ``sender`` to ``receiver``, and why not."""
@@ -61,6 +66,7 @@ def violations(
     """What a ledger's lines (``ledger.parquet``) say that a party received and must not see; empty: nothing.
 
     ``devices``: how many each silo has, by its name, where known. A sum over fewer than ``least`` of them is no sum.
+    Where every silo has one device, that silo is the device, and sees what its device sees.
     """
     found: dict[tuple[str, str, str, str], int] = {}
     for line in lines:
@@ -82,7 +88,10 @@ def _why_not(sender: str, receiver: str, kind: str, event: str, devices: Mapping
     if wanted in _MARKS and _MARKS[wanted] not in event:
         return f"they must leave as {wanted}"
     size = devices.get(_silo(sender), least)
-    if Kind(kind) == Kind.GRADIENTS and ends in ((DEVICE, SILO), (SILO, SERVER)) and size < least:
+    if ends == (SILO, SERVER):
+        size *= max(silos_in_sum(event), 1)
+    one_each = ends == (DEVICE, SILO) and set(devices.values()) == {1}
+    if (*ends, kind) in SUMS and size < least and not one_each:
         return f"they are a sum over {size} of its devices, fewer than {least}"
     return ""
 

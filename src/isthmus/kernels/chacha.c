@@ -54,22 +54,28 @@ static void stream_from(stream *s, const uint32_t *key, uint64_t first) {
     s->counter += LANES;
 }
 
-/* The next ``n`` words of a stream as elements of the field: the lower 61 bits, with 0 for the prime itself. */
-static void next_elements(stream *s, int64_t n, uint64_t *to) {
-    while (n > 0) {
-        if (s->at == BATCH) {
-            chacha_batch(s->key, s->counter, s->held);
-            s->counter += LANES;
-            s->at = 0;
-        }
-        const int64_t some = n < BATCH - s->at ? n : BATCH - s->at;
-        const uint64_t *from = s->held + s->at;
-        for (int64_t j = 0; j < some; j++) {
-            const uint64_t lower = from[j] & PRIME;
-            to[j] = lower == PRIME ? 0 : lower;
-        }
-        to += some;
-        n -= some;
-        s->at += (int)some;
+/* The next words of a stream, at most ``n``: ``to`` points to them, and their number is returned. */
+static int64_t next_words(stream *s, int64_t n, const uint64_t **to) {
+    if (s->at == BATCH) {
+        chacha_batch(s->key, s->counter, s->held);
+        s->counter += LANES;
+        s->at = 0;
+    }
+    const int64_t some = n < BATCH - s->at ? n : BATCH - s->at;
+    *to = s->held + s->at;
+    s->at += (int)some;
+    return some;
+}
+
+/* The words [first, last) of the stream of a key. */
+void chacha_words(int64_t first, int64_t last, const uint32_t *key, uint64_t *out) {
+    if (first >= last) return;
+    stream s;
+    const uint64_t *from;
+    stream_from(&s, key, (uint64_t)first);
+    for (int64_t at = first; at < last;) {
+        const int64_t some = next_words(&s, last - at, &from);
+        memcpy(out + at, from, 8 * (size_t)some);
+        at += some;
     }
 }

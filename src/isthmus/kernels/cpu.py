@@ -116,6 +116,14 @@ def shared_out(rows: Tensor, copies: Tensor, key: bytes, coefficients: Sequence[
     _over(len(copies), lambda first, last, _: call(first, last, degree, width, *inputs))
 
 
+def chacha_words(key: bytes, words: int) -> Tensor:
+    """The first words of the stream of a key: int64 [words]."""
+    given, out = torch.frombuffer(bytearray(key), dtype=torch.int32), torch.empty(words, dtype=torch.int64)
+    call, inputs = _of_words(library().chacha_words), _pointers(given, out)
+    _over(words, lambda first, last, _: call(first, last, *inputs))
+    return out
+
+
 def _function(name: str, like: Tensor) -> Callable[..., None]:
     """The C function for the number format of ``like``."""
     return _of_words(library()[f"{name}_{str(like.dtype).removeprefix('torch.')}"])

@@ -1,5 +1,19 @@
 /* Shares of rows: those that are drawn, from a stream of ChaCha20, and the last, which follows from them and the row. */
 
+/* The next ``n`` words of a stream as elements of the field: the lower 61 bits, with 0 for the prime itself. */
+static void next_elements(stream *s, int64_t n, uint64_t *to) {
+    const uint64_t *from;
+    while (n > 0) {
+        const int64_t some = next_words(s, n, &from);
+        for (int64_t j = 0; j < some; j++) {
+            const uint64_t lower = from[j] & PRIME;
+            to[j] = lower == PRIME ? 0 : lower;
+        }
+        to += some;
+        n -= some;
+    }
+}
+
 /* c times v, or times -v where c is negative; at most 6 (p - 1) for c of that size. */
 static inline __attribute__((always_inline)) uint64_t multiple(int64_t c, uint64_t v) {
     return c < 0 ? (uint64_t)-c * (PRIME - v) : (uint64_t)c * v;

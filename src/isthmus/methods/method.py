@@ -72,6 +72,11 @@ class Phase:
                 f"objective={phase.objective.name} holds back the parameters of each silo by itself, but with "
                 f"sync={phase.sync.name} all silos take the same steps; use sync=fedavg, or objective=task."
             )
+        if protect.of_totals and phase.sync.mixes:
+            raise IsthmusError(
+                f"protect=server-masks lets the server read sums of models alone, but sync={phase.sync.name} has it "
+                "compare each silo's; use sync=fedavg, or leave server-masks out."
+            )
         if phase.sync.separates and phase.exchange.stepwise:
             raise IsthmusError(
                 f"sync={phase.sync.name} reads the gradient of each silo's own loss, but with "
@@ -200,6 +205,11 @@ class Method:
                     f"Phase '{later.name}' has all silos step alike (sync={later.sync.name}), but after phase "
                     f"'{earlier.name}' (sync={earlier.sync.name}) each has an optimiser state of its own; use fedavg."
                 )
+        if self.chain.of_totals and all(phase.sync.alone for phase in self.phases):
+            raise IsthmusError(
+                f"protect=server-masks masks models and gradients that the server adds up, and in method '{self.name}' "
+                "none reach it; leave server-masks out, or use a method such as fedavg."
+            )
         before = sum(phase.epochs for phase in self.phases[:-1])
         if before and not train.steps and before >= train.epochs:
             raise IsthmusError(

@@ -1,4 +1,4 @@
-"""The stream of ChaCha20 in plain torch, from which secret shares are drawn; its compiled twin is kernels/chacha.c.
+"""The stream of ChaCha20, from which shares and masks are drawn: compiled (kernels/chacha.c), or in plain torch.
 
 ChaCha20 (Bernstein 2008; RFC 8439) is a stream cipher: who lacks the key cannot tell its stream from random words. Here
 a key serves one draw, so that the nonce is 0, and the counter of blocks has 64 bits.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from isthmus.kernels import compiled
 
 KEY = 32  # bytes
 BLOCK = 8  # 64-bit words of a block
@@ -19,6 +21,14 @@ def keystream(key: bytes, words: int, device: torch.device) -> Tensor:
     """The first ``words`` 64-bit words of the stream of a key: int64 [words]."""
     if len(key) != KEY:
         raise ValueError(f"A key of ChaCha20 has {KEY} bytes; this one has {len(key)}.")
+    kernels = compiled(device) if device.type == "cpu" else None  # the GPU's module has no stream
+    if kernels is not None:
+        made: Tensor = kernels.chacha_words(key, words)
+        return made
+    return _in_torch(key, words, device)
+
+
+def _in_torch(key: bytes, words: int, device: torch.device) -> Tensor:
     blocks = -(-words // BLOCK)
     made = [_blocks(key, torch.arange(b, min(b + _AT_ONCE, blocks), device=device)) for b in range(0, blocks, _AT_ONCE)]
     return torch.cat([*made, torch.empty(0, dtype=torch.int64, device=device)])[:words]

@@ -23,8 +23,6 @@ from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.base import LiveExchange, SumsAlone, need_embedding, need_sums
 from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
-from isthmus.protect.masked_sums import groups
-from isthmus.protect.masks import Masks
 from isthmus.sample.batches import Batch, Batcher, Ground
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.level import DeviceLevel
@@ -143,7 +141,8 @@ class LiveSecretMessages(LiveExchange):
         mine = torch.stack([*marks, torch.ones_like(marks[0])], 1)
         told = self.site.wire.share(Kind.METRICS, self._by_silo(mine.long()))
         single, shut, every, _ = told.sum(0).tolist()
-        small = self._small_groups(told[:, 3].tolist())
+        wire = self.site.wire
+        small = wire.protect.shortfalls({wire.party(silo): n for silo, n in enumerate(told[:, 3].tolist())})
         if self.spec.fewest > 1:
             return [
                 f"Sums over fewer than {self.spec.fewest} neighbours were not opened: those of {shut:,} of {every:,} "
@@ -157,18 +156,6 @@ class LiveSecretMessages(LiveExchange):
             "and its silo read. exchange.fewest=2 does not open these; noise helps too "
             "(protect=gaussian,fixed-point,shares,masks).",
             *small,
-        ]
-
-    def _small_groups(self, devices: Sequence[int]) -> list[str]:
-        """Sentences on silos with too few ``devices`` for a group of masked vectors, which are one smaller group."""
-        wire = self.site.wire
-        sizes = [each.group for each in wire.protect.mechanisms if isinstance(each, Masks)]
-        smallest = [(silo, groups(n, size).smallest, size) for size in sizes for silo, n in enumerate(devices)]
-        return [
-            f"{wire.party(silo)} has {n} devices, fewer than a group of {size}: the sums that it reads of them are "
-            f"over {n}."
-            for silo, n, size in smallest
-            if n < size
         ]
 
     def _fewer(self, than: float) -> Tensor:
