@@ -83,7 +83,17 @@ def test_weights_come_before_masks() -> None:
     assert torch.equal(left.sum(0), whole(x * weights).sum(0))
 
 
-@pytest.mark.parametrize("kind", [Kind.STATISTICS, Kind.METRICS, Kind.EMBEDDINGS])
+def test_sums_of_statistics_are_masked_and_whole_numbers_leave_as_they_are() -> None:
+    x = vectors()
+    left, event, _ = ServerMasks().seal(parcel(x, Kind.STATISTICS), noise())
+    assert torch.equal(left.sum(0), whole(x).sum(0)) and event is not None
+    counts = torch.arange(15).reshape(5, 3)
+    same, none, _ = ServerMasks().seal(parcel(counts, Kind.STATISTICS), noise())
+    assert torch.equal(same, counts) and none is None
+    assert torch.equal(ServerMasks().open(Kind.STATISTICS, counts, counts), counts)
+
+
+@pytest.mark.parametrize("kind", [Kind.METRICS, Kind.EMBEDDINGS])
 def test_other_payloads_leave_as_they_are(kind: Kind) -> None:
     x = vectors()
     left, event, _ = ServerMasks().seal(parcel(x, kind), noise())
@@ -137,6 +147,30 @@ def test_runs_are_those_without_masks_to_the_step(
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
+def test_the_server_gets_no_sum_of_features_and_no_label_count_of_one_device() -> None:
+    """One device a silo: its statistics are what its node has, and what is plain tells of its split and scores."""
+    options = {"protect": {"name": "fixed-point,shares,masks,server-masks"}}
+    result = run_method("hifgl", small_graph(12, 40), torch.arange(12), 12, "gcn", options, epochs=1)
+    told = result.training.wire.ledger.table().to_pylist()
+    plain = [line for line in told if line["receiver"] == "server" and "masked" not in line["event"]]
+    assert {line["kind"] for line in plain} == {"schema", "statistics", "metrics"}
+    counts = [line["bytes"] // line["messages"] for line in plain if line["kind"] == "statistics"]
+    assert counts == [8] * len(counts)  # one number each: how many nodes are in a split
+
+
+def test_agreed_moments_and_their_derivatives_are_masked_too() -> None:
+    """Batch normalisation over all silos, forwards and backwards."""
+    given: dict[str, Any] = {"batches": "joint", "model_options": {"norm": "batch"}}
+    masked, plain = (run_method("sync-sgd", GRAPH, FOUR, 4, "gcn", options, **given) for options in (MASKED, {}))
+    torch.testing.assert_close(numbers(losses(masked)), numbers(losses(plain)), rtol=1e-6, atol=1e-8)
+    steps = [
+        line["event"]
+        for line in masked.training.wire.ledger.table().to_pylist()
+        if line["kind"] == "statistics" and line["purpose"] == "step" and line["receiver"] == "server"
+    ]
+    assert steps and all("masked" in event for event in steps)
+
+
 # ---- refusals
 
 
@@ -166,5 +200,5 @@ def test_masks_that_would_hide_nothing_are_refused(method: str, protect: str, sa
 
 def test_the_chain_knows_who_weighs() -> None:
     chain = Chain((ServerMasks(),))
-    assert chain.weighs(Kind.PARAMETERS) and not chain.weighs(Kind.STATISTICS) and chain.of_totals
+    assert chain.weighs(Kind.PARAMETERS) and not chain.weighs(Kind.METRICS) and chain.of_totals
     assert not Chain().weighs(Kind.PARAMETERS) and not Chain().of_totals

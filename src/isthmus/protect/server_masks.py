@@ -25,9 +25,9 @@ FRACTION = 36  # binary places of a number that is masked
 class ServerMasks(Mechanism):
     """y_i = round(2^36 w_i x_i) + sum_(j > i) m_ij - sum_(j < i) m_ij modulo 2^64, which add up to the sum of w_i x_i.
 
-    x_i is the model or the gradient that silo i sends to the server to be added up, w_i its weight in the sum. Masks
-    m_ij of two silos are words of ChaCha20 and cancel. Silos are divided into groups of 64, of which the last has the
-    rest as well (fewer than 128 are one group). ``least``: a sum over fewer silos than that is refused.
+    x_i is the model, the gradient or the real-valued statistics that silo i sends to the server to be added up, w_i its
+    weight in the sum. Masks m_ij of two silos are words of ChaCha20 and cancel. Silos are divided into groups of 64, of
+    which the last has the rest as well (fewer than 128 are one group). ``least``: a sum over fewer silos is refused.
 
     Keys of pairs follow from the run's seed, which stands for a key that two silos agree on: a simulation.
     """
@@ -36,7 +36,7 @@ class ServerMasks(Mechanism):
     name: ClassVar[str] = "server-masks"
     changes_rows: ClassVar[bool] = False
     of_totals: ClassVar[bool] = True
-    masked: ClassVar[tuple[Kind, ...]] = (Kind.PARAMETERS, Kind.GRADIENTS)
+    masked: ClassVar[tuple[Kind, ...]] = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.STATISTICS)
 
     def __post_init__(self) -> None:
         if self.least < 2:
@@ -60,7 +60,7 @@ class ServerMasks(Mechanism):
 
     def seal(self, parcel: Parcel, noise: Noise) -> tuple[Tensor, Event | None, Tensor | None]:
         """Rows that the server adds up, weighted, as masked whole numbers; other payloads as they are."""
-        if parcel.kind not in self.masked or not parcel.added:
+        if parcel.kind not in self.masked or not parcel.added or not parcel.rows.is_floating_point():
             return parcel.rows, None, None
         self.check_silos(len(parcel.added))
         rows = parcel.rows if parcel.weights is None else parcel.rows * parcel.weights
@@ -73,7 +73,7 @@ class ServerMasks(Mechanism):
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
         """Sums of whole numbers, in which masks have cancelled, as numbers of the run."""
-        if kind not in self.masked or rows.dtype != torch.int64:
+        if kind not in self.masked or rows.is_floating_point() or not like.is_floating_point():
             return rows
         return (rows.to(torch.float64) * 2.0**-FRACTION).to(like.dtype)
 

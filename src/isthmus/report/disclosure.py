@@ -207,9 +207,9 @@ def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
 def _treatment(kind: str, flows: Sequence[Flow]) -> str:
     """How all messages of a kind left that were not plain, in brackets; of some alone, whose these are.
 
-    What the server tells everybody, a sum or a mean, is no silo's and does not count.
+    What the server tells silos, and they their devices, is a sum or a mean that is nobody's own, and does not count.
     """
-    sent = [flow for flow in flows if flow.kind == kind and flow.direction != "down"]
+    sent = [flow for flow in flows if flow.kind == kind and flow.direction not in ("down", "handed_down")]
     of_devices = [flow for flow in sent if owner_of_devices(flow.sender)]
     if said := _how_left(sent):
         return f" ({said})"

@@ -140,6 +140,10 @@ class Wire(Door):
         """Sum over hosts of ``x`` [...], already a sum over the silos of each host (where they share parameters)."""
         if self.protect.separates(kind):
             raise AssertionError(f"{kind} must be sealed silo by silo, and cannot be summed before")
+        if self.protect.weighs(kind):  # masks are between silos: the first of a host stands for all of them
+            return self._totalled(
+                kind, torch.cat([x.detach()[None], x.new_zeros(max(len(self.mine) - 1, 0), *x.shape)])
+            )
         origin = Origin.whole(torch.tensor(self.mine or (SERVER,)))  # one row, in which all of them are
         parcel = Parcel(kind, x.detach()[None], origin, Traffic.round_trip(self.mine))
         return self.leave_alone(parcel, lambda x: self._sum_hosts(kind, x, per_silo=False)[None], legs=2)[0]
