@@ -17,7 +17,7 @@ _SECRET = 32  # bytes
 
 
 class Noise:
-    """Random numbers of each silo, made from SHAKE-256 of (secret, number of earlier draws).
+    """Random numbers of each silo, and keys of streams, made from SHAKE-256 of (secret, number of earlier draws).
 
     A shared seed would let every silo subtract the noise of the others; hence the secrets. ``draws`` is checkpointed,
     so that a simulation, whose secrets follow from its seed, continues with the noise it would have had. ``common``:

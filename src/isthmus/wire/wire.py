@@ -140,7 +140,7 @@ class Wire(Door):
         """Sum over hosts of ``x`` [...], already a sum over the silos of each host (where they share parameters)."""
         if self.protect.separates(kind):
             raise AssertionError(f"{kind} must be sealed silo by silo, and cannot be summed before")
-        if self.protect.weighs(kind):  # masks are between silos: the first of a host stands for all of them
+        if self.protect.weighs(kind):  # masks are between silos: a host's first stands for all, and is rounded once
             return self._totalled(
                 kind, torch.cat([x.detach()[None], x.new_zeros(max(len(self.mine) - 1, 0), *x.shape)])
             )
