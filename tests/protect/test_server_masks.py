@@ -15,7 +15,8 @@ from isthmus.protect.base import Chain
 from isthmus.protect.secrets import Noise, common_from_seed
 from isthmus.protect.server_masks import FRACTION, ServerMasks
 from isthmus.runs.config import resolve
-from tests.helpers.small import losses, numbers, parameters, run_method, small_graph
+from isthmus.testing.runs import resumed
+from tests.helpers.small import losses, numbers, open_method, parameters, run_method, small_graph
 
 DOUBTED = 1e-4
 GRAPH, FOUR = small_graph(30, 140), torch.arange(30) % 7 % 4  # silos of 9, 8, 8 and 5 nodes
@@ -169,6 +170,13 @@ def test_agreed_moments_and_their_derivatives_are_masked_too() -> None:
         if line["kind"] == "statistics" and line["purpose"] == "step" and line["receiver"] == "server"
     ]
     assert steps and all("masked" in event for event in steps)
+
+
+def test_a_resumed_run_goes_on_with_the_same_numbers_and_draws_no_mask_twice() -> None:
+    whole, again = resumed(lambda: open_method("fedavg", GRAPH, FOUR, 4, "gcn", MASKED, epochs=3), (1, 2))
+    for each in again.values():
+        assert losses(each) == losses(whole)[-len(losses(each)) :]
+        assert each.training.wire.noise.draws == whole.training.wire.noise.draws > 0
 
 
 # ---- refusals
