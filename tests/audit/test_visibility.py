@@ -86,17 +86,33 @@ def test_methods_for_silos_do_not_keep_the_table_of_devices(method: str) -> None
     assert cells(violations(lines(method)))
 
 
-def test_sums_over_too_few_devices_are_named() -> None:
-    """One device a silo: its silo, and then the server, get the gradient of one device however it is masked."""
-    own = torch.arange(12)
-    options = {"sync": {"name": "sync-sgd"}}
-    result = run_method("hifgl", small_graph(12, 40), own, 12, "gcn", options, epochs=1)
-    ledger = result.training.wire.ledger.table().to_pylist()
+def one_each(sync: str, protect: str) -> list[dict[str, Any]]:
+    """The ledger of a run with one device a silo: cross-device alone."""
+    options = {"sync": {"name": sync}, "protect": {"name": f"fixed-point,shares,masks{protect}"}}
+    result = run_method("hifgl", small_graph(12, 40), torch.arange(12), 12, "gcn", options, epochs=1)
+    told: list[dict[str, Any]] = result.training.wire.ledger.table().to_pylist()
+    return told
+
+
+@pytest.mark.parametrize(("sync", "kind"), [("sync-sgd", "gradients"), ("fedavg", "parameters")])
+def test_one_device_a_silo_needs_masks_at_the_server(sync: str, kind: str) -> None:
+    """Else the server gets the gradient of one device, or its model; its silo is the device itself."""
     sizes = {f"silo-{i}": 1 for i in range(12)}
+    ledger = one_each(sync, "")
     assert violations(ledger) == []  # as far as lines tell
     found = violations(ledger, sizes)
-    assert cells(found) == {(SILO, "gradients"), (SERVER, "gradients")}
+    assert cells(found) == {(SERVER, kind)}
     assert "a sum over 1 of its devices, fewer than 2" in str(found[0])
+    assert violations(one_each(sync, ",server-masks"), sizes, least=12) == []
+    assert cells(violations(one_each(sync, ",server-masks"), sizes, least=13)) == {(SERVER, kind)}
+
+
+def test_a_silo_with_one_device_among_larger_ones_is_named() -> None:
+    owner = torch.cat([torch.arange(29) % 2, torch.tensor([2])])
+    result = run_method("hifgl", GRAPH, owner, 3, "gcn", {"sync": {"name": "sync-sgd"}}, epochs=1)
+    ledger = result.training.wire.ledger.table().to_pylist()
+    found = violations(ledger, {"silo-0": 15, "silo-1": 14, "silo-2": 1})
+    assert cells(found) == {(SILO, "gradients"), (SERVER, "gradients")}
 
 
 def test_gradients_of_another_silo_s_devices_are_named() -> None:

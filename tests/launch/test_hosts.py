@@ -49,6 +49,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("sync-sgd+fwd-bwd-le", "sage", {"batch": 4, "fanout": (2,), "options": SOME}),
     ("llcg", "gcn", {"batch": 4, "fanout": (2,), "options": GROWING}),
     ("fedgnn-g", "gin", {"options": {"protect": NOISE, "exchange": {"fewest": 2}}}),
+    *((method, "gcn", {"options": {"protect": {"name": "server-masks"}}}) for method in ("fedavg", "sync-sgd")),
     ("hifgl", "gcn", {"options": {"sync": {"name": "sync-sgd"}}}),
     ("hifgl", "gcn", {"options": {"exchange": {"fewest": 3}, "protect": {"name": "nothing"}}}),
 ]

@@ -194,7 +194,6 @@ def refused(*says: str, method: str = "hifgl", **recipe: Any) -> None:
         ({"schedule": {"every": 2}}, ("schedule",)),
         ({"score": "own"}, ("score=own", "devices alone know", "score=trained")),
         ({"score": "across"}, ("score=across", "score=trained")),
-        ({"protect": {"threshold": 2}}, ("protect.threshold=2", "use protect.threshold=1")),
         ({"exchange": {"fewest": 0}}, ("exchange.fewest is 0", "at least 1")),
         ({"exchange": {"padded_to": -1}}, ("exchange.padded_to is -1",)),
     ],
@@ -226,6 +225,11 @@ def test_other_methods_are_for_silos(method: str) -> None:
 def test_shares_and_masks_need_somebody_who_adds_up() -> None:
     refused("protect=shares", "exchange=nothing", method="fedavg", protect={"name": "fixed-point,shares"})
     refused("protect=masks", "leave masks out", method="fedavg", protect={"name": "masks"})
+
+
+def test_aggregates_through_the_server_have_two_holders() -> None:
+    chain = {"name": "fixed-point,shares", "threshold": 2}
+    refused("protect.threshold=2", "there are 2", "use protect.threshold=1", method="swift-fedgnn", protect=chain)
 
 
 def test_labels_and_features_on_edges_are_refused() -> None:

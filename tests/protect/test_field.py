@@ -86,7 +86,7 @@ def test_numbers_that_do_not_fit_are_refused(beyond: int) -> None:
 
 
 def test_random_words_become_elements() -> None:
-    words = np.array([[0, 5, PRIME], [PRIME - 1, 2**64 - 1, 2**63 + 7]], dtype=np.uint64)
+    words = torch.tensor([[0, 5, PRIME], [PRIME - 1, -1, 7 - 2**63]])
     assert field.uniform(words).tolist() == [[0, 5, 0], [PRIME - 1, 0, 7]]
     assert field.uniform(words).dtype == torch.int64
 
@@ -216,7 +216,7 @@ def from_uniform(shares: Tensor) -> float:
 def shares_of(value: int, degree: int, seed: int) -> Tensor:
     """Many independent shares of one number: [n, T + 1]."""
     words = np.random.default_rng((degree, seed)).integers(0, 2**64, (40_000, degree, 1), dtype=np.uint64)
-    return shared(torch.full((len(words), 1), value), field.uniform(words))[:, :, 0]
+    return shared(torch.full((len(words), 1), value), field.uniform(torch.from_numpy(words.view(np.int64))))[:, :, 0]
 
 
 SECRETS = (0, PRIME // 3, PRIME - 1)

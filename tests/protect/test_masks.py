@@ -8,7 +8,9 @@ import torch
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind, devices_of
 from isthmus.core.parcel import Origin, Parcel, Traffic
+from isthmus.protect.base import Chain
 from isthmus.protect.events import MaskedSums
+from isthmus.protect.fixed_point import FixedPoint
 from isthmus.protect.masked_sums import groups
 from isthmus.protect.masks import FRACTION, Masks, rounded
 from isthmus.protect.secrets import Noise
@@ -67,3 +69,10 @@ def test_gradients_that_leave_training_are_an_error() -> None:
     graph, owner = small_graph(30, 140), torch.arange(30) % 3
     with pytest.raises(IsthmusError, match="Sums of gradients of devices"):
         run_method("hifgl", graph, owner, 3, "gcn", {"protect": {"name": "masks"}}, lr=1e18, optimiser="sgd")
+
+
+def test_silos_with_too_few_devices_for_a_group_are_named() -> None:
+    [said] = Masks(group=8).shortfalls({"north": 7, "south": 8})
+    assert said == "north has 7 devices, fewer than a group of 8: the sums that it reads of them are over 7."
+    assert Chain((FixedPoint(), Masks(group=8))).shortfalls({"north": 7}) == [said]
+    assert Chain((FixedPoint(),)).shortfalls({"north": 7}) == []

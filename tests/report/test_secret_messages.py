@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.protect.events import MaskedSums, Shared, describe, veils
-from isthmus.report.disclosure import disclosure, protection
+from isthmus.protect.events import MaskedSums, MaskedTotals, Shared, describe, silos_in_sum, veil
+from isthmus.report.disclosure import disclosure, in_short, protection
 from isthmus.report.report import write_report
 from isthmus.report.traffic import by_party
 from isthmus.runs.folder import RunFolder
@@ -97,10 +97,50 @@ def test_many_parties_with_devices_among_them_are_no_silos() -> None:
 
 
 def test_shares_and_masks_in_words() -> None:
-    assert veils(describe((Shared(1),))) and veils(describe((MaskedSums(64),))) and not veils("unprotected")
+    masked = describe((MaskedSums(64),)), describe((MaskedTotals(5),))
+    assert [veil(each) for each in (describe((Shared(1),)), *masked)] == ["shares", "masked sums", "masked sums"]
+    assert not veil("unprotected") and [silos_in_sum(each) for each in masked] == [0, 5]
+    assert "a simulation" in protection(masked[1]) and "a simulation" not in protection(masked[0])
     said = protection("sent as fixed point of 36 binary places, shares, 2 of which open")
     assert said.startswith("Shares, 2 of which open: epsilon is infinite. Sent as fixed point of 36 binary places, ")
     assert "saves bytes" not in said and "saves bytes" in protection("sent as int8")
+
+
+def test_the_first_screen_says_how_what_crossed_was_treated(run: RunFolder) -> None:
+    """Rows crossed as shares, and gradients of devices masked, of silos plain; sums were opened, without a word."""
+    flows = read_flows(run)
+    crossed = {each.partition(" (")[0]: each for each in in_short(flows)[0]}
+    assert crossed["embeddings of single nodes"].endswith("(as shares, which nobody reads alone)")
+    assert crossed["sums of neighbours' rows"] == "sums of neighbours' rows"
+    assert "(masked, so that sums alone are read)" in " ".join(crossed.values())
+    assert "embeddings of single nodes (as shares, which nobody reads alone)" in read(run.path / "report.html").text
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (["unprotected"], ""),
+        (["shares, 2 of which open"], " (as shares, which nobody reads alone)"),
+        (["shares, 2 of which open", "unprotected"], ""),
+        (["Gaussian noise (clip 1, sigma 1)/row"], " (with noise)"),
+        (["Gaussian noise (clip 1, sigma 1), shares, 2 of which open/row"],
+         " (with noise, as shares, which nobody reads alone)"),
+        (["masked, read as sums over groups of 64"], " (masked, so that sums alone are read)"),
+    ],
+)  # fmt: skip
+def test_a_treatment_is_told_where_all_messages_of_a_kind_had_it(events: list[str], said: str, tmp_path: Path) -> None:
+    lines = [(1, 1, "step", "silo-0", "silo-1", "embeddings", event, "", 1, 3, 24) for event in events]
+    folder = make_run(tmp_path / "run", THREE, lines=lines)
+    assert in_short(read_flows(folder))[0] == [f"embeddings of single nodes{said}"]
+
+
+def test_where_devices_alone_mask_it_is_told_of_them(tmp_path: Path) -> None:
+    """What silos send on is plain; what the server tells everybody is no silo's."""
+    masked = "masked, read as sums over groups of 64"
+    lines = [(1, 1, "step", "devices of silo-0", "silo-0", "gradients", masked, "", 1, 3, 24),
+             (1, 1, "step", "silo-0", "server", "gradients", "unprotected", "", 1, 3, 24)]  # fmt: skip
+    [said] = in_short(read_flows(make_run(tmp_path / "run", THREE, lines=lines)))[0]
+    assert said.endswith("(masked, so that sums alone are read where devices sent them, else plain)")
 
 
 def test_flows_of_very_many_parties_keep_devices_apart(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from isthmus.studies import catalogue, grid_page
 from isthmus.studies.catalogue import STUDIES, get_study
 from isthmus.studies.grid_text import cells, heads
 from isthmus.studies.hifgl import TRAINED
+from isthmus.studies.hifgl_epochs import BEST, WORST, curves, silo_score
 from isthmus.studies.hifgl_parts import SECONDS
 from isthmus.studies.paired import gain
 from isthmus.studies.plan import StudyPlan, StudyRequest, plan_study
@@ -39,7 +40,7 @@ def test_the_papers_values() -> None:
     assert row_of("hifgl-layers", "layers 16").paper == {TRAINED: Value(26.02), SECONDS: Value(16.4)}
     assert row_of("hifgl-width", "hidden 128").paper == {TRAINED: Value(86.39), SECONDS: Value(44.3)}
     without = [name for name in NAMES if not any(row.paper for row in get_study(name).rows)]
-    assert without == ["hifgl-silos", "hifgl-fixed-point"]
+    assert without == ["hifgl-epochs", "hifgl-silos", "hifgl-fixed-point"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -76,6 +77,20 @@ def test_chains_of_the_study_of_exactness() -> None:
         "fixed point": ["fixed-point", "masks"],
         "shares": ["fixed-point", "shares", "masks"],
     }
+
+
+def test_silos_over_epochs_have_a_figure_for_each_row_and_their_ends_in_the_table() -> None:
+    study = get_study("hifgl-epochs")
+    silos = {"silo-0": {"accuracy": 0.5}, "silo-1": {"accuracy": 0.75}, "silo-2": {"accuracy": None}}
+    found = {column.label: column.read({"test": {"silos": silos}, "scored": {}}) for column in study.columns[:2]}
+    assert found == {WORST: 50.0, BEST: 75.0}
+    assert silo_score(min)({"test": {"silos": {}}}) is None
+    run = {"curve": {"epoch": [1, 2], "valid": [0.4, 0.6]}, "silo_curves": {"silo-0": [0.3, 0.5], "silo-1": [0.5, 0.7]}}
+    empty = {column.label: ComparedValue(None, None, None, (None,)) for column in study.columns}
+    lines = [RowResult(row, empty, (0, 1), 1.0, "", (run, run)) for row in study.rows[:2]]
+    drawn = curves(Findings(study, tuple(lines), {"seeds": 2}))
+    assert drawn.count("<svg") == 2 and "GCN / HiFGL: validation accuracy by epoch, seed 0" in drawn
+    assert "silo-1" in drawn
 
 
 def _findings(scores: dict[str, float]) -> Findings:
@@ -126,3 +141,5 @@ def test_two_rows_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "gain" in said and json.loads((tmp_path / "results.json").read_text())["complete"] is True
     scored = metrics(tmp_path / "gcn-hifgl" / "seed-0")["scored"]
     assert scored["trained"]["test"] == scored["global"]["test"] and "own" not in scored
+    drawn = metrics(tmp_path / "gcn-hifgl" / "seed-0")["silo_curves"]
+    assert len(drawn) == 5 and {len(each) for each in drawn.values()} == {1}

@@ -7,9 +7,11 @@ from isthmus.core.random import draw, keep_mask, stream
 from isthmus.data.blocks import blocks
 from isthmus.methods.catalogue import get, names
 from isthmus.nn.model import MODELS
+from isthmus.protect.chacha import keystream
 from isthmus.train.loop import Result
 from tests.helpers.small import losses, run_method, small_graph
 
+CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU here")
 
 
@@ -34,6 +36,18 @@ def test_losses_agree_with_the_cpu(method: str, batch: int) -> None:
     cpu, gpu = (run_on(device, method, model, batch=batch, fanout=(3,)) for device in ("cpu", "cuda"))
     for a, b in zip(cpu.history, gpu.history, strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("threshold", [1, 2])
+def test_shares_and_masks_agree_with_the_cpu(threshold: int) -> None:
+    protect = {"name": "fixed-point,shares,masks,server-masks", "threshold": threshold}
+    graph, owner = blocks(nodes=400, degree=8), torch.arange(400) % 3
+    cpu, gpu = (
+        run_method("hifgl", graph, owner, 3, "gcn", {"protect": protect}, seed=0, device=device, epochs=3)
+        for device in ("cpu", "cuda")
+    )
+    assert losses(gpu) == pytest.approx(losses(cpu), rel=1e-9)
+    assert torch.equal(keystream(bytes(32), 5000, torch.device("cuda")).cpu(), keystream(bytes(32), 5000, CPU))
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "multi-pna"])

@@ -97,7 +97,7 @@ def test_holders_of_shares_are_the_target_and_its_silo(way: str, padded_to: int)
     expected = {(100 + a, b): n + (zeros[a] if a == b else 0) for (a, b), n in edges.items()}
     assert told(lanes.holders[1]) == expected
     made = [int(((THREE == silo) & (torch.bincount(target, minlength=12) > 0)).sum()) for silo in range(3)]
-    assert told(lanes.up) == {(100 + silo, silo): n for silo, n in enumerate(made)}
+    assert [told(up) for up in lanes.up] == [{(100 + silo, silo): n for silo, n in enumerate(made)}]
     assert told(lanes.down) == {(silo, 100 + silo): n for silo, n in enumerate(made)}
 
 

@@ -101,16 +101,22 @@ class Journal(Releases):
         if parcel.by_server:
             return
         if parcel.kind == Kind.PARAMETERS and self._training is not None:
-            self._hear(parcel, sealed.rows.detach().cpu())
+            self._hear(parcel, sealed.rows.detach().cpu(), chain.weighs(parcel.kind))
         elif parcel.kind == Kind.PROTOTYPES and len(parcel.rows):
             told = chain.open(parcel.kind, sealed.rows, parcel.rows).detach().cpu()
             self.prototypes[int(parcel.origin.silo[0])] = told.double()
         elif parcel.of_nodes and len(parcel.rows):
             self._keep(parcel, chain.open(parcel.kind, sealed.rows, parcel.rows).detach().cpu())
 
-    def _hear(self, parcel: Parcel, rows: Tensor) -> None:
-        """Record parameters that leave; when those of all silos have, releases that waited for them get them."""
+    def _hear(self, parcel: Parcel, rows: Tensor, masked: bool) -> None:
+        """Record parameters that leave; when those of all silos have, releases that waited for them get them.
+
+        Of ``masked`` ones nobody has more than the sum: for a silo's, the mean of the other silos' stands in.
+        """
         assert self._training is not None
+        if masked:
+            self._settle(known_now(self._training.learner.classifier.sets, lambda name: False))
+            return
         self._sent |= dict(zip(parcel.origin.silo.tolist(), rows, strict=True))
         sets, shares = self._training.learner.classifier.sets, self._training.stage.phase.sync.shares
         if len(self._sent) == sets.count:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.core.kinds import BELOW, DEVICE, SERVER_NAME, SILO, Kind
+from isthmus.protect.events import silos_in_sum
 
 SERVER = SERVER_NAME
 OPEN, SHARES, MASKED = "open", "shares", "masked sums"  # how messages must have left
 _MARKS = {SHARES: "shares, ", MASKED: "masked, "}  # how events of the ledger begin
 
 # By sender and receiver the kinds that may pass, and how. A cell that is not here must stay empty. Silos are their
-# devices' own: of another silo's devices, or of another silo, a silo sees no more than shares.
+# devices' own: of another silo's devices, or of another silo, a silo sees no more than shares, and sums of them.
 TABLE: Mapping[tuple[str, str], Mapping[Kind, str]] = {
     # a device learns who its neighbours are, and holds shares of their rows: no feature, embedding or degree
     (DEVICE, DEVICE): {Kind.IDS: OPEN, Kind.EMBEDDINGS: SHARES, Kind.ADJOINTS: SHARES},
@@ -28,7 +29,7 @@ TABLE: Mapping[tuple[str, str], Mapping[Kind, str]] = {
         Kind.STATISTICS: MASKED,
         Kind.METRICS: MASKED,
     },
-    (SILO, SILO): {},
+    (SILO, SILO): {Kind.SHARE_SUMS: SHARES},
     (SERVER, SILO): dict.fromkeys((Kind.SCHEMA, Kind.PARAMETERS, Kind.GRADIENTS, Kind.STATISTICS, Kind.METRICS), OPEN),
     # the server reads models and sums of silos, and nothing below them
     (DEVICE, SERVER): {},
@@ -36,6 +37,10 @@ TABLE: Mapping[tuple[str, str], Mapping[Kind, str]] = {
         (Kind.SCHEMA, Kind.PARAMETERS, Kind.GRADIENTS, Kind.STATISTICS, Kind.METRICS, Kind.LEDGER), OPEN
     ),
 }
+
+
+# What is a sum over a silo's devices, and must be one over enough of them: a model tells the gradients in it.
+SUMS = ((DEVICE, SILO, Kind.GRADIENTS), (SILO, SERVER, Kind.GRADIENTS), (SILO, SERVER, Kind.PARAMETERS))
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ def violations(
     """What a ledger's lines (``ledger.parquet``) say that a party received and must not see; empty: nothing.
 
     ``devices``: how many each silo has, by its name, where known. A sum over fewer than ``least`` of them is no sum.
+    Where every silo has one device, that silo is the device, and sees what its device sees.
     """
     found: dict[tuple[str, str, str, str], int] = {}
     for line in lines:
@@ -82,7 +88,10 @@ def _why_not(sender: str, receiver: str, kind: str, event: str, devices: Mapping
     if wanted in _MARKS and _MARKS[wanted] not in event:
         return f"they must leave as {wanted}"
     size = devices.get(_silo(sender), least)
-    if Kind(kind) == Kind.GRADIENTS and ends in ((DEVICE, SILO), (SILO, SERVER)) and size < least:
+    if ends == (SILO, SERVER):
+        size *= max(silos_in_sum(event), 1)
+    one_each = ends == (DEVICE, SILO) and set(devices.values()) == {1}
+    if (*ends, kind) in SUMS and size < least and not one_each:
         return f"they are a sum over {size} of its devices, fewer than {least}"
     return ""
 

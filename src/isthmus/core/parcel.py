@@ -113,6 +113,7 @@ class Parcel:
     ``holders``: where rows may be divided into shares, who gets the first share of each row, the second, and so on.
     ``copies``: where every message has shares of its own, the row that each carries (None: a row is one message).
     ``derived``: somebody made these rows of what arrived; whose data is inside was booked when that left.
+    ``added``: the server adds these rows up, one of each of these silos; ``weights``: what each row here counts for.
     """
 
     kind: Kind
@@ -124,6 +125,8 @@ class Parcel:
     holders: tuple[Traffic, ...] = ()
     copies: Tensor | None = None
     derived: bool = False
+    added: tuple[int, ...] = ()
+    weights: Tensor | None = None
 
     @property
     def of_nodes(self) -> bool:

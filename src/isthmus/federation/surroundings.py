@@ -31,7 +31,7 @@ def build_surroundings(wire: Wire, boundary: Boundary, stack: Stack, fewest: int
     """The lanes of this host's owned rows, inward and outward.
 
     Sums of rows of fewer than ``fewest`` other nodes are not made. Devices pass second shares on among shares of zero,
-    so that their silo sees ``padded_to`` of them for each sum (0: the next power of two).
+    so that their silo sees ``padded_to`` of them for each sum (0: the next power of two); so with further shares.
     """
     place = _placed(wire, boundary, stack)
     sides = stack.incoming, stack.outgoing
@@ -70,17 +70,22 @@ def _lanes(
     first = _traffic(place.silo[sender], place.silo[out_of.near])
     summed = Traffic.up(place.silo[own[counts > 0]])
     zeros = _padding(counts, place.silo[own], padded_to)
-    to_silos = Traffic(devices_of(first.sender), first.receiver, first.rows)
-    second = to_silos + Traffic(devices_of(zeros.sender), zeros.sender, zeros.rows)
+    apart = range(max(wire.protect.holders - 1, 1))  # how far by number a silo that holds shares is from the target's
     return Lanes(
         rows=replace(place.rows, near=place.row[into.near][summed_edges]),
         messages=replace(messages, near=messages.near[summed_edges]),
         copies=place.row[sender],
         ptr=ptr,
         others=others,
-        holders=(Traffic(devices_of(first.sender), devices_of(first.receiver), first.rows), second),
+        holders=(
+            Traffic(devices_of(first.sender), devices_of(first.receiver), first.rows),
+            *(_moved(first, wire.silos, by) + _moved(zeros, wire.silos, by) for by in apart),
+        ),
         origin=Origin(place.silo[own], own, members(sender, out_of.near, stack.rows)),
-        up=Traffic(devices_of(summed.sender), summed.sender, summed.rows),
+        up=(
+            Traffic(devices_of(summed.sender), summed.sender, summed.rows),
+            *(Traffic((summed.sender + by) % wire.silos, summed.sender, summed.rows) for by in apart[1:]),
+        ),
         down=Traffic(summed.sender, devices_of(summed.sender), summed.rows),
     )
 
@@ -120,6 +125,11 @@ def _traffic(sender: Tensor, receiver: Tensor) -> Traffic:
     """One message for every edge, by the silos of its ends."""
     silos = int(max(sender.max(), receiver.max())) + 1 if len(sender) else 1
     return Traffic.between(sender * silos + receiver, silos)
+
+
+def _moved(shares: Traffic, silos: int, by: int) -> Traffic:
+    """Shares from devices to the silo whose number is ``by`` more than that of the target's, and from the last to 0."""
+    return Traffic(devices_of(shares.sender), (shares.receiver + by) % silos, shares.rows)
 
 
 def _padding(counts: Tensor, silo: Tensor, padded_to: int) -> Traffic:

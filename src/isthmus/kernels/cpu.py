@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -104,6 +104,23 @@ def sum_near(x: Tensor, near: Tensor, ptr: Tensor, modular: bool) -> Tensor:
     call = _of_words(library().sums_modular if modular else library().sums_whole)
     inputs = _pointers(ptr, near, x, out)
     _over(len(out), lambda first, last, _: call(first, last, x.shape[1], *inputs))
+    return out
+
+
+def shared_out(rows: Tensor, copies: Tensor, key: bytes, coefficients: Sequence[int], shares: Tensor) -> None:
+    """Write shares [messages, T + 1, width] of the rows that messages carry: T from a key's stream, and the last."""
+    rows, copies = rows.contiguous(), copies.contiguous()
+    words, numbers = torch.frombuffer(bytearray(key), dtype=torch.int32), torch.tensor(coefficients)
+    width, degree = rows[:1].numel(), len(coefficients) - 1
+    call, inputs = _of_words(library().shared_out), _pointers(words, copies, rows, numbers, shares)
+    _over(len(copies), lambda first, last, _: call(first, last, degree, width, *inputs))
+
+
+def chacha_words(key: bytes, words: int) -> Tensor:
+    """The first words of the stream of a key: int64 [words]."""
+    given, out = torch.frombuffer(bytearray(key), dtype=torch.int32), torch.empty(words, dtype=torch.int64)
+    call, inputs = _of_words(library().chacha_words), _pointers(given, out)
+    _over(words, lambda first, last, _: call(first, last, *inputs))
     return out
 
 

@@ -1,11 +1,14 @@
 /* Everything that is compiled for the processor, those of real numbers in both formats. */
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #define CHUNK 64
 
 #include "draw.c"
 #include "sums.c"
+#include "chacha.c"
+#include "shares.c"
 
 #define real float
 #define NAME(x) x##_float32

@@ -13,7 +13,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-SOURCES = ("kernels.c", "draw.c", "sums.c", "moments.c", "scale.c", "activate.c")
+SOURCES = ("kernels.c", "draw.c", "sums.c", "chacha.c", "shares.c", "moments.c", "scale.c", "activate.c")
 FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 
 

@@ -22,7 +22,7 @@ from isthmus.graph.digest import Digests
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.privacy import privacy_of, take_account
 from isthmus.launch.release_files import notes_on_draws, notes_on_idle_mechanisms, notes_on_noise, write_releases
-from isthmus.launch.silo_tables import silo_figures, silo_sizes
+from isthmus.launch.silo_tables import silo_curves, silo_figures, silo_sizes
 from isthmus.methods.exchange.drift import drift_note, mean_drift
 from isthmus.protect.accounting.guarantee import Guarantee, as_json, headline
 from isthmus.runs.config import RunConfig
@@ -59,6 +59,7 @@ def leave_behind(
         **_crossed(training, privacy_of(training, accounts), collected.transport),
         **_timed(training),
         "curve": curve,
+        "silo_curves": silo_curves(training),
         "drift": mean_drift(_drifts(training)),
         "bytes_per_crossing": _bytes_per_crossing(training),
         "link": link_times(config.link, {} if config.method.merged else usage, sum(training.progress.computing)),

@@ -10,7 +10,7 @@ from isthmus.core.files import write_atomic
 from isthmus.core.kinds import ROWS, Kind
 from isthmus.protect.base import Chain
 from isthmus.protect.releases import COUNTS, LEFT
-from isthmus.protect.secrets import Noise, secrets_from_seed, secrets_from_system
+from isthmus.protect.secrets import Noise, common_from_seed, secrets_from_seed, secrets_from_system
 from isthmus.train.training import Training
 from isthmus.wire.wire import Wire
 
@@ -26,10 +26,10 @@ RESUMED = "This run was resumed: what left between its last checkpoint and the i
 
 
 def give_secrets(wire: Wire, seed: int, noisy: bool) -> None:
-    """Give the wire the secrets that its silos draw noise from, if any noise is to be drawn (``noisy``)."""
-    if noisy:
-        mine = wire.mine
-        wire.noise = Noise(secrets_from_seed(seed, mine) if by_seed(wire) else secrets_from_system(mine))
+    """Give the wire what masks of pairs are made of, and the secrets of its silos if any noise is drawn (``noisy``)."""
+    mine = wire.mine if noisy else ()
+    secrets = secrets_from_seed(seed, mine) if by_seed(wire) else secrets_from_system(mine)
+    wire.noise = Noise(secrets, common_from_seed(seed))
 
 
 def by_seed(wire: Wire) -> bool:

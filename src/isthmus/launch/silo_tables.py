@@ -11,6 +11,8 @@ from isthmus.core.tensors import stacked
 from isthmus.graph.graph import TRAIN
 from isthmus.train.training import Training
 
+MOST_CURVES = 60  # silos of which metrics.json has every validation; metrics.jsonl has those of all
+
 
 def silo_sizes(training: Training) -> dict[str, dict[str, int]]:
     """Of every silo by name: nodes, halo nodes, training seeds, and bytes of the tables of rows that it keeps."""
@@ -20,6 +22,15 @@ def silo_sizes(training: Training) -> dict[str, dict[str, int]]:
     seeds = training.stage.layout.pools[TRAIN].counts.tolist()
     names = ("nodes", "halo", "table_bytes")
     return {wire.party(i): {**dict(zip(names, row, strict=True)), "train": seeds[i]} for i, row in enumerate(shared)}
+
+
+def silo_curves(training: Training) -> dict[str, list[float | None]]:
+    """The scores of every silo at all validations, by its name; empty where silos are more than a figure shows."""
+    wire = training.wire
+    lines = [line["silo_valid"] for line in training.progress.history if "valid" in line]
+    if wire.silos > MOST_CURVES or any(len(each) != wire.silos for each in lines):
+        return {}
+    return {wire.party(place): [each[place] for each in lines] for place in range(wire.silos)}
 
 
 def silo_figures(training: Training) -> dict[str, dict[str, float | None]]:

@@ -20,7 +20,6 @@ from isthmus.nn.model import ModelConfig
 from isthmus.protect.base import Chain, Mechanism
 from isthmus.sample.order import rule_of
 
-HOLDERS = 2  # of shares of a row, where an exchange adds rows up on their way
 AXES = ("exchange", "schedule", "sync", "objective")  # of a phase
 
 
@@ -73,6 +72,11 @@ class Phase:
                 f"objective={phase.objective.name} holds back the parameters of each silo by itself, but with "
                 f"sync={phase.sync.name} all silos take the same steps; use sync=fedavg, or objective=task."
             )
+        if protect.of_totals and phase.sync.mixes:
+            raise IsthmusError(
+                f"protect=server-masks lets the server read sums of models alone, but sync={phase.sync.name} has it "
+                "compare each silo's; use sync=fedavg, or leave server-masks out."
+            )
         if phase.sync.separates and phase.exchange.stepwise:
             raise IsthmusError(
                 f"sync={phase.sync.name} reads the gradient of each silo's own loss, but with "
@@ -97,10 +101,11 @@ class Phase:
                 f"exchange={self.exchange.name} adds rows up before anybody reads them, which shorter number formats "
                 "do not allow; use protect=fixed-point instead."
             )
-        if self.exchange.sums and protect.holders > HOLDERS:
+        if self.exchange.sums and protect.holders > self.exchange.holders:
             raise IsthmusError(
                 f"protect.threshold={protect.holders - 1} divides each row among {protect.holders} holders, but with "
-                f"exchange={self.exchange.name} there are {HOLDERS} that read nothing alone; use protect.threshold=1."
+                f"exchange={self.exchange.name} there are {self.exchange.holders} that read nothing alone; use "
+                "protect.threshold=1."
             )
         if self.exchange.sums and protect.adds_sealed:
             need_sums(model)
@@ -200,6 +205,11 @@ class Method:
                     f"Phase '{later.name}' has all silos step alike (sync={later.sync.name}), but after phase "
                     f"'{earlier.name}' (sync={earlier.sync.name}) each has an optimiser state of its own; use fedavg."
                 )
+        if self.chain.of_totals and all(phase.sync.alone for phase in self.phases):
+            raise IsthmusError(
+                f"protect=server-masks masks models and gradients that the server adds up, and in method '{self.name}' "
+                "none reach it; leave server-masks out, or use a method such as fedavg."
+            )
         before = sum(phase.epochs for phase in self.phases[:-1])
         if before and not train.steps and before >= train.epochs:
             raise IsthmusError(

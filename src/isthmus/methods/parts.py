@@ -38,6 +38,7 @@ from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.laplace import Laplace
 from isthmus.protect.masks import Masks
 from isthmus.protect.number_format import NumberFormat
+from isthmus.protect.server_masks import ServerMasks
 from isthmus.protect.shares import Shares
 
 Maker = Callable[[], Any]
@@ -83,6 +84,7 @@ PARTS: dict[str, dict[str, Maker]] = {
         "fixed-point": FixedPoint,
         "shares": Shares,
         "masks": Masks,
+        "server-masks": ServerMasks,
         **{name: partial(NumberFormat, format=name) for name in ("float32", "bfloat16", "int8")},
     },
 }

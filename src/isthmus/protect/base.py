@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -47,6 +47,18 @@ class Mechanism:
     changes_rows: ClassVar[bool] = True  # it may change rows of nodes
     of_devices: ClassVar[bool] = False  # it acts on what devices hand in to their silo, and on nothing else
     bounds_seeds: ClassVar[bool] = False  # it acts on gradients of single seeds, at every step of a silo
+    of_totals: ClassVar[bool] = False  # it acts on what the server adds up; nothing can be done to that behind it
+
+    def weighs(self, kind: Kind) -> bool:
+        """Whether it multiplies rows that the server adds up by their weights, since the server cannot."""
+        return False
+
+    def check_silos(self, silos: int) -> None:
+        """Refuse to protect a federation of so many silos."""
+
+    def shortfalls(self, devices: Mapping[str, int]) -> list[str]:
+        """Sentences on silos, with so many ``devices`` each, for which it protects less than was asked for."""
+        return []
 
     def separates(self, kind: Kind) -> bool:
         """Whether it must see each silo's payload of this kind by itself, so that silos cannot hold it in common."""
@@ -112,6 +124,11 @@ class Chain:
                     f"'{mechanism.name}' must come before it."
                 )
             before = mechanism if mechanism.encodes else before
+        for mechanism in self.mechanisms[:-1]:
+            if mechanism.of_totals:
+                raise IsthmusError(
+                    f"protect is {', '.join(names)}: '{mechanism.name}' masks what the server adds up; put it last."
+                )
 
     @property
     def shares(self) -> bool:
@@ -157,6 +174,24 @@ class Chain:
     def separates(self, kind: Kind) -> bool:
         """Whether some mechanism must see each silo's payload of this kind by itself."""
         return any(mechanism.separates(kind) for mechanism in self.mechanisms)
+
+    def weighs(self, kind: Kind) -> bool:
+        """Whether some mechanism multiplies rows that the server adds up by their weights."""
+        return any(mechanism.weighs(kind) for mechanism in self.mechanisms)
+
+    @property
+    def of_totals(self) -> bool:
+        """Whether some mechanism acts on what the server adds up."""
+        return any(mechanism.of_totals for mechanism in self.mechanisms)
+
+    def check_silos(self, silos: int) -> None:
+        """Refuse to protect a federation of so many silos."""
+        for mechanism in self.mechanisms:
+            mechanism.check_silos(silos)
+
+    def shortfalls(self, devices: Mapping[str, int]) -> list[str]:
+        """Sentences on silos, with so many ``devices`` each, that are protected less than was asked for."""
+        return [said for mechanism in self.mechanisms for said in mechanism.shortfalls(devices)]
 
     @property
     def bounds_seeds(self) -> bool:

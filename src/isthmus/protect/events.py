@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 _SHARES, _MASKED = "shares, ", "masked, "  # how the texts of events begin that let nobody read a payload alone
+_TOTALS = "added up by the server over "
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,17 @@ class MaskedSums(Event):
 
 
 @dataclass(frozen=True)
+class MaskedTotals(Event):
+    """Vectors of silos were masked so that the server can read sums over ``silos`` of them or more alone."""
+
+    name: ClassVar[str] = "server masks"
+    silos: int
+
+    def __str__(self) -> str:
+        return f"{_MASKED}{_TOTALS}{self.silos} silos"
+
+
+@dataclass(frozen=True)
 class EdgeSampling(Event):
     """A node's list of neighbours was not read, but drawn from: ``draws`` times, ``fanout`` entries each time.
 
@@ -190,7 +202,7 @@ EVENTS: dict[str, type[Event]] = {
     event.name: event
     for event in (
         Clipped, GaussianNoise, Bounded, LaplaceNoise, Formatted, EdgeSampling, WholeLists, NoisyGradients,
-        Shared, MaskedSums,
+        Shared, MaskedSums, MaskedTotals,
     )
 }  # fmt: skip
 UNPROTECTED = "unprotected"
@@ -215,9 +227,18 @@ def hides(text: str) -> str:
     return text.partition("/")[2]
 
 
-def veils(text: str) -> bool:
-    """Whether a text of :func:`describe` says that nobody reads the payload alone: as shares, or as masked sums."""
-    return any(word in text for word in (_SHARES, _MASKED))
+def veil(text: str) -> str:
+    """As what a text of :func:`describe` says that nobody reads the payload alone; empty where somebody does."""
+    return next((said for word, said in ((_SHARES, "shares"), (_MASKED, "masked sums")) if word in text), "")
+
+
+def silos_in_sum(text: str) -> int:
+    """The number of silos in the smallest sum that the server reads of masked vectors, by a text of :func:`describe`.
+
+    0 where it says nothing of such sums.
+    """
+    number = text.partition(_TOTALS)[2].partition(" ")[0]
+    return int(number) if number else 0
 
 
 def to_json(events: Events) -> list[dict[str, Any]]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.kernels import compiled
+from isthmus.protect.chacha import keystream
 
 PRIME = 2**61 - 1
 LARGEST_DEGREE = 3  # of the polynomial behind the shares
@@ -45,15 +45,14 @@ def from_field(x: Tensor) -> Tensor:
     return torch.where(x > PRIME // 2, x - PRIME, x)
 
 
-def uniform(words: np.ndarray) -> Tensor:
-    """Elements of the field from random 64-bit words, in the shape of ``words``.
+def uniform(words: Tensor) -> Tensor:
+    """Elements of the field from random 64-bit words (int64), in the shape of ``words``.
 
     The lower 61 bits of a word are the element; p itself stands for 0. So 0 is drawn with probability 2^-60 and every
     other element with 2^-61: the distance to the uniform distribution is below 2^-61.
     """
-    lower = words & np.uint64(PRIME)
-    lower[lower == PRIME] = 0
-    return torch.from_numpy(lower.view(np.int64))
+    lower = words & PRIME
+    return lower.masked_fill_(lower == PRIME, 0)
 
 
 def times(x: Tensor, constant: int) -> Tensor:
@@ -94,10 +93,31 @@ def share_out(h: Tensor, shares: Tensor) -> Tensor:
     Each coefficient is a unit modulo p. Whichever share is left out, the map from z to the other T shares is thus
     one-to-one for every h: where z is uniform, any T shares are uniform and independent of h. All T + 1 give h.
     """
-    degree = _degree(shares.shape[1] - 1)
-    coefficients = [(-1) ** (degree - k) * math.comb(degree + 1, k) for k in range(degree + 1)]
-    shares[:, -1] = combine(coefficients, (h, *shares[:, :-1].unbind(1)))
+    shares[:, -1] = combine(_of_the_last(shares.shape[1] - 1), (h, *shares[:, :-1].unbind(1)))
     return shares
+
+
+def _of_the_last(degree: int) -> list[int]:
+    """The coefficients of the row, and of shares 1 to T, in share T + 1."""
+    return [(-1) ** (_degree(degree) - k) * math.comb(degree + 1, k) for k in range(degree + 1)]
+
+
+def deal(h: Tensor, copies: Tensor, key: bytes, shares: Tensor) -> None:
+    """Write shares [m, T + 1, w] of the rows h[copies], for elements h [n, w]; the first T come from a key's stream.
+
+    The stream is that of ChaCha20; its words become elements, message by message, share by share.
+    """
+    low, high = (int(end) for end in copies.aminmax()) if len(copies) else (0, -1)
+    if low < 0 or high >= len(h):
+        raise IsthmusError(f"Messages must carry rows 0 to {len(h) - 1}; got {low} to {high}.")
+    coefficients, degree = _of_the_last(shares.shape[1] - 1), shares.shape[1] - 1
+    kernels = compiled(h.device) if h.device.type == "cpu" else None  # the GPU's module has no stream
+    if kernels is not None:
+        kernels.shared_out(h, copies, key, coefficients, shares)
+        return
+    drawn = shares[:, :degree]
+    drawn.copy_(uniform(keystream(key, drawn.numel(), h.device)).reshape(drawn.shape))
+    share_out(h.index_select(0, copies), shares)
 
 
 def interpolate(shares: Tensor) -> Tensor:

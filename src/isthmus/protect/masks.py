@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,6 +38,14 @@ class Masks(Mechanism):
     def __post_init__(self) -> None:
         if self.group < 2:
             raise IsthmusError(f"protect.group is {self.group}; a sum over fewer than 2 devices hides nobody.")
+
+    def shortfalls(self, devices: Mapping[str, int]) -> list[str]:
+        """A sentence for each silo with too few devices for a group, which are one smaller group."""
+        return [
+            f"{silo} has {n} devices, fewer than a group of {self.group}: the sums that it reads of them are over {n}."
+            for silo, n in devices.items()
+            if n < self.group
+        ]
 
     def separates(self, kind: Kind) -> bool:
         """Gradients are rounded silo by silo, so that their sum does not depend on which silos share a host."""

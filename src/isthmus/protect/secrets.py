@@ -17,14 +17,15 @@ _SECRET = 32  # bytes
 
 
 class Noise:
-    """Random numbers of each silo, made from SHAKE-256 of (secret, number of earlier draws).
+    """Random numbers of each silo, and keys of streams, made from SHAKE-256 of (secret, number of earlier draws).
 
     A shared seed would let every silo subtract the noise of the others; hence the secrets. ``draws`` is checkpointed,
-    so that a simulation, whose secrets follow from its seed, continues with the noise it would have had.
+    so that a simulation, whose secrets follow from its seed, continues with the noise it would have had. ``common``:
+    what the keys of pairs of silos are made of, which each pair would agree on by itself.
     """
 
-    def __init__(self, secrets: Mapping[int, bytes] | None = None) -> None:
-        self.secrets = dict(secrets or {})
+    def __init__(self, secrets: Mapping[int, bytes] | None = None, common: bytes = b"") -> None:
+        self.secrets, self.common = dict(secrets or {}), common
         self.draws = 0
 
     def normal(self, silo: int, rows: int, width: int) -> Tensor:
@@ -43,10 +44,22 @@ class Noise:
 
     def words(self, silo: int, count: int) -> np.ndarray:
         """Random 64-bit words of one silo for this draw: [count]."""
+        return np.frombuffer(self._bytes(b"isthmus noise", silo, 8 * count), dtype="<u8")
+
+    def key(self, silo: int) -> bytes:
+        """The key of one silo's stream of shares for this draw: 32 bytes."""
+        return self._bytes(b"isthmus shares", silo, _SECRET)
+
+    def pair_key(self, one: int, other: int) -> bytes:
+        """The key of the masks that two silos share in this draw: 32 bytes."""
+        pair = b"".join(silo.to_bytes(8, "big") for silo in sorted((one, other)))
+        name = b"isthmus pair masks" + self.common + pair + self.draws.to_bytes(8, "big")
+        return hashlib.shake_256(name).digest(_SECRET)
+
+    def _bytes(self, purpose: bytes, silo: int, count: int) -> bytes:
         if silo not in self.secrets:
             raise IsthmusError(f"Silo {silo} has no secret to draw noise from; give the wire a Noise with one.")
-        name = b"isthmus noise" + self.secrets[silo] + self.draws.to_bytes(8, "big")
-        return np.frombuffer(hashlib.shake_256(name).digest(8 * count), dtype="<u8")
+        return hashlib.shake_256(purpose + self.secrets[silo] + self.draws.to_bytes(8, "big")).digest(count)
 
 
 def _uniform(words: np.ndarray) -> np.ndarray:
@@ -58,6 +71,11 @@ def _uniform(words: np.ndarray) -> np.ndarray:
 def secrets_from_seed(seed: int, silos: Sequence[int]) -> dict[int, bytes]:
     """Secrets for a simulation: whoever knows the run's seed knows them."""
     return {silo: hashlib.blake2b(f"{seed}/{silo}".encode(), digest_size=_SECRET).digest() for silo in silos}
+
+
+def common_from_seed(seed: int) -> bytes:
+    """What keys of pairs are made of in a simulation: whoever knows the run's seed knows them."""
+    return hashlib.blake2b(f"{seed}/pairs".encode(), digest_size=_SECRET).digest()
 
 
 def secrets_from_system(silos: Sequence[int]) -> dict[int, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
@@ -12,7 +13,7 @@ from isthmus.core.kinds import ROWS, Kind
 from isthmus.core.parcel import Parcel
 from isthmus.protect.base import Mechanism
 from isthmus.protect.events import Event, Shared
-from isthmus.protect.field import LARGEST_DEGREE, add_rows, from_field, interpolate, share_out, to_field, uniform
+from isthmus.protect.field import LARGEST_DEGREE, add_rows, deal, from_field, interpolate, to_field
 from isthmus.protect.gaussian import SECRETS
 from isthmus.protect.secrets import Noise
 
@@ -62,10 +63,9 @@ class Shares(Mechanism):
                 f"protect.threshold={self.threshold} divides each row among {self.holders} holders, but "
                 f"{len(parcel.holders) or 'no'} parties that read nothing alone can hold {parcel.kind} here."
             )
-        rows, silo = to_field(parcel.rows), parcel.origin.silo
-        if parcel.copies is not None:
-            rows, silo = rows.index_select(0, parcel.copies), silo[parcel.copies.to(silo.device)]
-        return share_out(rows, drawn_shares(rows, silo, self.threshold, noise)), event, None
+        copies = torch.arange(len(parcel.rows), device=parcel.rows.device) if parcel.copies is None else parcel.copies
+        silo = parcel.origin.silo[copies.to(parcel.origin.silo.device)]
+        return divided(to_field(parcel.rows), copies, silo, self.threshold, noise), event, None
 
     def open(self, kind: Kind, rows: Tensor, like: Tensor) -> Tensor:
         """Shares [n, T + 1, w] of rows, or of sums of rows, as whole numbers [n, w]."""
@@ -78,18 +78,18 @@ class Shares(Mechanism):
         return add_rows(rows, near, ptr)
 
 
-def drawn_shares(rows: Tensor, silo: Tensor, count: int, noise: Noise) -> Tensor:
-    """Room for shares of rows [n, w] of silos [n], the first ``count`` of them uniform elements: [n, count + 1, w].
+def divided(rows: Tensor, copies: Tensor, silo: Tensor, threshold: int, noise: Noise) -> Tensor:
+    """Shares of messages, each of which carries a row of ``rows`` [n, w] and is of a silo: [messages, T + 1, w].
 
-    Rows of a silo must lie together. The elements of all devices of a silo come from one stream of SHAKE-256, where
-    real devices would each have a secret of their own.
+    Messages of a silo must lie together. The uniform elements of all devices of a silo come from one stream of
+    ChaCha20, whose key follows from the silo's secret and serves this draw alone; real devices would each have a
+    secret of their own.
     """
-    shares = rows.new_empty(len(rows), count + 1, *rows.shape[1:])
+    shares = rows.new_empty(len(copies), threshold + 1, *rows.shape[1:])
     silos, sizes = silo.unique_consecutive(return_counts=True)
-    width, at = count * rows.shape[1:].numel(), 0
+    at = 0
     for number, size in zip(silos.tolist(), sizes.tolist(), strict=True):
-        drawn = uniform(noise.words(number, size * width)).reshape(size, count, *rows.shape[1:])
-        shares[at : at + size, :count] = drawn.to(rows.device)
+        deal(rows, copies[at : at + size], noise.key(number), shares[at : at + size])
         at += size
     noise.draws += 1  # on every host alike, also on one that has nothing to send
     return shares

@@ -7,13 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from isthmus.core.kinds import SERVER_NAME, Kind, owner_of_devices
-from isthmus.protect.events import UNPROTECTED, hides, veils
+from isthmus.protect.events import UNPROTECTED, hides, silos_in_sum, veil
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.plain_words import RAW, WORDS, never
 from isthmus.runs.summary import DEVICES, OTHERS, Flow, fact, is_merged, rank, read_flows
 from isthmus.runs.text import bytes_text, list_names, party_order
 
+SIMULATED = "Keys of these masks follow from the run's seed, which stands for keys that silos agree on: a simulation."
 _NAMED = 12  # parties that a sentence has by name
+_VEILS = {
+    "shares": "as shares, which nobody reads alone",
+    "masked sums": "masked, so that sums alone are read",
+}  # of messages, by what their events say
 _FORMAT = re.compile(r"(?:^|, )sent as ([^,/]+)")  # how a ledger describes a number format among other mechanisms
 
 
@@ -92,7 +97,7 @@ def _how(events: Sequence[str]) -> str:
     if not bare:
         return "protected"
     bound = "there epsilon is infinite, so nothing bounds what can be worked out from it"
-    if any(veils(event) for event in bare):
+    if any(veil(event) for event in bare):
         veiled = "part of it as shares, or as sums over groups, of which nobody reads one by itself"
         return f"{veiled}. No noise was added: {bound}"
     return f"{'none of it protected' if len(bare) == len(events) else 'part of it unprotected'}: {bound}"
@@ -162,7 +167,8 @@ def protection(event: str) -> str:
     else:
         said = [f"{mechanism[0].upper()}{mechanism[1:]}: epsilon is infinite."]
     said += [f"Sent as {name}, a number format, which {_saving(name)} nothing." for name in formats]
-    said += ["Who holds one part of it alone reads nothing; who holds all parts reads it."] if veils(event) else []
+    said += ["Who holds one part of it alone reads nothing; who holds all parts reads it."] if veil(event) else []
+    said += [SIMULATED] if silos_in_sum(event) else []
     return " ".join(said)
 
 
@@ -185,14 +191,39 @@ def server_place(folder: RunFolder) -> str:
 
 
 def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
-    """The names of the kinds that crossed, and of those that did not; the most revealing come first."""
+    """The names of the kinds that crossed and how they were treated, and of those that did not cross.
+
+    The most revealing come first.
+    """
     kinds = {flow.kind for flow in flows}
     order = sorted(WORDS, key=lambda kind: -rank(kind))
-    crossed = [WORDS[kind].name for kind in order if kind in kinds]
+    crossed = [f"{WORDS[kind].name}{_treatment(kind, flows)}" for kind in order if kind in kinds]
     raw = [never(kinds)] if never(kinds) else []
     said = (*(RAW if raw else ()), *([Kind.EMBEDDINGS] if Kind.PARTIALS in kinds else []))  # of one node: its own row
     left = [kind for kind in order if kind not in kinds and kind not in said]
     return crossed, [*raw, *(WORDS[kind].name for kind in left)]
+
+
+def _treatment(kind: str, flows: Sequence[Flow]) -> str:
+    """How all messages of a kind left that were not plain, in brackets; of some alone, whose these are.
+
+    What the server tells silos, and they their devices, is a sum or a mean that is nobody's own, and does not count.
+    """
+    sent = [flow for flow in flows if flow.kind == kind and flow.direction not in ("down", "handed_down")]
+    of_devices = [flow for flow in sent if owner_of_devices(flow.sender)]
+    if said := _how_left(sent):
+        return f" ({said})"
+    if of_devices and (said := _how_left(of_devices)):
+        return f" ({said} where devices sent them, else plain)"
+    return ""
+
+
+def _how_left(flows: Sequence[Flow]) -> str:
+    """The treatment that all flows have in common, in plain words; empty where there is none."""
+    veils, units = ({of(flow.event) for flow in flows} for of in (veil, hides))
+    noise = ["with noise"] if units and "" not in units else []
+    word = next(iter(veils)) if len(veils) == 1 else ""
+    return ", ".join([*noise, *([_VEILS[word]] if word else [])])
 
 
 def _absent(flows: Sequence[Flow]) -> Paragraph:

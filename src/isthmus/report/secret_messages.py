@@ -54,8 +54,20 @@ def _on_rows(protect: Mapping[str, Any]) -> str:
     places = f" with {protect['fraction']} binary places" if _has(protect, FIXED_POINT) else ""
     return (
         f"Every row of a node travelled as {degree + 1} shares in the field of 2^61 - 1 (T = {degree}), as whole "
-        f"numbers{places}: the first to the target's device, the other to the target's silo, and neither reads it "
-        "alone. A neighbour's device together with the silo of a neighbour can."
+        f"numbers{places}: {_to_whom(degree)}"
+    )
+
+
+def _to_whom(degree: int) -> str:
+    """Who held the shares of degree T, and who reads a row together."""
+    if degree == 1:
+        return (
+            "the first to the target's device, the other to the target's silo, and neither reads it alone. A "
+            "neighbour's device together with the silo of a neighbour can."
+        )
+    return (
+        f"one to the target's device, one to its silo, and one to each of the next {degree - 1} silos by number. No "
+        f"{degree} of them read it together; that device and these {degree} silos do."
     )
 
 

@@ -193,6 +193,7 @@ WORDS: dict[Kind, Words] = {
         "the sum of the rows, which the silo reads and hands back. A sum over one neighbour is that neighbour's row.",
         down="For each of this silo's targets the sum of the first shares of all silos' parts, and for each part that "
         "this silo made the first share of the derivative of its sum.",
+        peer="For each device of this silo the sum of those shares of its neighbours' rows that the sender holds.",
     ),
     Kind.NEIGHBOUR_SUMS: Words(
         "sums of neighbours' rows",

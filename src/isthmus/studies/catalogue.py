@@ -13,6 +13,7 @@ from isthmus.studies import (
     feddep,
     feddep_parts,
     hifgl,
+    hifgl_epochs,
     hifgl_parts,
     layerwise,
     swift,
@@ -32,6 +33,7 @@ PAPERS = (
     feddep,
     feddep_parts,
     hifgl,
+    hifgl_epochs,
     hifgl_parts,
 )
 GRIDS = Path(__file__).parent / "grids"

@@ -24,6 +24,7 @@ def grid_page(findings: Findings) -> str:
         f"<h1>{escape(study.title)}</h1><p class='lead'>{escape(lead)}</p>",
         page.box(study_cautions(findings)),
         page.figure(scores(findings), f"{study.measure}, mean and deviation over seeds, in each way of scoring."),
+        study.figure(findings) if study.figure else "",
         _tables(findings),
         tuning_section(findings),
         ways_to_repeat(findings),

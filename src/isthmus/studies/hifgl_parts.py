@@ -45,14 +45,14 @@ def part_study(
     name: str, title: str, source: str, rows: Sequence[StudyRow], data: str, *notes: str, **others: Any
 ) -> Study:
     """A study of parts of HiFGL on the graph ``data``, with seconds beside scores."""
-    made: dict[str, Any] = {"seeds": 3, "vary_data": True, "axes": tuple(rows[0].at)}
+    columns = (StudyColumn(SECONDS, epoch_seconds), *COLUMNS)
+    made: dict[str, Any] = {"seeds": 3, "vary_data": True, "axes": tuple(rows[0].at), "columns": columns}
     study = Study(
         name=f"hifgl-{name}",
         title=f"HiFGL: {title}",
         summary=f"HiFGL: {title} ({source})",
         source=f"{PAPER}, {source}",
         measure=MEASURE,
-        columns=(StudyColumn(SECONDS, epoch_seconds), *COLUMNS),
         rows=tuple(rows),
         base=merged(BASE, {"data": {"name": data}}),
         notes=(*NOTES, *notes),

@@ -21,7 +21,7 @@ from isthmus.graph.silo import Silo, split_graph
 from isthmus.methods.method import Method, one_phase
 from isthmus.nn.model import MODELS
 from isthmus.protect.base import Mechanism
-from isthmus.protect.secrets import Noise, secrets_from_seed
+from isthmus.protect.secrets import Noise, common_from_seed, secrets_from_seed
 from isthmus.sample.batches import Seeds
 from isthmus.train.checkpoint import Checkpoints
 from isthmus.train.loop import Result, Watcher, begin_round, end_round, step, train
@@ -111,7 +111,7 @@ def open_of(
     """A run of a few steps of a method, dropout on, with every silo of the wire's host."""
     parts = [merge(parts)] if method.merged else parts
     wire = wire or LocalWire(len(parts))
-    wire.protect, wire.noise = method.chain, Noise(secrets_from_seed(seed, wire.mine))
+    wire.protect, wire.noise = method.chain, Noise(secrets_from_seed(seed, wire.mine), common_from_seed(seed))
     federation = open_federation(wire, [parts[i] for i in wire.mine], seed, cross=method.cross, level=method.level)
     config = replace(MODELS[model], hidden=8, dropout=0.4, **{"layers": 2, **(model_options or {})})
     settings = TrainConfig(**{"epochs": 3, "lr": 0.05, **training})

@@ -39,6 +39,7 @@ class Training:
         train.check(model.layers)
         method.check(model, train)
         method.check_level(federation.wire.level.name, train.pooled)
+        federation.wire.protect.check_silos(len(federation.wire.members.present))
         _check_lists(train, federation.schema)
         led_by(train.metric, federation.schema)  # one that does not exist is refused now, not at the first validation
         self.federation, self.method, self.train, self.seed = federation, method, train, seed

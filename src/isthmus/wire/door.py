@@ -111,7 +111,8 @@ class Door(ABC):
         """Write into the ledger what devices handed in so that their silo could send this parcel, where it has any."""
         below = self.level.below(parcel.kind, parcel.traffic)
         if below is not None and len(below.rows):
-            events = self.protect.seal(replace(parcel, rows=parcel.rows[:0], traffic=below), self.noise).events
+            handed_in = replace(parcel, rows=parcel.rows[:0], traffic=below, added=())
+            events = self.protect.seal(handed_in, self.noise).events
             self.ledger.record(parcel.kind, events, below, row_size(parcel.rows))
 
     def leave_alone(

@@ -3,7 +3,8 @@
 A node is a device here. It sends its row to the devices of its neighbours; where rows are divided into shares, anew for
 every message, the first share goes to the target's device, and the second to the target's silo. The device passes it on
 with shares of zero among them, and can read it as little as anybody else on the way (it is encrypted for the silo).
-Device and silo each add up what they hold. The device hands its sum to the silo, which opens the sum and returns it.
+Of more than two shares the third goes to the next silo by number, and so on, likewise. All holders add up what they
+hold. They hand their sums to the target's silo, which opens the sum of rows and returns it to the device.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Lanes:
 
     Rows that are not divided travel once to each host (``rows``). Where they are divided, every message has shares of
     its own (``messages``): who got one share twice would know that two sums have a row in common.
-    ``holders``: who gets the first share of each message that this host's devices send, and the second.
+    ``holders``: who gets the first share of each message that this host's devices send, the second, and so on.
     """
 
     rows: Carriage
@@ -51,7 +52,7 @@ class Lanes:
     others: Tensor  # [owned] how many nodes beside the target itself have rows in its sum, whether it is made or not
     holders: tuple[Traffic, ...]
     origin: Origin  # of this host's own rows; ``parts``: each once for every sum that it is in
-    up: Traffic  # sums of first shares, of devices on their way to their silo
+    up: tuple[Traffic, ...]  # sums on their way to the target's silo: of first shares, and of third ones and further
     down: Traffic  # opened sums on their way back
 
     @property
@@ -99,11 +100,15 @@ def _gathered(wire: Door, kind: Kind, sealed: Tensor, carriage: Carriage) -> Ten
 
 
 def _opened(wire: Door, kind: Kind, sums: Tensor, like: Tensor, lanes: Lanes) -> Tensor:
-    """Devices hand their sums of first shares to their silo, which opens the sums of rows and returns them."""
+    """All holders hand their sums of shares to the target's silo, which opens the sums of rows and returns them."""
     own = Origin(lanes.origin.silo, lanes.origin.row)
-    held = Parcel(Kind.SHARE_SUMS, sums[:, 0], own, lanes.up, derived=True)
-    first = wire.leave_alone(held, lambda x: x)
-    rows = wire.protect.open(kind, torch.cat([first[:, None], sums[:, 1:]], 1), like)
+    held = [
+        Parcel(Kind.SHARE_SUMS, sums[:, k], own, up, derived=True)
+        for k, up in zip((0, *range(2, sums.shape[1])), lanes.up, strict=True)
+    ]
+    first, *further = (wire.leave_alone(parcel, lambda x: x) for parcel in held)
+    shares = torch.stack([first, sums[:, 1], *further], 1)
+    rows = wire.protect.open(kind, shares, like)
     return wire.leave_alone(Parcel(Kind.NEIGHBOUR_SUMS, rows, own, lanes.down, derived=True), lambda x: x)
 
 

@@ -113,8 +113,8 @@ class Wire(Door):
     def total(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum of ``x`` [silos of this host, ...] over all silos, in silo order, through the server; differentiable.
 
-        With ``weights``, one for each row, ``x`` is weighted after it was protected. A host without silos passes one
-        row of the right width, which is not added.
+        With ``weights``, one for each row, ``x`` is weighted after it was bounded and got noise, and before it is
+        masked. A host without silos passes one row of the right width, which is not added.
         """
         if x.requires_grad:
             y: Tensor
@@ -126,10 +126,12 @@ class Wire(Door):
     def _totalled(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
         x = x.detach() if self.mine else x.detach()[:0]
         origin = Origin.whole(torch.tensor(self.mine, dtype=torch.int64))
-        parcel = Parcel(kind, x, origin, Traffic.round_trip(self.mine))
+        given = None if weights is None or not self.mine else weights.reshape(-1, *[1] * (x.dim() - 1))
+        traffic = Traffic.round_trip(self.mine)
+        parcel = Parcel(kind, x, origin, traffic, added=self.members.present, weights=given)
 
         def carry(sealed: Tensor) -> Tensor:
-            rows = sealed if weights is None else sealed * weights.reshape(-1, *[1] * (x.dim() - 1))
+            rows = sealed if given is None or self.protect.weighs(kind) else sealed * given
             return self._sum_hosts(kind, rows, per_silo=True)[None]
 
         return self.leave_alone(parcel, carry, legs=2)[0]
@@ -138,6 +140,10 @@ class Wire(Door):
         """Sum over hosts of ``x`` [...], already a sum over the silos of each host (where they share parameters)."""
         if self.protect.separates(kind):
             raise AssertionError(f"{kind} must be sealed silo by silo, and cannot be summed before")
+        if self.protect.weighs(kind):  # masks are between silos: a host's first stands for all, and is rounded once
+            return self._totalled(
+                kind, torch.cat([x.detach()[None], x.new_zeros(max(len(self.mine) - 1, 0), *x.shape)])
+            )
         origin = Origin.whole(torch.tensor(self.mine or (SERVER,)))  # one row, in which all of them are
         parcel = Parcel(kind, x.detach()[None], origin, Traffic.round_trip(self.mine))
         return self.leave_alone(parcel, lambda x: self._sum_hosts(kind, x, per_silo=False)[None], legs=2)[0]

@@ -37,7 +37,8 @@ class Exchange:
     name: ClassVar[str] = "nothing"
     stepwise: ClassVar[bool] = False
     whole_graphs: ClassVar[bool] = False  # it serves passes over whole graphs alone, without sampling
-    sums: ClassVar[bool] = False  # rows are added up on their way, so that they can travel as shares, two of each
+    sums: ClassVar[bool] = False  # rows are added up on their way, so that they can travel as shares
+    holders: ClassVar[float] = 2  # among how many parties each row can then be divided, at most
     levels: ClassVar[tuple[str, ...]] = (SILO,)  # whose the rows may be that it works on
     needs: ClassVar[Mapping[str, ModelSpec]] = {}
 

@@ -23,11 +23,10 @@ from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.base import LiveExchange, SumsAlone, need_embedding, need_sums
 from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
-from isthmus.protect.masked_sums import groups
-from isthmus.protect.masks import Masks
 from isthmus.sample.batches import Batch, Batcher, Ground
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.level import DeviceLevel
+from isthmus.wire.wire import Wire
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class SecretMessages(SumsAlone):
     ``fewest``: a sum over fewer neighbours (parallel edges count once, self-loops not) is not opened, and counts as no
     neighbours; with 1, a device with a single neighbour, and its silo, read that neighbour's row. ``padded_to``: how
     many second shares a silo sees for each sum, with shares of zero among them (0: the next power of two, so that the
-    silo learns this much of a degree).
+    silo learns this much of a degree); silos that hold further shares see as many.
     """
 
     fewest: int = 1
@@ -48,6 +47,7 @@ class SecretMessages(SumsAlone):
     name: ClassVar[str] = "hifgl"
     whole_graphs: ClassVar[bool] = True
     levels: ClassVar[tuple[str, ...]] = (DEVICE,)
+    holders: ClassVar[float] = math.inf  # a device, and as many silos as there are
 
     def __post_init__(self) -> None:
         for name, least in (("fewest", 1), ("padded_to", 0)):
@@ -94,6 +94,7 @@ class LiveSecretMessages(LiveExchange):
         spec.check(site.model)
         self.level = _device_level(site)
         _check_graph(site)
+        check_holders(site.wire)
         self._around = build_surroundings(site.wire, site.boundary, site.stack, spec.fewest, spec.padded_to)
         self._counts = self._around.inward.ptr.diff()
         self._ground: dict[int, tuple[Batcher, Batcher]] = {}  # with edges, and without
@@ -140,7 +141,8 @@ class LiveSecretMessages(LiveExchange):
         mine = torch.stack([*marks, torch.ones_like(marks[0])], 1)
         told = self.site.wire.share(Kind.METRICS, self._by_silo(mine.long()))
         single, shut, every, _ = told.sum(0).tolist()
-        small = self._small_groups(told[:, 3].tolist())
+        wire = self.site.wire
+        small = wire.protect.shortfalls({wire.party(silo): n for silo, n in enumerate(told[:, 3].tolist())})
         if self.spec.fewest > 1:
             return [
                 f"Sums over fewer than {self.spec.fewest} neighbours were not opened: those of {shut:,} of {every:,} "
@@ -154,18 +156,6 @@ class LiveSecretMessages(LiveExchange):
             "and its silo read. exchange.fewest=2 does not open these; noise helps too "
             "(protect=gaussian,fixed-point,shares,masks).",
             *small,
-        ]
-
-    def _small_groups(self, devices: Sequence[int]) -> list[str]:
-        """Sentences on silos with too few ``devices`` for a group of masked vectors, which are one smaller group."""
-        wire = self.site.wire
-        sizes = [each.group for each in wire.protect.mechanisms if isinstance(each, Masks)]
-        smallest = [(silo, groups(n, size).smallest, size) for size in sizes for silo, n in enumerate(devices)]
-        return [
-            f"{wire.party(silo)} has {n} devices, fewer than a group of {size}: the sums that it reads of them are "
-            f"over {n}."
-            for silo, n, size in smallest
-            if n < size
         ]
 
     def _fewer(self, than: float) -> Tensor:
@@ -195,6 +185,21 @@ def _device_level(site: Site) -> DeviceLevel:
     if not isinstance(level, DeviceLevel):
         raise IsthmusError("exchange=hifgl is for devices that each own a node; use data.level=device.")
     return level
+
+
+def check_holders(wire: Wire) -> None:
+    """Refuse to divide rows among more parties than there are, and among silos on several hosts."""
+    threshold = wire.protect.holders - 1
+    if threshold > wire.silos:
+        raise IsthmusError(
+            f"protect.threshold={threshold} divides each row among the device of a neighbour and {threshold} silos, "
+            f"but there are {wire.silos}; use protect.threshold={wire.silos} or less, or more silos."
+        )
+    if threshold > 1 and wire.hosts > 1:
+        raise IsthmusError(
+            f"protect.threshold={threshold} has silos hold shares for devices of other silos, which is simulated in "
+            "one process alone; use --hosts 1 or protect.threshold=1."
+        )
 
 
 def _check_graph(site: Site) -> None:
