@@ -36,9 +36,11 @@ def main() -> None:
         table |= taken(json.loads(path.read_text()), options.data, options.split)
     if options.take:
         write(options.csv, table)
-    for column in WAYS:
-        print(f"\n**{column}**, differences to {BASE}\n\n{differences(table, column)}")
-    print(f"\n**megabytes**\n\n{megabytes(table)}")
+    for split in dict.fromkeys(split for _, split in places(table)):
+        part = {key: values for key, values in table.items() if key[1] == split}
+        for column in WAYS:
+            print(f"\n**{split}, {column}**, differences to {BASE}\n\n{differences(part, column)}")
+        print(f"\n**{split}, megabytes**\n\n{megabytes(part)}")
     draw(table, options.csv.with_suffix(".svg"))
 
 
@@ -73,8 +75,10 @@ def taken(results: dict[str, Any], data: str, split: str) -> Table:
 
 
 def places(table: Table) -> list[tuple[str, str]]:
-    """Data and split of each table's column, in the order of the file."""
-    return list(dict.fromkeys((data, split) for data, split, _, _ in table))
+    """Data and split of every comparison, by split and then data, each in the order in which the file has it first."""
+    there = list(dict.fromkeys((data, split) for data, split, _, _ in table))
+    splits, graphs = ([*dict.fromkeys(each)] for each in zip(*((split, data) for data, split in there), strict=True))
+    return sorted(there, key=lambda place: (splits.index(place[1]), graphs.index(place[0])))
 
 
 def methods(table: Table) -> list[str]:
@@ -96,9 +100,7 @@ def differences(table: Table, column: str) -> str:
             ours, base = table.get((*place, method, column)), table.get((*place, BASE, column))
             cells.append("" if not ours or not base else _against(ours, base, method == BASE))
         lines.append((f"`{method}`" + (" (%)" if method == BASE else ""), *cells))
-    return markdown(
-        ["", *(f"{data}, {split}" for data, split in places(table))], [line for line in lines if any(line[1:])]
-    )
+    return markdown(["", *(data for data, _ in places(table))], [line for line in lines if any(line[1:])])
 
 
 def _against(ours: list[float], base: list[float], itself: bool) -> str:
@@ -118,7 +120,7 @@ def megabytes(table: Table) -> str:
         if method != MERGED
     ]
     once = ("to score once across", *(_mean(table.get((*place, BASE, SCORING))) for place in places(table)))
-    return markdown(["", *(f"{data}, {split}" for data, split in places(table))], [*lines, once])
+    return markdown(["", *(data for data, _ in places(table))], [*lines, once])
 
 
 def _mean(values: list[float] | None) -> str:
