@@ -53,7 +53,9 @@ class IsthmusController(Controller):  # type: ignore[misc]
         missing = [silo for silo in self.job.silos if silo not in sites]
         if missing:
             return f"The job needs {', '.join(missing)}, who did not come; who is here: {', '.join(sites)}."
-        party, post, hellos, addresses = None, None, {}, {}
+        party, post = None, None
+        hellos: dict[str, Any] = {}
+        addresses: dict[str, str] = {}
         if not self.job.server:
             try:
                 party, post = self._own_party(fl_ctx)

@@ -1,4 +1,4 @@
-"""What ``isthmus flare demo`` does: three banks and a server on this machine, and one run over loopback between them."""
+"""What ``isthmus flare demo`` does: three banks and a server on this machine, and one run between them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Outcome:
 def run_demo(
     out: Path, sets: dict[str, Any] | None = None, server: str = "", say: Callable[[str], None] = print
 ) -> Outcome:
-    """Provision, start, run and compare; ``server``: the bank that carries the Isthmus server, if not FLARE's server."""
+    """Provision, start, run and compare; ``server``: a bank that carries the Isthmus server in FLARE's place."""
     require()
     _clear(out)
     config = resolve(merge_into(merge_into({}, RECIPE), sets or {}))

@@ -82,8 +82,8 @@ def _check_data(name: str, data: Path | None) -> None:
         )
     if name not in member_names(data) or not (data / name / "silo.toml").is_file():
         raise IsthmusError(
-            f"'{data}' has no part of '{name}', to whom this kit is made out; it lists {', '.join(member_names(data))}. "
-            "A silo goes by the name in its certificate."
+            f"'{data}' has no part of '{name}', to whom this kit is made out; it lists "
+            f"{', '.join(member_names(data))}. A silo goes by the name in its certificate."
         )
 
 

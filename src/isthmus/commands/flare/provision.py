@@ -32,7 +32,7 @@ def participants(server: str, port: int, sites: Sequence[str], coordinator: str)
     entries: list[dict[str, Any]] = [
         {"name": server, "type": "server", "org": of, "fed_learn_port": port, "admin_port": port},
         *({"name": site, "type": "client", "org": organisation(site), "allow_log_streaming": False} for site in sites),
-        {"name": coordinator, "type": "admin", "org": of, "role": "project_admin"},
+        {"name": coordinator, "type": "admin", "org": of, "role": "lead"},
     ]
     return {entry["name"]: entry for entry in entries}
 

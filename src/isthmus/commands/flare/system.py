@@ -126,9 +126,8 @@ def refuse_ended(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Raise where one of FLARE's processes has ended although it should still be there."""
     for process in processes:
         if process.poll() is not None:
-            raise HostLost(
-                f"A process of FLARE has ended with code {process.returncode}: {' '.join(process.args[3:8])}"
-            )  # type: ignore[index]
+            words = " ".join(map(str, process.args if isinstance(process.args, list) else []))
+            raise HostLost(f"A process of FLARE has ended with code {process.returncode}: {words}")
 
 
 def await_sites(
