@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 
 import torch
@@ -58,22 +60,42 @@ class LetterWire(Wire):
     def __init__(self, members: Membership, host: int, courier: Courier, protect: Chain | None = None) -> None:
         super().__init__(members, host, 1 + max(members.server, *members.homes), protect)
         self.courier = courier
+        self._lanes: Callable[[int, int], bool] = lambda sender, receiver: True  # hosts between which letters may go
         self._sent = [0] * self.hosts
         self._received = [0] * self.hosts
 
     def _deliver(self, kind: Kind, letters: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
         home = self.members.home
         stay = {key: x for key, x in letters.items() if home(key[1]) == self.host}
-        for host in self._others:
+        for host in (host for host in self._others if self._lanes(self.host, host)):
             buffer = pack({key: x for key, x in letters.items() if home(key[1]) == host})
             self._send(host, _Act.LETTERS, kind, buffer)
-        for host in self._others:
+        for host in (host for host in self._others if self._lanes(host, self.host)):
             buffer = self._receive(host, _Act.LETTERS, kind, torch.empty(0, dtype=torch.uint8))
             try:
                 stay.update(unpack(buffer, self._parties(host), self._parties(self.host)))
             except ValueError as error:
                 raise PeerError(f"{self.who[host]} sent {error} where {kind} were due.") from error
         return stay
+
+    def gather(self, kind: Kind, said: Mapping[int, Tensor]) -> dict[int, Tensor] | None:
+        """Send a tensor of each silo to the server; no letter goes to other hosts than the server's."""
+        with self._along(lambda sender, receiver: receiver == self.members.server):
+            return super().gather(kind, said)
+
+    def answer(self, kind: Kind, verdict: Tensor | None) -> Tensor:
+        """Send ``verdict`` of the server to every silo; no letter comes from other hosts than the server's."""
+        with self._along(lambda sender, receiver: sender == self.members.server):
+            return super().answer(kind, verdict)
+
+    @contextmanager
+    def _along(self, lanes: Callable[[int, int], bool]) -> Iterator[None]:
+        """Let letters of a ``with`` block go between some hosts only; all hosts name the same ones."""
+        before, self._lanes = self._lanes, lanes
+        try:
+            yield
+        finally:
+            self._lanes = before
 
     def _parties(self, host: int) -> set[int]:
         """The parties that live on a host: its present silos, and the server where it is at home."""
