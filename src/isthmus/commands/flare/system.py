@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -108,7 +109,8 @@ def session(kit: Path, processes: Sequence[subprocess.Popen[bytes]] = ()) -> Ite
     while opened is None:
         refuse_ended(processes)
         try:
-            opened = new_secure_session(papers.name, str(kit.absolute()), timeout=5.0)
+            with contextlib.redirect_stdout(io.StringIO()):  # FLARE prints that it connects
+                opened = new_secure_session(papers.name, str(kit.absolute()), timeout=5.0)
         except Exception as error:  # FLARE raises many kinds, none of which tells more than that nobody answers
             if time.monotonic() > deadline:
                 raise IsthmusError(
