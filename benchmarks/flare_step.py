@@ -28,7 +28,7 @@ GLOO = ("gloo", "gloo again")
 def main() -> None:
     """Run over both wires, and print the ratio of median steps."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, default=1_500, help="1500: 120 KB from silo to silo at a layer")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--json", type=Path, help="write the numbers here")
     options = parser.parse_args()

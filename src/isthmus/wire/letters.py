@@ -28,6 +28,8 @@ _HEAD = struct.Struct("<BBq")  # what a letter is, its kind, and how many rows i
 class Courier(ABC):
     """Carries letters from this host to others; those from one host to another are numbered 0, 1, 2, ... in order."""
 
+    security = ""  # how what it carries is secured, in words
+
     @abstractmethod
     def send(self, host: int, number: int, letter: bytes) -> int:
         """Send a letter without waiting for its receiver; returns how many bytes travel."""
@@ -60,6 +62,7 @@ class LetterWire(Wire):
     def __init__(self, members: Membership, host: int, courier: Courier, protect: Chain | None = None) -> None:
         super().__init__(members, host, 1 + max(members.server, *members.homes), protect)
         self.courier = courier
+        self.security = courier.security
         self._lanes: Callable[[int, int], bool] = lambda sender, receiver: True  # hosts between which letters may go
         self._sent = [0] * self.hosts
         self._received = [0] * self.hosts

@@ -48,6 +48,8 @@ class _Word(IntEnum):
 class SealedCourier(Courier):
     """Seals, numbers and keeps letters until they have arrived, and refuses what does not bear its sender's seal."""
 
+    security = "authenticated by certificates and encrypted from end to end"
+
     def __init__(
         self,
         post: Post,
