@@ -67,7 +67,9 @@ def site(
     _say(f"{papers.name} is ready; its certificate's fingerprint is {papers.fingerprint}.")
     if not start:
         return
-    with running([kit]) as [process]:
+    from isthmus.launch.processes import terminable
+
+    with terminable(), running([kit]) as [process]:
         _say(f"{papers.name} runs; what FLARE prints is in {kit / 'flare.out'}. Ctrl-C ends it.")
         try:
             code = process.wait()

@@ -20,6 +20,7 @@ from isthmus.commands.run import run_one
 from isthmus.core.errors import IsthmusError
 from isthmus.data.write_parts import write_parts
 from isthmus.launch.host import load_silos
+from isthmus.launch.processes import terminable
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import merge_into
@@ -80,7 +81,7 @@ def run_demo(
 
 def _run_job(job: Path, kits: dict[str, Path], clock: _Clock, say: Callable[[str], None]) -> str:
     """Start everybody, submit the job, wait for its end, stop everybody; returns how it ended."""
-    with running([kit for name, kit in kits.items() if name != COORDINATOR]) as processes:
+    with terminable(), running([kit for name, kit in kits.items() if name != COORDINATOR]) as processes:
         with session(kits[COORDINATOR], processes) as opened:
             await_sites(opened, BANKS, processes, _REGISTERED)
             say(f"The server and three banks run, connected by mutual TLS ({clock.lap('connecting')}).")

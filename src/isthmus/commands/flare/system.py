@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ from isthmus.wire.flare.papers import Papers
 
 _MODULES = {"client": "client.client_train", "server": "server.server_train"}
 _FAREWELL = 10.0  # seconds in which processes may end by themselves
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 _LOGIN = 30.0  # seconds until a server that does not answer is given up
 
 
@@ -65,8 +68,19 @@ def start(kit: Path) -> subprocess.Popen[bytes]:
     }
     with open(kit / "flare.out", "wb") as out:
         return subprocess.Popen(
-            command_of(kit), env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            command_of(kit),
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
         )
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to end this process when the one that started it is gone, however that ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextlib.contextmanager
