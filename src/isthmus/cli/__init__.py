@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from isthmus.cli import flare
 from isthmus.cli.catalogue import datasets, methods
 from isthmus.cli.finished import audit, compare, report, score
 from isthmus.cli.graphs import simulate_aml, split
@@ -32,6 +33,7 @@ for command in (
     forget,
 ):  # fmt: skip
     app.command()(command)
+app.add_typer(flare.app, name="flare")
 
 
 def _show_version(asked: bool) -> None:
