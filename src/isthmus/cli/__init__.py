@@ -67,7 +67,13 @@ def main() -> None:
         print(f"isthmus: {error}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(2) if "RANK" in os.environ else sys.exit(2)
+        os._exit(2) if _among_hosts() else sys.exit(2)
+
+
+def _among_hosts() -> bool:
+    """Whether this process is one of several hosts: a process group that has lost its peers would not let it end."""
+    wire = sys.modules.get("isthmus.wire.distributed")  # not loaded for this question
+    return "RANK" in os.environ or (wire is not None and wire.DistributedWire.opened)
 
 
 def take_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -38,6 +38,7 @@ from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
 from isthmus.wire.membership import Membership
+from isthmus.wire.rendezvous import Meeting
 from isthmus.wire.wire import Wire
 
 
@@ -138,14 +139,20 @@ class Recorder(Watcher):
         self.inner.on_epoch(progress, lines)
 
 
-def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
-    """Run this host to the end over the wire that its configuration names; the server's host returns the metrics."""
+def host_main(
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, meeting: Meeting | None = None
+) -> dict[str, Any] | None:
+    """Run this host to the end over the wire that its configuration names; returns the metrics of its folder.
+
+    Where hosts have a folder in common they are those of the whole run, which the server's host alone returns.
+    ``meeting``: where parties have met by name; None: hosts meet by rank.
+    """
     set_up_process(config)
     count = 1 if config.method.merged else config.data.silos
     if config.system.hosts == 1:
         return run_over(LocalWire(count, config.method.chain), config, folder, resume, watcher)
     place = config.system.timeout, config.system.device
-    wire = DistributedWire(count, *place, config.method.chain, common_settings(config, resume))
+    wire = DistributedWire(count, *place, config.method.chain, common_settings(config, resume), meeting)
     return run_over(wire, config, folder, resume, watcher)
 
 
@@ -179,7 +186,7 @@ def _run_on(
     data = {silo.name: digests(silo) for silo in silos}
     training = open_run(config, wire, silos)
     at_server = wire.houses(SERVER)
-    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, at_server, data)
+    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, at_server or not folder.shared, data)
     if not at_server:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
     if not resume or checkpoints.resume(training) == 0:

@@ -21,7 +21,7 @@ from isthmus.core.files import private
 from isthmus.core.kinds import SERVER
 from isthmus.data.members import member_names
 from isthmus.launch.host import prepare, run_over, set_up_process
-from isthmus.launch.processes import keep_config
+from isthmus.launch.party import keep_config
 from isthmus.launch.settings import common_settings
 from isthmus.protect.key_agreement import KeyPair
 from isthmus.report.report import write_report
