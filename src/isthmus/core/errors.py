@@ -12,6 +12,10 @@ class HostLost(IsthmusError):
     """Another host of a run died or stalled; the run can be resumed."""
 
 
+class PartyLost(HostLost):
+    """Another host was lost within a round, which those who are left can roll back and take again."""
+
+
 class PeerError(IsthmusError):
     """Another party sent what no member of this run would send; the message names it."""
 
