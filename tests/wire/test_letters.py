@@ -61,9 +61,9 @@ def test_some_silos_may_meet_without_the_others() -> None:
 
     def meet(wire: Wire) -> list[float]:
         if wire.host != 2:
-            wire.gather_members(everybody.only((0, 1, 3)))
+            wire.regroup(everybody.only((0, 1, 3)))
             found = wire.total(Kind.METRICS, torch.ones(len(wire.mine), 2) * wire.host)
-            wire.gather_members(everybody)
+            wire.regroup(everybody)
         else:
             found = torch.zeros(2)
         return [*found.tolist(), *wire.total(Kind.METRICS, torch.ones(1, 1)).tolist()]

@@ -27,6 +27,7 @@ from isthmus.graph.silo import Silo, changed, split_graph
 from isthmus.launch.artifacts import leave_behind
 from isthmus.launch.live_status import Live
 from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
+from isthmus.launch.returning import refuse_return, reopen, take_up
 from isthmus.launch.settings import common_settings
 from isthmus.methods.exchange.base import Nothing
 from isthmus.runs.config import DataConfig, RunConfig
@@ -34,6 +35,7 @@ from isthmus.runs.folder import RunFolder
 from isthmus.train.checkpoint import Checkpoints
 from isthmus.train.loop import Watcher, train
 from isthmus.train.progress import Progress
+from isthmus.train.rounds import Returned
 from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
@@ -107,7 +109,8 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
         wire, silos, config.seed, asked.scale, _agrees_on_moments(config), asked.edges, asked.cross, asked.level
     )
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    return Training(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)
+    given = config.method, config.model, config.train, config.seed, config.system.device, dtype
+    return Training(federation, *given, config.absence)
 
 
 def _agrees_on_moments(config: RunConfig) -> bool:
@@ -137,6 +140,13 @@ class Recorder(Watcher):
         if progress.epoch % self.checkpoints.every(self.training) == 0 or ended:
             self.checkpoints.commit(self.training)
         self.inner.on_epoch(progress, lines)
+
+    def on_rollback(self, progress: Progress) -> None:
+        """Take lines of epochs that will be taken again out of ``metrics.jsonl``."""
+        if self.checkpoints.logs:
+            lines = "".join(json.dumps(line) + "\n" for line in progress.history)
+            write_atomic(self.folder.path / "metrics.jsonl", lines.encode())
+        self.inner.on_rollback(progress)
 
 
 def host_main(
@@ -184,17 +194,27 @@ def _run_on(
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
     silos = load_silos(source, config.method.merged, wire.mine if many else None)
     data = {silo.name: digests(silo) for silo in silos}
-    training = open_run(config, wire, silos)
     at_server = wire.houses(SERVER)
     checkpoints = Checkpoints(folder.path, config.digest(), wire.host, at_server or not folder.shared, data)
+    if wire.returned:
+        refuse_return(config, checkpoints)
+        wire.come_back()
+    training = open_run(config, wire, silos)
     if not at_server:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
-    if not resume or checkpoints.resume(training) == 0:
+    if wire.returned:
+        take_up(training, checkpoints)
+    elif not resume or checkpoints.resume(training) == 0:
         checkpoints.clear()
     sweep(folder.path)
     if resume and wire.noise.secrets and not by_seed(wire):
         training.federation.note(RESUMED)
-    result = train(training, Recorder(training, folder, checkpoints, live.follow(training, watcher)))
+    result = None
+    while result is None:
+        try:
+            result = train(training, Recorder(training, folder, checkpoints, live.follow(training, watcher)))
+        except Returned as back:
+            training = reopen(lambda: open_run(config, wire, silos), training, back)
     metrics = leave_behind(config, folder, result, data)
     wire.close_down()
     return metrics

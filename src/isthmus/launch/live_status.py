@@ -65,8 +65,9 @@ class Live(Watcher):
         self.log.party = self.now["party"]
         self.log.write("training", epoch=progress.epoch, step=progress.step)
         self._renew()
-        self._thread = threading.Thread(target=self._keep, daemon=True)
-        self._thread.start()
+        if self._thread is None:  # a host that comes back to a run follows its training anew
+            self._thread = threading.Thread(target=self._keep, daemon=True)
+            self._thread.start()
         return self
 
     def on_step(self, progress: Progress, loss: float) -> None:
@@ -88,6 +89,14 @@ class Live(Watcher):
         about = {"epoch": progress.epoch, "step": progress.step, "seconds": seconds, "bytes": self.now["bytes"]}
         self.log.write("epoch", **about)
         self.inner.on_epoch(progress, lines)
+
+    def on_rollback(self, progress: Progress) -> None:
+        """Take note that a round is taken again without a party that was lost."""
+        members = self.wire.members
+        gone = [self.wire.party(silo) for silo in range(members.silos) if silo not in members.present]
+        self.now |= {"epoch": progress.epoch, "step": progress.step}
+        self.log.write("rollback", epoch=progress.epoch, step=progress.step, without=gone)
+        self.inner.on_rollback(progress)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         state = "finished" if kind is None else "failed"

@@ -85,6 +85,8 @@ class Checkpoints:
             "begun": [stage.first_step, stage.first_epoch],
             "epoch": progress.epoch,
             "step": progress.step,
+            "round": progress.round,
+            "missed": [[silo, count] for silo, count in progress.missed.items()],
             "due": progress.due,
             "seconds": progress.seconds,
             "wire_seconds": progress.wire_seconds,
@@ -119,17 +121,21 @@ class Checkpoints:
         folders = [each for each in self.root.iterdir() if each.name[6:].isdigit()] if self.root.is_dir() else []
         return sorted(int(each.name[6:]) for each in folders if (each / f"host-{self.host}.json").is_file())
 
-    def resume(self, training: Training) -> int:
-        """Load the newest checkpoint that every host has; returns its epoch, 0 where there is none."""
-        epoch = self._newest_of_all(training)
+    def resume(self, training: Training, alone: bool = False) -> int:
+        """Load the newest checkpoint that every host has; returns its epoch, 0 where there is none.
+
+        ``alone``: the newest of this host, which comes back to a run that the others are in the middle of.
+        """
+        epoch = max(self.committed(), default=0) if alone else self._newest_of_all(training)
         if epoch == 0:
             return 0
         progress, wire = training.progress, training.wire
-        meta, tensors, pages = self._read_together(epoch, wire)
+        meta, tensors, pages = self._read(epoch) if alone else self._read_together(epoch, wire)
         if meta["phase"]:
             progress.step, progress.epoch = meta["begun"]
             training.enter(meta["phase"])
-        progress.epoch, progress.step = meta["epoch"], meta["step"]
+        progress.epoch, progress.step, progress.round = meta["epoch"], meta["step"], meta["round"]
+        progress.missed = dict(meta["missed"])
         progress.seconds, progress.wire_seconds, progress.due = meta["seconds"], meta["wire_seconds"], meta["due"]
         wire.noise.draws = meta["draws"]
         progress.round_starts = training.stage.round_over(progress.step, progress.epoch)
@@ -165,6 +171,10 @@ class Checkpoints:
             raise_together(wire, problem)
         assert found is not None
         return found
+
+    def read_newest(self) -> None:
+        """Raise where the newest checkpoint of this host is damaged, or of other data or settings."""
+        self._read(max(self.committed()))
 
     def _read(self, epoch: int) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, bytes]]:
         """Meta, tensors and appended files of a checkpoint, all checked before anything of the run is changed."""

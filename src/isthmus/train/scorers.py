@@ -42,7 +42,12 @@ class Scorer:
 
     def pool(self, split: int) -> Pool:
         """The seeds of a split that are scored."""
-        return self.layout.pools[split]
+        return self.layout.pools[split].among(self.site.wire.members, self.site.wire.mine)
+
+    def among_members(self) -> Self:
+        """A scorer for the silos that are present, made of this one, which is for all silos."""
+        makers = {split: maker.among_members(self.site) for split, maker in self.makers.items()}
+        return replace(self, makers=makers)
 
     @torch.no_grad()
     def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:

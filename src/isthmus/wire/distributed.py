@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from isthmus.core.errors import HostLost, IsthmusError, PeerError
+from isthmus.core.errors import HostLost, PartyLost, PeerError
 from isthmus.core.kinds import SERVER, Kind
 from isthmus.protect.base import Chain
 from isthmus.wire.arrival_checks import check_finite, check_sizes, check_whole, mark_ends
 from isthmus.wire.envelope import enveloped, opened
+from isthmus.wire.generations import Generations
 from isthmus.wire.membership import Membership
 from isthmus.wire.packing import pack, unpack
 from isthmus.wire.pulse import Pulse
@@ -50,55 +50,78 @@ class DistributedWire(Wire):
         host, hosts, store = meeting.host, meeting.hosts, meeting.store
         super().__init__(Membership.dealt(silos, hosts), host, hosts, protect)
         self.timeout = timeout
-        self._group: dist.ProcessGroup | None = None  # None: all hosts
-        self._exchanges = 0  # of letters, among the present members
+        self._exchanges = 0  # of letters, in this generation of hosts
         self.meeting, self.security = meeting, meeting.token.security
-        said = {"device": device, "settings": {"data.silos": silos, **(settings or {})}}
-        heard = call_roll(store, host, self.members, said, timeout)
+        DistributedWire.opened = True
+        mine = {"data.silos": silos, **(settings or {})}
+        self._generations = Generations(store, host, self.members.home(SERVER), timeout)
+        if self._generations.under_way(mine):
+            self.device, self.returned = torch.device("cpu"), True
+            self._pulse = Pulse(store, self.host, self.hosts)
+            return
+        heard = call_roll(store, host, self.members, {"device": device, "settings": mine}, timeout)
         compare_settings([each["settings"] for each in heard])
         by_nccl = all(each["device"] == "cuda" for each in heard)
         self.device = torch.device("cuda" if by_nccl else "cpu")  # of what travels; hosts may compute elsewhere
-        backend = "nccl" if by_nccl else "gloo"
-        DistributedWire.opened = True
-        try:
-            dist.init_process_group(backend, None, timedelta(seconds=timeout), hosts, host, store)
-        except (RuntimeError, ValueError) as error:
-            raise IsthmusError(f"Hosts cannot reach each other by {backend} ({str(error).splitlines()[0]}).") from error
+        self._generations.backend = "nccl" if by_nccl else "gloo"
+        self._generations.form(0, range(hosts))
         self._pulse = Pulse(store, self.host, self.hosts)
-        self._prove_members()
+        self._generations.begin(mine, mine.get("federation.absent") == "stale")
+        self._greet()
 
-    def _prove_members(self) -> None:
-        """Prove the token to every other host over the group's own connections, which nobody else has checked."""
-        token = self.meeting.token
+    def _greet(self) -> None:
+        """Begin to talk within a new generation: letters are counted anew, and every host proves the token.
+
+        It does so over the group's own connections, which nobody else has checked.
+        """
+        self._exchanges = 0
+        token, there = self.meeting.token, self._generations.hosts
         if not token.secret:
             return
-        names = [str(host) for host in range(self.hosts)]
-        proofs = b"".join(token.proof("member", names[self.host], to) for to in names)
+        proofs = b"".join(token.proof("member", str(self.host), str(to)) for to in there)
         sent = torch.tensor(list(proofs), dtype=torch.uint8, device=self.device)
         got = torch.empty_like(sent)
         self._guard(lambda: dist.all_to_all_single(got, sent))
-        for host, proof in enumerate(got.cpu().split(SIZE)):
-            if bytes(proof.tolist()) != token.proof("member", names[host], names[self.host]):
+        for host, proof in zip(there, got.cpu().split(SIZE), strict=True):
+            if bytes(proof.tolist()) != token.proof("member", str(host), str(self.host)):
                 raise PeerError(f"Whoever is connected in the place of {self.who[host]} does not know the token.")
 
-    def gather_members(self, members: Membership) -> None:
-        """Let later collectives run among the hosts of ``members`` only, in a process group of their own."""
-        super().gather_members(members)
-        self._exchanges = 0
-        everybody = len(members.hosts) == self.hosts
-        self._group = None if everybody else dist.new_group(list(members.hosts), use_local_synchronization=True)
+    def come_back(self) -> None:
+        """Wait until the others let this host in between two of their rounds."""
+        self._generations.ask_to_return()
+        self._greet()
+
+    def muster(self, planned: Membership) -> Membership:
+        """Who takes part in the round that begins: those of the last one, and all if every missing host is back."""
+        calls = self.houses(SERVER) and not self.members.complete
+        number = torch.tensor([self._generations.call_back(range(self.hosts)) if calls else 0], device=self.device)
+        self._guard(lambda: dist.all_reduce(number))
+        if not int(number):
+            return self.members
+        self._generations.let_in(int(number))
+        self._greet()
+        return self.members.only(range(self.silos))
+
+    def survivors(self, rounds: Sequence[int]) -> tuple[Membership, int]:
+        """Agree with the hosts that are left who they are and where to go back to, in a new group of theirs."""
+        hosts, back_to = self._generations.agree(rounds)
+        self._greet()
+        return self.members.only(silo for silo in self.members.present if self.members.home(silo) in hosts), back_to
 
     def _deliver(self, kind: Kind, letters: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
         home = self.members.home
         stay = {key: x for key, x in letters.items() if home(key[1]) == self.host}
         self._exchanges += 1
         outgoing = [pack({k: x for k, x in letters.items() if home(k[1]) == h != self.host}) for h in range(self.hosts)]
-        outgoing = [enveloped(buffer, kind, self._exchanges) for buffer in outgoing]
+        outgoing = [words if host in self.members.hosts else words[:0] for host, words in enumerate(outgoing)]
+        outgoing = [enveloped(words, kind, self._exchanges) for words in outgoing]
         leaving = [len(buffer) for buffer in outgoing]
         arriving = self._sizes(kind, leaving)
         check_sizes(kind, arriving, None, 1, self.who)
         here = {SERVER, *self.mine} if self.houses(SERVER) else set(self.mine)
         for host, buffer in enumerate(self._swap(kind, torch.cat(outgoing), leaving, arriving).cpu().split(arriving)):
+            if host not in self.members.hosts:
+                continue
             there = {*self.members.on(host), *([SERVER] if home(SERVER) == host else [])}
             try:
                 stay.update(unpack(opened(buffer, kind, self._exchanges), there, here))
@@ -111,7 +134,7 @@ class DistributedWire(Wire):
         sent = rows.contiguous().to(self.device)
         out, back = self._among(leaving), self._among(arriving)
         marks = mark_ends(got, arriving)
-        self._guard(lambda: dist.all_to_all_single(got, sent, back, out, group=self._group))
+        self._guard(lambda: dist.all_to_all_single(got, sent, back, out))
         check_whole(kind, got, arriving, marks, self.who)
         away = sum(leaving) - leaving[self.host]
         self.ledger.carry(kind, away * sent.shape[1:].numel() * sent.element_size())
@@ -120,12 +143,16 @@ class DistributedWire(Wire):
     def _sizes(self, kind: Kind, leaving: list[int]) -> list[int]:
         sizes = torch.tensor(self._among(leaving), device=self.device)
         coming = torch.full_like(sizes, -1)  # what stays so has not come, and no size is below 0
-        self._guard(lambda: dist.all_to_all_single(coming, sizes, group=self._group))
+        self._guard(lambda: dist.all_to_all_single(coming, sizes))
         self.ledger.carry(kind, 8 * (len(sizes) - 1))
         arriving = [0] * self.hosts
         for host, size in zip(self.members.hosts, coming.tolist(), strict=True):
             arriving[host] = size
         return arriving
+
+    def _rank(self, host: int) -> int:
+        """The place of a host in the current group."""
+        return self._generations.rank(host)
 
     def _among(self, counts: list[int]) -> list[int]:
         """Of one number for each host, those of hosts on which a member is present."""
@@ -139,11 +166,11 @@ class DistributedWire(Wire):
             ]
             result = torch.cat(parts).sum(0)
         else:
-            self._guard(lambda: dist.send(payload, dst=server, group=self._group))
+            self._guard(lambda: dist.send(payload, dst=self._rank(server)))
             self.ledger.carry(kind, payload.numel() * payload.element_size())
             result = torch.empty(x.shape[1:], dtype=x.dtype, device=self.device)
         marks = mark_ends(result[None], [1]) if server != self.host else []
-        self._guard(lambda: dist.broadcast(result, src=server, group=self._group))
+        self._guard(lambda: dist.broadcast(result, src=self._rank(server)))
         if marks:
             check_whole(kind, result[None], [1], marks, ["the server"])
         if self.houses(SERVER):
@@ -156,7 +183,7 @@ class DistributedWire(Wire):
         rows = len(self.members.on(host)) if per_silo else 1
         part = torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=self.device)
         marks = mark_ends(part, [rows])
-        self._guard(lambda: dist.recv(part, src=host, group=self._group))
+        self._guard(lambda: dist.recv(part, src=self._rank(host)))
         check_whole(kind, part, [rows], marks, [self.who[host]])
         silos = [self.party(silo) for silo in self.members.on(host)] if per_silo else [self.who[host]]
         check_finite(kind, part, [1] * len(silos), silos)
@@ -169,6 +196,10 @@ class DistributedWire(Wire):
         try:
             return collective()
         except (RuntimeError, ValueError) as error:
+            if self.recovers:  # who is left finds out together who was lost
+                raise PartyLost(
+                    f"The connection to another host broke ({str(error).splitlines()[0][:200]})."
+                ) from error
             told = self._pulse.problem()
             raise HostLost(told or self._pulse.diagnose(self.timeout, str(error))) from error
         finally:
@@ -180,6 +211,9 @@ class DistributedWire(Wire):
 
     def end(self, problem: str) -> None:
         """Tell the other hosts why this one ends, and break the connections on which they wait for it."""
+        if not dist.is_initialized():  # it was not let in yet
+            self._pulse.stop()
+            return
         self._pulse.tell(problem)
         threading.Thread(target=dist.destroy_process_group, daemon=True).start()
         self._pulse.await_others()
