@@ -155,7 +155,7 @@ class LiveOptimES(LiveExchange):
 class PushOfHiddenRows(LiveExchange):
     """A pass over whole graphs in which owners push what each hidden layer makes of their boundary rows.
 
-    ``halo`` keeps what arrived, by layer: [halo rows, width]; rows of absent silos are those ``kept`` of earlier pushes.
+    ``halo`` keeps what arrived, by layer: [halo rows, width]; absent silos' rows are those ``kept`` of earlier pushes.
     """
 
     def __init__(self, spec: OptimES, site: Site, asked: Asked, kept: Mapping[str, Tensor]) -> None:
