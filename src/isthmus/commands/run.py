@@ -120,7 +120,8 @@ def run_one(
     finally:
         watcher.close()
     if metrics is not None and page:
-        write_report(RunFolder.open(folder.path))
+        for each in (RunFolder.open(folder.path), *folder.parties):
+            write_report(each)
     return metrics
 
 

@@ -138,7 +138,10 @@ class Recorder(Watcher):
 
 
 def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
-    """Run this host to the end over the wire that its configuration names; the server's host returns the metrics."""
+    """Run this host to the end over the wire that its configuration names; returns the metrics of its folder.
+
+    Where hosts have a folder in common they are those of the whole run, which the server's host alone returns.
+    """
     set_up_process(config)
     count = 1 if config.method.merged else config.data.silos
     if config.system.hosts == 1:
@@ -173,7 +176,7 @@ def _run_on(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watc
     data = {silo.name: digests(silo) for silo in silos}
     training = open_run(config, wire, silos)
     at_server = wire.houses(SERVER)
-    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, at_server, data)
+    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, at_server or not folder.shared, data)
     if not at_server:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
     if not resume or checkpoints.resume(training) == 0:

@@ -87,7 +87,7 @@ def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watc
         )
     if os.environ["RANK"] == "0":
         keep_config(config, folder, resume)
-    return host_main(config, folder, resume, watcher)
+    return host_main(config, replace(folder, shared=True), resume, watcher)
 
 
 def _write_parts(config: RunConfig, folder: RunFolder) -> None:

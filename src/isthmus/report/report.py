@@ -31,6 +31,7 @@ from isthmus.runs.summary import (
     guarantees,
     is_merged,
     members,
+    of_party,
     primary,
     read_flows,
     run_label,
@@ -38,6 +39,11 @@ from isthmus.runs.summary import (
     steps_of,
 )
 from isthmus.runs.text import bytes_text, count_text, duration, epsilon_text, gain_text, metric_label, score_text
+
+_PARTY = (
+    "These are the results of {0}. Traffic and the disclosure sheet are of what {0} sent and received, epsilon of what "
+    "it sent, scores by silo its own; means over silos and curves are those of the federation, told to every party."
+)
 
 
 def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkConfig | None = None) -> Path:
@@ -109,6 +115,8 @@ def _scored(folder: RunFolder) -> str:
 def _notes(folder: RunFolder, why_not: str) -> str:
     """The box of what the reader must know before the numbers."""
     notes = [str(note) for note in fact(folder, "notes", [])]
+    if of_party(folder):
+        notes.insert(0, _PARTY.format(of_party(folder)))
     if is_merged(folder):
         notes.insert(0, "One party held all data: a simulation, as an upper bound for comparison.")
     elif int(fact(folder, "hosts", 1)) == 1:

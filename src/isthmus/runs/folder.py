@@ -26,9 +26,18 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run: config.toml, metrics.jsonl, metrics.json, ledger.parquet, model.safetensors, ..."""
+    """The folder of a run: config.toml, metrics.jsonl, metrics.json, ledger.parquet, model.safetensors, ...
+
+    ``shared``: several hosts write into it, so that what is one party's own lies in ``parties/NAME`` below it.
+    """
 
     path: Path
+    shared: bool = False
+
+    @property
+    def parties(self) -> list[RunFolder]:
+        """The folders of single parties below this one."""
+        return [RunFolder(path.parent) for path in sorted(self.path.glob("parties/*/metrics.json"))]
 
     @staticmethod
     def create(path: Path, resume: bool, overwrite: bool) -> RunFolder:

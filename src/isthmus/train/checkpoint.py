@@ -44,7 +44,7 @@ class Checkpoints:
     ) -> None:
         """``digest`` is of the configuration, ``data`` of each silo's data.
 
-        ``logs``: this host, the server's, also writes ``metrics.jsonl``.
+        ``logs``: this host also writes ``metrics.jsonl``; of hosts that have a folder in common the server's does.
         """
         self.root, self.digest, self.host, self.logs = folder / "checkpoint", digest, host, logs
         self.data = {silo: dict(each) for silo, each in (data or {}).items()}
