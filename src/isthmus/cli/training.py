@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.table import Table
 
+from isthmus.cli.party import Listen, Meet, Server, Silo, TokenFile, place_from
 from isthmus.cli.shared import Json, Set, console
 from isthmus.core.errors import IsthmusError
 
@@ -31,7 +33,7 @@ Seed = Annotated[Number, typer.Option(help="Seed of parameters, sampling, dropou
 Seeds = Annotated[int, typer.Option(help="Repeat with this many seeds; report mean and deviation.")]
 Dtype = Annotated[Text, typer.Option(help="float32 or float64.")]
 Device = Annotated[Text, typer.Option(help="cpu or cuda.")]
-Hosts = Annotated[Number, typer.Option(help="Processes to start on this machine.")]
+Hosts = Annotated[Number, typer.Option(help="Processes to start on this machine; with --silo, parties in all.")]
 Out = Annotated[Text, typer.Option(help="Run folder (default: runs/DATA-METHOD).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
@@ -42,12 +44,13 @@ def run(
     silos: Silos = None, split: Split = None, epochs: Epochs = None, steps: Steps = None, seed: Seed = None,
     seeds: Seeds = 1, dtype: Dtype = None, device: Device = None, hosts: Hosts = None, out: Out = None,
     set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, as_json: Json = False,
+    silo: Silo = None, server: Server = False, meet: Meet = None, listen: Listen = None, token: TokenFile = None,
 ) -> None:  # fmt: skip
     """Train a model over the silos of a graph."""
     from isthmus.commands.run import run_request
 
     try:
-        metrics = run_request(_request(context.params))
+        metrics = run_request(replace(_request(context.params), place=place_from(silo, server, meet, listen, token)))
     except KeyboardInterrupt:
         raise IsthmusError("Interrupted; the run continues from its last checkpoint with --resume.") from None
     if metrics is None:  # another host reports

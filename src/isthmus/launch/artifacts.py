@@ -100,6 +100,7 @@ class _Sheet:
             "notes": view.notes,
             "hosts": training.wire.hosts,
             "server": _server(training),
+            "wire": training.wire.security,
             "silo_nodes": view.of_mine(self.sizes),
             "silo_figures": view.of_mine(self.figures),
             "version": VERSION,

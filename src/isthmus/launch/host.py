@@ -37,6 +37,7 @@ from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
 from isthmus.wire.membership import Membership
+from isthmus.wire.rendezvous import Meeting
 from isthmus.wire.wire import Wire
 
 
@@ -137,17 +138,20 @@ class Recorder(Watcher):
         self.inner.on_epoch(progress, lines)
 
 
-def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+def host_main(
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, meeting: Meeting | None = None
+) -> dict[str, Any] | None:
     """Run this host to the end over the wire that its configuration names; returns the metrics of its folder.
 
     Where hosts have a folder in common they are those of the whole run, which the server's host alone returns.
+    ``meeting``: where parties have met by name; None: hosts meet by rank.
     """
     set_up_process(config)
     count = 1 if config.method.merged else config.data.silos
     if config.system.hosts == 1:
         return run_over(LocalWire(count, config.method.chain), config, folder, resume, watcher)
     place = config.system.timeout, config.system.device
-    wire = DistributedWire(count, *place, config.method.chain, common_settings(config, resume))
+    wire = DistributedWire(count, *place, config.method.chain, common_settings(config, resume), meeting)
     return run_over(wire, config, folder, resume, watcher)
 
 

@@ -11,29 +11,38 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
 from isthmus.core.errors import HostLost, IsthmusError, Terminated
-from isthmus.core.files import write_atomic
 from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
 from isthmus.launch.host import host_main, load_silos, prepare
+from isthmus.launch.party import as_party, keep_config
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.train.loop import Watcher
+from isthmus.wire.meeting import Place
+from isthmus.wire.rendezvous import LOOPBACK, SECRET, listening_store
+from isthmus.wire.token import fresh
 
 _GRACE = 8.0  # seconds; a host sees at once that another is gone, and takes about three seconds to find out which
 LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user must mend something
 
 
-def execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
-    """Run a configuration in a run folder; returns the final metrics on the server's host."""
+def execute(
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, place: Place | None = None
+) -> dict[str, Any] | None:
+    """Run a configuration in a run folder; returns the final metrics on every host that has a folder of its own.
+
+    ``place``: as which party, and where it meets the others; None: all run on this machine, or by rank.
+    """
     with terminable():
-        return _execute(config, folder, resume, watcher)
+        return (
+            _execute(config, folder, resume, watcher)
+            if place is None
+            else as_party(config, folder, resume, watcher, place)
+        )
 
 
 def _execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
@@ -65,18 +74,6 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def keep_config(config: RunConfig, folder: RunFolder, resume: bool) -> None:
-    """Write ``config.toml``; refuse to resume a run whose ``config.toml`` differs in more than length and place."""
-    if resume and (folder.path / "config.toml").is_file():
-        kept = resolve(folder.config)
-        if kept.digest() != config.digest():
-            raise IsthmusError(
-                f"'{folder.path}' is a run of another configuration: {config.difference(kept)}. "
-                "Resume with the same options, or start again with --overwrite."
-            )
-    write_atomic(folder.path / "config.toml", config.toml().encode())
-
-
 def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
     """Run as one process of a job that ``torchrun`` or :func:`_start_hosts` started; it reads only its own parts."""
     config = prepare(replace(config, system=replace(config.system, hosts=int(os.environ["WORLD_SIZE"]))))
@@ -100,23 +97,18 @@ def _write_parts(config: RunConfig, folder: RunFolder) -> None:
 
 def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
     """Start one process for each host, watch them, and tell which one failed and why."""
-    store = TCPStore(
-        "127.0.0.1",
-        0,
-        is_master=True,
-        timeout=timedelta(seconds=config.system.timeout),
-        wait_for_workers=False,
-    )
+    store = listening_store(LOOPBACK, 0, config.system.timeout)
     logs = folder.path / "hosts"
     logs.mkdir(exist_ok=True)
     module = ["-P", "-m", "isthmus.launch.processes"]  # -P: not from the current folder, whatever lies there
     command = [sys.executable, *module, str(folder.path), "resume" if resume else "start"]
-    processes = []
+    processes, secret = [], fresh()  # which keeps other users of this machine out
     for host in range(config.system.hosts):
         environment = os.environ | {
             "RANK": str(host),
             "WORLD_SIZE": str(config.system.hosts),
-            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_ADDR": LOOPBACK,
+            SECRET: secret,
             "MASTER_PORT": str(store.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(config.system.threads or 1)),

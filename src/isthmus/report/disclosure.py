@@ -194,6 +194,12 @@ def server_place(folder: RunFolder) -> str:
     return f"{told} {alone}".strip()
 
 
+def wire_words(folder: RunFolder) -> str:
+    """A sentence on how the wire between hosts was secured; empty where there was none."""
+    told = str(fact(folder, "wire", ""))
+    return f"The wire between hosts was {told}." if told else ""
+
+
 def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
     """The names of the kinds that crossed and how they were treated, and of those that did not cross.
 

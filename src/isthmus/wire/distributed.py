@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +19,9 @@ from isthmus.wire.arrival_checks import check_finite, check_sizes
 from isthmus.wire.membership import Membership
 from isthmus.wire.packing import pack, unpack
 from isthmus.wire.pulse import Pulse
-from isthmus.wire.roll_call import call_roll, compare_settings, open_store
+from isthmus.wire.rendezvous import Meeting, meet_by_rank
+from isthmus.wire.roll_call import call_roll, compare_settings
+from isthmus.wire.token import SIZE
 from isthmus.wire.wire import Wire
 
 _T = TypeVar("_T")
@@ -36,13 +37,18 @@ class DistributedWire(Wire):
         device: str = "cpu",
         protect: Chain | None = None,
         settings: Mapping[str, Any] | None = None,
+        meeting: Meeting | None = None,
     ) -> None:
-        """Connect to the other hosts; where their ``settings`` differ, every host raises before any data moves."""
-        host, hosts = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        """Connect to the other hosts; where their ``settings`` differ, every host raises before any data moves.
+
+        ``meeting``: where hosts have met; None: they meet by their ranks, as torchrun has numbered them.
+        """
+        meeting = meeting or meet_by_rank(timeout)
+        host, hosts, store = meeting.host, meeting.hosts, meeting.store
         super().__init__(Membership.dealt(silos, hosts), host, hosts, protect)
         self.timeout = timeout
         self._group: dist.ProcessGroup | None = None  # None: all hosts
-        store = open_store(hosts, timeout)
+        self.meeting, self.security = meeting, meeting.token.security
         said = {"device": device, "settings": {"data.silos": silos, **(settings or {})}}
         heard = call_roll(store, host, self.members, said, timeout)
         compare_settings([each["settings"] for each in heard])
@@ -54,6 +60,21 @@ class DistributedWire(Wire):
         except (RuntimeError, ValueError) as error:
             raise IsthmusError(f"Hosts cannot reach each other by {backend} ({str(error).splitlines()[0]}).") from error
         self._pulse = Pulse(store, self.host, self.hosts)
+        self._prove_members()
+
+    def _prove_members(self) -> None:
+        """Prove the token to every other host over the group's own connections, which nobody else has checked."""
+        token = self.meeting.token
+        if not token.secret:
+            return
+        names = [str(host) for host in range(self.hosts)]
+        proofs = b"".join(token.proof("member", names[self.host], to) for to in names)
+        sent = torch.tensor(list(proofs), dtype=torch.uint8, device=self.device)
+        got = torch.empty_like(sent)
+        self._guard(lambda: dist.all_to_all_single(got, sent))
+        for host, proof in enumerate(got.cpu().split(SIZE)):
+            if bytes(proof.tolist()) != token.proof("member", names[host], names[self.host]):
+                raise PeerError(f"Whoever is connected in the place of {self.who[host]} does not know the token.")
 
     def gather_members(self, members: Membership) -> None:
         """Let later collectives run among the hosts of ``members`` only, in a process group of their own."""
@@ -144,9 +165,11 @@ class DistributedWire(Wire):
         threading.Thread(target=dist.destroy_process_group, daemon=True).start()
         self._pulse.await_others()
         self._pulse.stop()
+        self.meeting.close()
 
     def close_down(self) -> None:
         """Wait for all hosts, then leave the process group: a host that left early would look dead to the others."""
         self._guard(dist.barrier)
         self._pulse.stop()
+        self.meeting.close()
         dist.destroy_process_group()

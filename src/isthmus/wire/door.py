@@ -44,6 +44,7 @@ class Door(ABC):
         self.noise = Noise()
         self.ledger = Ledger(alone=hosts == 1)
         self.releases = Releases()
+        self.security = ""  # of the wire between hosts, in words; in one process there is none
         self.seconds = 0.0  # spent in the transport between hosts, waiting for slower ones included
         self._token: Tensor | None = None
 

@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import suppress
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 _BEAT = 0.5  # seconds between signs of life
 _FAREWELL = 5.0  # seconds that a host which ends waits for the others to hear why
@@ -15,7 +15,7 @@ _FAREWELL = 5.0  # seconds that a host which ends waits for the others to hear w
 class Pulse:
     """A thread that writes signs of life to the shared store: a beat counter, and how many collectives were entered."""
 
-    def __init__(self, store: TCPStore, host: int, hosts: int) -> None:
+    def __init__(self, store: Store, host: int, hosts: int) -> None:
         self.store, self.host, self.hosts, self.calls = store, host, hosts, 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)

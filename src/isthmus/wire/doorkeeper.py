@@ -1,0 +1,128 @@
+"""Who holds the store of a run keeps its door: it hears claims to names, checks them, and answers each."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from isthmus.wire.token import Token
+
+CHALLENGE, COUNT, ALL, HERE = "meet/challenge", "meet/count", "meet/all", "meet/here"
+_PAUSE = 0.05  # seconds between two looks at who came
+_SILENT = 1.5  # seconds without a sign of life after which a party that waited is taken as gone
+MOST_CLAIMS = 1_000  # after so many the door stays shut: nobody who belongs here knocks that often
+
+
+def claim_key(slot: int) -> str:
+    """Where the newcomer with a number puts its claim."""
+    return f"meet/claim/{slot}"
+
+
+def answer_key(slot: int) -> str:
+    """Where it finds the answer."""
+    return f"meet/answer/{slot}"
+
+
+def beat_key(slot: int) -> str:
+    """The counter by which it gives signs of life while it waits."""
+    return f"meet/beat/{slot}"
+
+
+class Doorkeeper:
+    """A thread that gives parties their host numbers, by name, and refuses names that are taken or unknown.
+
+    ``names``: of all parties, in host order; the first is this one's own. A claim counts only with a proof that the
+    claimant holds the token, over this session's challenge: what others write is never read.
+    """
+
+    def __init__(self, store: TCPStore, token: Token, session: str, names: Sequence[str]) -> None:
+        self.store, self.token, self.session, self.names = store, token, session, tuple(names)
+        self.here: dict[str, int] = {self.names[0]: -1}  # slot by name; this party has none
+        self.turned_away = 0  # claims without a proof
+        self._answered: set[int] = set()
+        self._stop = threading.Event()
+        self._tell_who_is_here()
+        store.set(CHALLENGE, session)
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the parties that have not come."""
+        return [name for name in self.names if name not in self.here]
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._stop.set()
+        self._thread.join(timeout=2)
+
+    def _keep(self) -> None:
+        with suppress(RuntimeError):  # the store is gone: so is the run
+            while not self._stop.wait(_PAUSE):
+                came = min(int(self.store.add(COUNT, 0)), MOST_CLAIMS)
+                for slot in range(1, came + 1):
+                    self._hear(slot)
+
+    def _hear(self, slot: int) -> None:
+        """Answer the newcomer of a slot, once it has written its claim."""
+        if slot in self._answered or not self.store.check([claim_key(slot)]):
+            return
+        self._answered.add(slot)
+        said = _claimed(self.token.opened(self.store.get(claim_key(slot)), "claim", str(slot), self.session))
+        if said is None:
+            self.turned_away += 1
+            self.store.set(answer_key(slot), "")
+            return
+        name, nonce, refusal = said["name"], said["nonce"], self._refusal(said)
+        if not refusal:
+            self.here[name] = slot
+        host = self.names.index(name) if name in self.names else -1
+        words = json.dumps({"refused": refusal, "host": host, "hosts": len(self.names)}).encode()
+        self._write(answer_key(slot), self.token.seal(words, "answer", str(slot), self.session, nonce))
+        self._tell_who_is_here()
+
+    def _write(self, key: str, words: bytes) -> None:
+        self.store.set(key, words)  # type: ignore[arg-type]  # takes bytes as well
+
+    def _refusal(self, said: dict[str, Any]) -> str:
+        """Why a claim is refused; empty where it is not."""
+        name, hosts = said["name"], said["hosts"]
+        if name not in self.names:
+            return f"'{name}' is no party of this run, whose parties are {', '.join(self.names)}"
+        if hosts not in (0, len(self.names)):
+            return f"it was started for {hosts} parties (--hosts), and this run has {len(self.names)}"
+        if name in self.here and not self._is_gone(name):
+            return f"a party by the name '{name}' is already here, and goes on undisturbed"
+        return ""
+
+    def _is_gone(self, name: str) -> bool:
+        """Whether a party that came has left again before the run began: it gives no signs of life."""
+        slot = self.here[name]
+        if slot < 0 or not self.missing:
+            return False
+        before = self.store.add(beat_key(slot), 0)
+        time.sleep(_SILENT)
+        return bool(self.store.add(beat_key(slot), 0) == before)
+
+    def _tell_who_is_here(self) -> None:
+        """Write for those who wait who is here and who is missing and, once nobody is, that all are here."""
+        words = json.dumps([[name for name in self.names if name in self.here], self.missing]).encode()
+        key = HERE if self.missing else ALL
+        self._write(key, self.token.of_session(self.session).seal(words, key))
+
+
+def _claimed(body: bytes | None) -> dict[str, Any] | None:
+    """What a newcomer claims; None where it has no proof, or makes no sense."""
+    try:
+        said = json.loads(body or b"")
+    except ValueError:
+        return None
+    wanted = {"name": str, "nonce": str, "hosts": int}
+    fits = isinstance(said, dict) and all(isinstance(said.get(key), kind) for key, kind in wanted.items())
+    return said if fits else None
