@@ -15,7 +15,7 @@ from isthmus.wire.token import Token
 
 CHALLENGE, COUNT, ALL, HERE = "meet/challenge", "meet/count", "meet/all", "meet/here"
 _PAUSE = 0.05  # seconds between two looks at who came
-_SILENT = 1.5  # seconds without a sign of life after which a party that waited is taken as gone
+_SILENT = 3.0  # seconds without a sign of life after which a party that waited is taken as gone
 MOST_CLAIMS = 1_000  # after so many the door stays shut: nobody who belongs here knocks that often
 
 
@@ -46,6 +46,8 @@ class Doorkeeper:
         self.here: dict[str, int] = {self.names[0]: -1}  # slot by name; this party has none
         self.turned_away = 0  # claims without a proof
         self._answered: set[int] = set()
+        self._signs: dict[str, tuple[int, float]] = {}  # by name, the last sign of life, and when it came
+        self._all = False  # all were here once, so that the run has begun
         self._stop = threading.Event()
         self._tell_who_is_here()
         store.set(CHALLENGE, session)
@@ -54,8 +56,13 @@ class Doorkeeper:
 
     @property
     def missing(self) -> list[str]:
-        """Names of the parties that have not come."""
-        return [name for name in self.names if name not in self.here]
+        """Names of the parties that have not come, or have left again before the run began."""
+        return [] if self._all else [name for name in self.names if not self._is_here(name)]
+
+    def _is_here(self, name: str) -> bool:
+        if self._all or self.here.get(name) == -1:
+            return True
+        return name in self.here and time.monotonic() - self._signs[name][1] < _SILENT
 
     def close(self) -> None:
         """Stop answering."""
@@ -68,6 +75,7 @@ class Doorkeeper:
                 came = min(int(self.store.add(COUNT, 0)), MOST_CLAIMS)
                 for slot in range(1, came + 1):
                     self._hear(slot)
+                self._look_for_signs()
 
     def _hear(self, slot: int) -> None:
         """Answer the newcomer of a slot, once it has written its claim."""
@@ -81,7 +89,7 @@ class Doorkeeper:
             return
         name, nonce, refusal = said["name"], said["nonce"], self._refusal(said)
         if not refusal:
-            self.here[name] = slot
+            self.here[name], self._signs[name] = slot, (0, time.monotonic())
         host = self.names.index(name) if name in self.names else -1
         words = json.dumps({"refused": refusal, "host": host, "hosts": len(self.names)}).encode()
         self._write(answer_key(slot), self.token.seal(words, "answer", str(slot), self.session, nonce))
@@ -97,23 +105,26 @@ class Doorkeeper:
             return f"'{name}' is no party of this run, whose parties are {', '.join(self.names)}"
         if hosts not in (0, len(self.names)):
             return f"it was started for {hosts} parties (--hosts), and this run has {len(self.names)}"
-        if name in self.here and not self._is_gone(name):
+        if self._is_here(name):
             return f"a party by the name '{name}' is already here, and goes on undisturbed"
         return ""
 
-    def _is_gone(self, name: str) -> bool:
-        """Whether a party that came has left again before the run began: it gives no signs of life."""
-        slot = self.here[name]
-        if slot < 0 or not self.missing:
-            return False
-        before = self.store.add(beat_key(slot), 0)
-        time.sleep(_SILENT)
-        return bool(self.store.add(beat_key(slot), 0) == before)
+    def _look_for_signs(self) -> None:
+        """Take note of who has given a sign of life, and tell where that has changed who is here."""
+        before = self.missing
+        for name, slot in self.here.items():
+            sign = 0 if slot < 0 else int(self.store.add(beat_key(slot), 0))
+            if slot >= 0 and sign != self._signs[name][0]:
+                self._signs[name] = sign, time.monotonic()
+        if self.missing != before:
+            self._tell_who_is_here()
 
     def _tell_who_is_here(self) -> None:
         """Write for those who wait who is here and who is missing and, once nobody is, that all are here."""
-        words = json.dumps([[name for name in self.names if name in self.here], self.missing]).encode()
-        key = HERE if self.missing else ALL
+        missing = self.missing
+        self._all = not missing
+        words = json.dumps([[name for name in self.names if name not in missing], missing]).encode()
+        key = HERE if missing else ALL
         self._write(key, self.token.of_session(self.session).seal(words, key))
 
 

@@ -27,6 +27,7 @@ from isthmus.wire.rendezvous import (
 from isthmus.wire.token import Token, fresh
 
 _PAUSE = 0.05  # seconds between two looks at the store
+_SECOND_LOOK = 1.0  # seconds in which an answer without a proof is replaced, if somebody but the door wrote it
 _PATIENCE = 15.0  # seconds in which a door that is kept answers a claim
 
 
@@ -101,10 +102,10 @@ def _hold(store: TCPStore, place: Place, names: Sequence[str], timeout: float) -
     door = joined_store(place.address, place.port, timeout)  # a connection of the thread's own
     keeper = Doorkeeper(door, place.token, session, names)
     end = time.monotonic() + timeout
-    while keeper.missing:
+    while gone := keeper.missing:
         if time.monotonic() > end:
             keeper.close()
-            raise IsthmusError(_too_few(keeper.missing, len(keeper.here), place, timeout, keeper.turned_away))
+            raise IsthmusError(_too_few(gone, len(names) - len(gone), place, timeout, keeper.turned_away))
         time.sleep(_PAUSE)
     token = place.token.of_session(session)
     return Meeting(sealed(store, token, timeout), 0, len(names), token, keeper.close)
@@ -138,11 +139,12 @@ def _claim(store: TCPStore, place: Place, session: str, hosts: int) -> tuple[int
     words = json.dumps({"name": place.name, "hosts": hosts, "nonce": nonce}).encode()
     claim = place.token.seal(words, "claim", str(slot), session)
     store.set(claim_key(slot), claim)  # type: ignore[arg-type]  # takes bytes as well
-    try:
-        sealed_answer = _awaited(store, answer_key(slot), _PATIENCE)
-    except RuntimeError:
-        sealed_answer = b""
-    body = place.token.opened(sealed_answer, "answer", str(slot), session, nonce)
+    last, body = time.monotonic() + _PATIENCE, None
+    while body is None and time.monotonic() < last:  # what somebody else wrote in its place is no answer
+        if store.check([answer_key(slot)]):
+            body = place.token.opened(store.get(answer_key(slot)), "answer", str(slot), session, nonce)
+            last = min(last, time.monotonic() + _SECOND_LOOK)
+        time.sleep(_PAUSE)
     if body is None:
         raise IsthmusError(
             f"{place.name} was not let in at {place.where}: who listens there has another token (--token), or none. "
