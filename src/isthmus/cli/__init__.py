@@ -68,7 +68,8 @@ def main() -> None:
 
 def _among_hosts() -> bool:
     """Whether this process is one of several hosts: a process group that has lost its peers would not let it end."""
-    return "RANK" in os.environ or any(each.split("=")[0] == "--meet" for each in sys.argv)
+    wire = sys.modules.get("isthmus.wire.distributed")  # not loaded for this question
+    return "RANK" in os.environ or (wire is not None and wire.DistributedWire.opened)
 
 
 def take_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:

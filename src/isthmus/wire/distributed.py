@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -29,6 +29,8 @@ _T = TypeVar("_T")
 
 class DistributedWire(Wire):
     """Letters travel in one ``all_to_all_single`` of bytes; sums are gathered by the server's host and sent back."""
+
+    opened: ClassVar[bool] = False  # whether this process has ever connected to others
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class DistributedWire(Wire):
         by_nccl = all(each["device"] == "cuda" for each in heard)
         self.device = torch.device("cuda" if by_nccl else "cpu")  # of what travels; hosts may compute elsewhere
         backend = "nccl" if by_nccl else "gloo"
+        DistributedWire.opened = True
         try:
             dist.init_process_group(backend, None, timedelta(seconds=timeout), hosts, host, store)
         except (RuntimeError, ValueError) as error:
