@@ -15,8 +15,8 @@ import pytest
 from isthmus.core.errors import IsthmusError
 from isthmus.wire import meeting as module
 from isthmus.wire.doorkeeper import ALL, COUNT, HERE, answer_key, claim_key
-from isthmus.wire.meeting import Place, meet, place_of
-from isthmus.wire.rendezvous import Meeting, joined_store, listening_place, listening_store
+from isthmus.wire.meeting import MeetingPlace, meet, place_of
+from isthmus.wire.rendezvous import Rendezvous, joined_store, listening_place, listening_store
 from isthmus.wire.sealed_store import SealedStore
 from isthmus.wire.token import AUTHENTICATED, OPEN, SIZE, Token, read_token
 
@@ -36,11 +36,11 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield found
 
 
-def place(name: str, port: int, token: Token = TOKEN) -> Place:
-    return Place(name, "127.0.0.1", port, "127.0.0.1", token)
+def place(name: str, port: int, token: Token = TOKEN) -> MeetingPlace:
+    return MeetingPlace(name, "127.0.0.1", port, "127.0.0.1", token)
 
 
-def start(pool: ThreadPoolExecutor, name: str, port: int, **other: Any) -> "Future[Meeting]":
+def start(pool: ThreadPoolExecutor, name: str, port: int, **other: Any) -> "Future[Rendezvous]":
     token, hosts, timeout = other.get("token", TOKEN), other.get("hosts", 0), other.get("timeout", 20.0)
     return pool.submit(meet, place(name, port, token), BANKS, hosts, timeout)
 

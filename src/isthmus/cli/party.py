@@ -11,7 +11,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER_NAME
 
 if TYPE_CHECKING:
-    from isthmus.wire.meeting import Place
+    from isthmus.wire.meeting import MeetingPlace
 
 Silo = Annotated[str | None, typer.Option(help="Run as this silo alone, and meet the others.")]
 Server = Annotated[bool, typer.Option("--server", help="Run as the party that carries the server alone.")]
@@ -24,7 +24,9 @@ TokenFile = Annotated[
 ]
 
 
-def place_from(silo: str | None, server: bool, meet: str | None, listen: str | None, token: str | None) -> Place | None:
+def place_from(
+    silo: str | None, server: bool, meet: str | None, listen: str | None, token: str | None
+) -> MeetingPlace | None:
     """Where and as whom a party meets the others; None where all run on this machine, or by rank."""
     if silo and server:
         raise IsthmusError("--silo and --server are two parties; start each by itself.")

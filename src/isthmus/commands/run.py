@@ -23,7 +23,7 @@ from isthmus.report.report import write_report
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder, claimed
 from isthmus.runs.recipe import merge_into, parse_set, read_recipe
-from isthmus.wire.meeting import Place
+from isthmus.wire.meeting import MeetingPlace
 
 _COMPOSED = (
     "Epsilon is that of one seed, the worst one. {} runs on the same data release it as many times, and what they lose "
@@ -42,7 +42,7 @@ class Request:
     seeds: int = 1
     resume: bool = False
     overwrite: bool = False
-    place: Place | None = None  # as which party, and where it meets the others
+    place: MeetingPlace | None = None  # as which party, and where it meets the others
 
 
 def configure(request: Request) -> RunConfig:
@@ -115,7 +115,12 @@ def _folder(out: Path, request: Request) -> AbstractContextManager[RunFolder]:
 
 
 def run_one(
-    config: RunConfig, folder: RunFolder, resume: bool, label: str = "", page: bool = True, place: Place | None = None
+    config: RunConfig,
+    folder: RunFolder,
+    resume: bool,
+    label: str = "",
+    page: bool = True,
+    place: MeetingPlace | None = None,
 ) -> dict[str, Any] | None:
     """Run a configuration in a folder, with its report if ``page``; returns the final metrics."""
     watcher = watcher_for(config, label=label)

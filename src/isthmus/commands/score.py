@@ -26,7 +26,7 @@ from isthmus.launch.host import load_silos, open_run
 from isthmus.runs.config import DataConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.wire.local import LocalWire
-from isthmus.wire.meeting import Place
+from isthmus.wire.meeting import MeetingPlace
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class ScoreRequest:
     out: Path | None = None
     silo: str | None = None
     together: bool = False
-    place: Place | None = None  # as which party, and where it meets the others
+    place: MeetingPlace | None = None  # as which party, and where it meets the others
 
 
 @dataclass(frozen=True)
-class Scored:
+class Predicted:
     """The file of predictions, how many rows it has, and what must be said of them."""
 
     path: Path
@@ -51,7 +51,7 @@ class Scored:
     notes: tuple[str, ...] = ()
 
 
-def score_command(request: ScoreRequest) -> Scored:
+def score_command(request: ScoreRequest) -> Predicted:
     """Score every node (or edge) of new data with a run's model. Labels in the data are not needed.
 
     Without more all data is one graph. With a silo's name it scores its own part of it, along its own edges; together,
@@ -65,7 +65,7 @@ def score_command(request: ScoreRequest) -> Scored:
     else:
         table, notes = _score_alone(folder, request)
     write_table(table, path)
-    return Scored(path, len(table), tuple(notes))
+    return Predicted(path, len(table), tuple(notes))
 
 
 def _score_alone(folder: RunFolder, request: ScoreRequest) -> tuple[Any, list[str]]:

@@ -27,12 +27,12 @@ from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
-from isthmus.wire.meeting import Place, meet
+from isthmus.wire.meeting import MeetingPlace, meet
 from isthmus.wire.wire import Wire
 
 
 def score_together(
-    folder: RunFolder, data: str, sets: tuple[str, ...], silo: str | None, place: Place | None, out: Path
+    folder: RunFolder, data: str, sets: tuple[str, ...], silo: str | None, place: MeetingPlace | None, out: Path
 ) -> tuple[Any, list[str]]:
     """Predictions for the silos of this host, and notes; writes the ledger of what it sent and received beside ``out``.
 

@@ -13,12 +13,13 @@ import torch
 
 from isthmus import kernels
 from isthmus.core.files import private
-from isthmus.core.kinds import SERVER, TESTS, Kind, Purpose
+from isthmus.core.kinds import SERVER, TESTS
 from isthmus.core.version import VERSION
 from isthmus.graph.digest import Digests
+from isthmus.launch.ledger_files import bytes_per_crossing, write_ledger
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.model_files import have_own_models, write_models
-from isthmus.launch.party_files import View, about_party, copy_what_is_common, party_folder, party_view
+from isthmus.launch.party_files import Perspective, about_party, copy_what_is_common, party_folder, party_view
 from isthmus.launch.privacy import privacy_of, take_account
 from isthmus.launch.release_files import notes_on_draws, notes_on_idle_mechanisms, notes_on_noise, write_releases
 from isthmus.launch.silo_tables import silo_curves, silo_figures, silo_sizes
@@ -26,12 +27,11 @@ from isthmus.methods.exchange.drift import drift_note, mean_drift
 from isthmus.protect.accounting.guarantee import as_json, headline
 from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.network_time import Usage, link_times, phases, price_of_scores, used
+from isthmus.runs.network_time import Usage, link_times
 from isthmus.train.judge import Verdict
 from isthmus.train.loop import Result
-from isthmus.train.metrics import Scores, led_by, metric_names
+from isthmus.train.metrics import Scores
 from isthmus.train.training import Training
-from isthmus.wire.ledger import Ledger
 
 
 def leave_behind(
@@ -52,13 +52,13 @@ def leave_behind(
         accounts = take_account(training, folder.path if common else None)
     collected = collect_ledgers(wire, notes)
     found = None
-    sheet = _Sheet(config, result, data, sizes, figures)
+    sheet = _MetricsSheet(config, result, data, sizes, figures)
     if common:
         write_models(training, folder.path, at_server)
         with private():
             write_releases(training, folder.path, f"-host-{wire.host}" if wire.host else "")
     if at_server:
-        everything = View(wire.ledger, collected.transport, collected.notes, privacy_of(training, accounts))
+        everything = Perspective(wire.ledger, collected.transport, collected.notes, privacy_of(training, accounts))
         found = sheet.write(folder, everything)
     if wire.hosts > 1 and (folder.shared or not at_server):
         own = party_folder(folder, wire)
@@ -73,7 +73,7 @@ def leave_behind(
 
 
 @dataclass(frozen=True)
-class _Sheet:
+class _MetricsSheet:
     """What ``metrics.json`` tells of a run, whoever reads it."""
 
     config: RunConfig
@@ -82,10 +82,10 @@ class _Sheet:
     sizes: Mapping[str, Any]
     figures: Mapping[str, Any]
 
-    def write(self, folder: RunFolder, view: View, party: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def write(self, folder: RunFolder, view: Perspective, party: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Write the ledger and ``metrics.json`` of a view into a folder; returns the metrics."""
         config, training = self.config, self.result.training
-        usage, curve = _write_ledger(training, view.ledger, folder)
+        usage, curve = write_ledger(training, view.ledger, folder)
         metrics = {
             **_about(config, training, self.result),
             **({"party": dict(party)} if party else {}),
@@ -95,7 +95,7 @@ class _Sheet:
             "curve": curve,
             "silo_curves": view.of_mine(silo_curves(training)),
             "drift": mean_drift(_drifts(training)),
-            "bytes_per_crossing": _bytes_per_crossing(training, view.ledger),
+            "bytes_per_crossing": bytes_per_crossing(training, view.ledger),
             "link": link_times(config.link, {} if config.method.merged else usage, sum(training.progress.computing)),
             "notes": view.notes,
             "hosts": training.wire.hosts,
@@ -161,7 +161,7 @@ def _about(config: RunConfig, training: Training, result: Result) -> dict[str, A
     }
 
 
-def _scored(result: Result, usage: dict[str, Usage], view: View) -> dict[str, Any]:
+def _scored(result: Result, usage: dict[str, Usage], view: Perspective) -> dict[str, Any]:
     """Fields of ``metrics.json`` on scores: of the run's own way of scoring, and under ``scored`` of every way."""
     sizes = {how: int(usage.get(purpose, Usage()).bytes) for how, purpose in TESTS.items()}
     each = {
@@ -181,7 +181,7 @@ def _sees(result: Result, verdict: Verdict) -> str:
     return result.training.stage.phase.exchange.sees if verdict.how == "trained" else verdict.how
 
 
-def _verdict(verdict: Verdict, view: View) -> dict[str, Any]:
+def _verdict(verdict: Verdict, view: Perspective) -> dict[str, Any]:
     """Scores of the parameters that one way of scoring has selected; pooled ones where predictions were pooled."""
     splits = {"valid": verdict.valid, "test": verdict.test}
     known = {name: scores for name, scores in splits.items() if scores is not None}
@@ -190,7 +190,7 @@ def _verdict(verdict: Verdict, view: View) -> dict[str, Any]:
     return {**each, **pooled, "best_epoch": verdict.best_epoch, "seeds_scored": verdict.test.counts.tolist()}
 
 
-def _crossed(view: View) -> dict[str, Any]:
+def _crossed(view: Perspective) -> dict[str, Any]:
     """Bytes that crossed, by kind and by the model that messages were about, and the privacy loss of each kind."""
     sizes = view.ledger.by_kind()
     return {
@@ -220,36 +220,7 @@ def _server(training: Training) -> dict[str, Any]:
     return {"host": wire.members.home(SERVER), "beside": beside}
 
 
-def _write_ledger(
-    training: Training, ledger: Ledger, folder: RunFolder
-) -> tuple[dict[str, Usage], dict[str, list[Any]]]:
-    """Write a ledger's three tables; returns network usage by purpose, and bytes and legs up to each validation."""
-    import pyarrow.parquet as pq
-
-    schema = training.federation.schema
-    steps, legs = ledger.step_table(), ledger.leg_table()
-    for name, table in {"ledger": ledger.table(), "steps": steps, "legs": legs}.items():
-        pq.write_table(table, folder.path / f"{name}.parquet")
-    name = metric_names(schema)[led_by(training.train.metric, schema)[0]]
-    scores = {line["epoch"]: line["valid"][name] for line in training.progress.history if "valid" in line}
-    return used(phases(steps, legs), "purpose"), price_of_scores(steps, legs, scores)
-
-
-def _bytes_per_crossing(training: Training, ledger: Ledger) -> float | None:
-    """Mean bytes, without gradients, of steps at which silos cross or the server corrects; None if there are none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lines, phase = ledger.step_table(), training.stage.phase
-    crossing = [Purpose.STEP] if phase.schedule.always else [Purpose.CROSSING, Purpose.MIXED]
-    crossing = [*crossing, Purpose.CORRECTION]
-    there = pc.is_in(lines["purpose"], pa.array([purpose.value for purpose in crossing]))
-    lines = lines.filter(pc.and_(there, pc.not_equal(lines["kind"], Kind.GRADIENTS)))
-    steps = len(pc.unique(lines["step"]))
-    return pc.sum(lines["bytes"]).as_py() / steps if steps else None
-
-
-def _scores(scores: Scores | None, view: View) -> dict[str, Any]:
+def _scores(scores: Scores | None, view: Perspective) -> dict[str, Any]:
     return {} if scores is None else {**scores.as_dict(), "silos": view.of_mine(scores.per_silo())}
 
 

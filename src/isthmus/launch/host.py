@@ -37,7 +37,7 @@ from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
 from isthmus.wire.membership import Membership
-from isthmus.wire.rendezvous import Meeting
+from isthmus.wire.rendezvous import Rendezvous
 from isthmus.wire.wire import Wire
 
 
@@ -139,7 +139,7 @@ class Recorder(Watcher):
 
 
 def host_main(
-    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, meeting: Meeting | None = None
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, meeting: Rendezvous | None = None
 ) -> dict[str, Any] | None:
     """Run this host to the end over the wire that its configuration names; returns the metrics of its folder.
 

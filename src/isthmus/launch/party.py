@@ -14,11 +14,11 @@ from isthmus.launch.host import host_main, prepare
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.train.loop import Watcher
-from isthmus.wire.meeting import Place, meet
+from isthmus.wire.meeting import MeetingPlace, meet
 
 
 def as_party(
-    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, place: Place
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, place: MeetingPlace
 ) -> dict[str, Any] | None:
     """Meet the other parties, then run as one of them, in a folder of its own; returns this party's metrics."""
     silos = parties_of(config, place.name)

@@ -23,7 +23,7 @@ SUMMED = "Beyond 100,000 lines steps.parquet and ledger.parquet of a party have 
 
 
 @dataclass(frozen=True)
-class View:
+class Perspective:
     """Whose results a ``metrics.json`` holds: of all silos, or of those that one host carries."""
 
     ledger: Ledger
@@ -37,7 +37,7 @@ class View:
         return {name: value for name, value in each.items() if self.silos is None or name in self.silos}
 
 
-def party_view(training: Training, accounts: Accounts, collected: Collected, notes: list[str]) -> View:
+def party_view(training: Training, accounts: Accounts, collected: Collected, notes: list[str]) -> Perspective:
     """The view of the parties on this host: what they sent and received, and the guarantees of their own silos."""
     wire = training.wire
     mine = tuple(map(wire.party, wire.mine))
@@ -48,7 +48,7 @@ def party_view(training: Training, accounts: Accounts, collected: Collected, not
     )
     told = [*notes, *([SUMMED] if wire.ledger.summed_since is not None else [])]
     privacy = privacy_of(training, own, sent_by(wire, collected.own))
-    return View(collected.own, dict(wire.ledger.transport), told, privacy, mine)
+    return Perspective(collected.own, dict(wire.ledger.transport), told, privacy, mine)
 
 
 def about_party(wire: Wire) -> dict[str, Any]:

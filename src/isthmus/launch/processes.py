@@ -22,7 +22,7 @@ from isthmus.launch.party import as_party, keep_config
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.train.loop import Watcher
-from isthmus.wire.meeting import Place
+from isthmus.wire.meeting import MeetingPlace
 from isthmus.wire.rendezvous import LOOPBACK, SECRET, listening_store
 from isthmus.wire.token import fresh
 
@@ -31,7 +31,7 @@ LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user mus
 
 
 def execute(
-    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, place: Place | None = None
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, place: MeetingPlace | None = None
 ) -> dict[str, Any] | None:
     """Run a configuration in a run folder; returns the final metrics on every host that has a folder of its own.
 

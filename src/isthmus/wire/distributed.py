@@ -19,7 +19,7 @@ from isthmus.wire.arrival_checks import check_finite, check_sizes
 from isthmus.wire.membership import Membership
 from isthmus.wire.packing import pack, unpack
 from isthmus.wire.pulse import Pulse
-from isthmus.wire.rendezvous import Meeting, meet_by_rank
+from isthmus.wire.rendezvous import Rendezvous, meet_by_rank
 from isthmus.wire.roll_call import call_roll, compare_settings
 from isthmus.wire.token import SIZE
 from isthmus.wire.wire import Wire
@@ -39,7 +39,7 @@ class DistributedWire(Wire):
         device: str = "cpu",
         protect: Chain | None = None,
         settings: Mapping[str, Any] | None = None,
-        meeting: Meeting | None = None,
+        meeting: Rendezvous | None = None,
     ) -> None:
         """Connect to the other hosts; where their ``settings`` differ, every host raises before any data moves.
 

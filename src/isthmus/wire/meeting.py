@@ -16,7 +16,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER_NAME
 from isthmus.wire.doorkeeper import ALL, CHALLENGE, COUNT, HERE, Doorkeeper, answer_key, beat_key, claim_key
 from isthmus.wire.rendezvous import (
-    Meeting,
+    Rendezvous,
     interface_of,
     joined_store,
     listening_place,
@@ -32,7 +32,7 @@ _PATIENCE = 15.0  # seconds in which a door that is kept answers a claim
 
 
 @dataclass(frozen=True)
-class Place:
+class MeetingPlace:
     """Where and as whom a party meets the others: its name, where all meet, where it listens, and the shared secret."""
 
     name: str  # a silo's, or SERVER_NAME
@@ -47,7 +47,7 @@ class Place:
         return f"{self.address}:{self.port}"
 
 
-def place_of(name: str, meet: str, listen: str | None, token: Token) -> Place:
+def place_of(name: str, meet: str, listen: str | None, token: Token) -> MeetingPlace:
     """The place of a party from ``HOST:PORT``; raises where it is none, or would be open to everybody."""
     host, _, port = meet.rpartition(":")
     try:
@@ -56,10 +56,10 @@ def place_of(name: str, meet: str, listen: str | None, token: Token) -> Place:
         raise IsthmusError(f"--meet {meet} is no HOST:PORT that can be reached, like 10.0.0.1:29500.") from error
     if not host or not 0 < number < 2**16 or address == "0.0.0.0":  # noqa: S104 - refused here
         raise IsthmusError(f"--meet {meet} is no HOST:PORT; name one address and a port, like 10.0.0.1:29500.")
-    return Place(name, address, number, listening_place(listen, address), token)
+    return MeetingPlace(name, address, number, listening_place(listen, address), token)
 
 
-def meet(place: Place, silos: Sequence[str], hosts: int, timeout: float) -> Meeting:
+def meet(place: MeetingPlace, silos: Sequence[str], hosts: int, timeout: float) -> Rendezvous:
     """Find the other parties of a run, by name, and wait until all are there; else raise, naming who is missing.
 
     ``silos``: all names in order. ``hosts``: how many parties there are with the server, 0 where that was not said. The
@@ -80,7 +80,7 @@ def meet(place: Place, silos: Sequence[str], hosts: int, timeout: float) -> Meet
     return _join(place, names[0], hosts, timeout)
 
 
-def _listen(place: Place) -> TCPStore | None:
+def _listen(place: MeetingPlace) -> TCPStore | None:
     """The store of this run, listening; None where somebody listens there already, who will say who it is."""
     try:
         interface_of(place.address)
@@ -96,7 +96,7 @@ def _listen(place: Place) -> TCPStore | None:
         ) from error
 
 
-def _hold(store: TCPStore, place: Place, names: Sequence[str], timeout: float) -> Meeting:
+def _hold(store: TCPStore, place: MeetingPlace, names: Sequence[str], timeout: float) -> Rendezvous:
     """Keep the door until all are there."""
     session = fresh()
     door = joined_store(place.address, place.port, timeout)  # a connection of the thread's own
@@ -108,10 +108,10 @@ def _hold(store: TCPStore, place: Place, names: Sequence[str], timeout: float) -
             raise IsthmusError(_too_few(gone, len(names) - len(gone), place, timeout, keeper.turned_away))
         time.sleep(_PAUSE)
     token = place.token.of_session(session)
-    return Meeting(sealed(store, token, timeout), 0, len(names), token, keeper.close)
+    return Rendezvous(sealed(store, token, timeout), 0, len(names), token, keeper.close)
 
 
-def _join(place: Place, holder: str, hosts: int, timeout: float) -> Meeting:
+def _join(place: MeetingPlace, holder: str, hosts: int, timeout: float) -> Rendezvous:
     """Claim this party's name at the door, and wait until all are there."""
     who = f"the server's party ({SERVER_NAME}, or the first silo)" if holder != SERVER_NAME else "the server"
     try:
@@ -127,10 +127,10 @@ def _join(place: Place, holder: str, hosts: int, timeout: float) -> Meeting:
         raise IsthmusError(f"{place.name} was refused at {place.where}: {answer['refused']}.")
     token = place.token.of_session(session)
     _wait_for_all(store, token, slot, place, timeout)
-    return Meeting(sealed(store, token, timeout), int(answer["host"]), int(answer["hosts"]), token)
+    return Rendezvous(sealed(store, token, timeout), int(answer["host"]), int(answer["hosts"]), token)
 
 
-def _claim(store: TCPStore, place: Place, session: str, hosts: int) -> tuple[int, dict[str, Any]]:
+def _claim(store: TCPStore, place: MeetingPlace, session: str, hosts: int) -> tuple[int, dict[str, Any]]:
     """Claim a name with a proof of the token; returns the number of the claim and the answer, whose proof was checked.
 
     The answer proves the token over a word that is new, so that nobody can give an old one.
@@ -164,7 +164,7 @@ def _awaited(store: TCPStore, key: str, timeout: float) -> bytes:
     return bytes(store.get(key))
 
 
-def _wait_for_all(store: TCPStore, token: Token, slot: int, place: Place, timeout: float) -> None:
+def _wait_for_all(store: TCPStore, token: Token, slot: int, place: MeetingPlace, timeout: float) -> None:
     """Give signs of life until all parties are there; raise, naming who is missing, where they do not come."""
     end, here, missing = time.monotonic() + timeout, list[str](), list[str]()
     try:
@@ -179,7 +179,7 @@ def _wait_for_all(store: TCPStore, token: Token, slot: int, place: Place, timeou
         raise IsthmusError(f"The party at {place.where} has ended, before all were there. {told}") from error
 
 
-def _too_few(missing: Sequence[str], came: int, place: Place, timeout: float, away: int = 0) -> str:
+def _too_few(missing: Sequence[str], came: int, place: MeetingPlace, timeout: float, away: int = 0) -> str:
     """The message that names who did not come."""
     told = f" {away} claims without the token were turned away." if away else ""
     return (

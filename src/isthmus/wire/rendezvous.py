@@ -21,7 +21,7 @@ SECRET = "ISTHMUS_HOSTS_SECRET"  # of the processes that one command has started
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Rendezvous:
     """What a host knows once it has found the others: the store that they share, and its own number among them."""
 
     store: Store
@@ -31,7 +31,7 @@ class Meeting:
     close: Callable[[], None] = lambda: None  # ends what still answers late-comers
 
 
-def meet_by_rank(timeout: float) -> Meeting:
+def meet_by_rank(timeout: float) -> Rendezvous:
     """Meet as the environment says (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), which torchrun sets."""
     host, hosts = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -50,7 +50,7 @@ def meet_by_rank(timeout: float) -> Meeting:
             "the same MASTER_ADDR and MASTER_PORT, the one with RANK=0 where MASTER_ADDR says."
         ) from error
     token = Token(os.environ.get(SECRET, "").encode())
-    return Meeting(sealed(store, token, timeout), host, hosts, token)
+    return Rendezvous(sealed(store, token, timeout), host, hosts, token)
 
 
 def sealed(store: TCPStore, token: Token, timeout: float) -> Store:
