@@ -105,6 +105,18 @@ class Stack:
         """The stack with neighbours along edges between owned rows alone; rows and edge numbers do not change."""
         return self.along(self.owned[self.ends].all(0))
 
+    def without(self, gone: Tensor) -> Stack:
+        """The stack without neighbours along edges to or from some rows ([rows] bool), mostly those of absent silos.
+
+        Degrees of far ends stay as they were told.
+        """
+        left = self.along(~gone[self.ends].any(0))
+        degrees = [
+            torch.where(self.owned, now, told)
+            for now, told in ((left.in_degree, self.in_degree), (left.out_degree, self.out_degree))
+        ]
+        return replace(left, in_degree=degrees[0], out_degree=degrees[1])
+
     def bare(self) -> Stack:
         """The stack without neighbours, whose rows still know how many they have."""
         none = self.along(torch.zeros_like(self.edge_keys, dtype=torch.bool))

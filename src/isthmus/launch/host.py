@@ -105,7 +105,8 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
         wire, silos, config.seed, asked.scale, _agrees_on_moments(config), asked.edges, asked.cross, asked.level
     )
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    return Training(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)
+    given = config.method, config.model, config.train, config.seed, config.system.device, dtype
+    return Training(federation, *given, config.absence)
 
 
 def _agrees_on_moments(config: RunConfig) -> bool:

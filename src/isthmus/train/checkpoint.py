@@ -85,6 +85,7 @@ class Checkpoints:
             "begun": [stage.first_step, stage.first_epoch],
             "epoch": progress.epoch,
             "step": progress.step,
+            "round": progress.round,
             "due": progress.due,
             "seconds": progress.seconds,
             "wire_seconds": progress.wire_seconds,
@@ -129,7 +130,7 @@ class Checkpoints:
         if meta["phase"]:
             progress.step, progress.epoch = meta["begun"]
             training.enter(meta["phase"])
-        progress.epoch, progress.step = meta["epoch"], meta["step"]
+        progress.epoch, progress.step, progress.round = meta["epoch"], meta["step"], meta["round"]
         progress.seconds, progress.wire_seconds, progress.due = meta["seconds"], meta["wire_seconds"], meta["due"]
         wire.noise.draws = meta["draws"]
         progress.round_starts = training.stage.round_over(progress.step, progress.epoch)

@@ -42,7 +42,12 @@ class Scorer:
 
     def pool(self, split: int) -> Pool:
         """The seeds of a split that are scored."""
-        return self.layout.pools[split]
+        return self.layout.pools[split].among(self.site.wire.members, self.site.wire.mine)
+
+    def among_members(self) -> Self:
+        """This scorer for the silos that are present; it is itself the one for all silos."""
+        makers = {split: maker.among_members(self.site) for split, maker in self.makers.items()}
+        return replace(self, makers=makers)
 
     @torch.no_grad()
     def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,6 +8,7 @@ import torch
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind, Purpose
+from isthmus.engine.absence import AbsenceConfig
 from isthmus.engine.layout import Layout
 from isthmus.engine.learner import build_learner
 from isthmus.engine.settings import TrainConfig
@@ -35,15 +36,18 @@ class Training:
         seed: int = 0,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        absence: AbsenceConfig = AbsenceConfig(),
     ) -> None:
         train.check(model.layers)
+        method.check_absence(absence)
+        absence.check_silos(federation.wire.silos, federation.wire.hosts)
         method.check(model, train)
         method.check_level(federation.wire.level.name, train.pooled)
         federation.wire.protect.check_silos(len(federation.wire.members.present))
         _check_lists(train, federation.schema)
         led_by(train.metric, federation.schema)  # one that does not exist is refused now, not at the first validation
         self.federation, self.method, self.train, self.seed = federation, method, train, seed
-        self.wire, self.device, self.dtype = federation.wire, torch.device(device), dtype
+        self.wire, self.device, self.dtype, self.absence = federation.wire, torch.device(device), dtype, absence
         self.phases = tuple(phase.with_batches(train) for phase in method.phases)
         sizes = [silo.n + silo.h for silo in federation.silos]
         self.wire.releases.open(sum(sizes))
@@ -68,7 +72,8 @@ class Training:
         layout = layout or lay_out_phase(phase, self.federation, self.device, self.dtype)
         last = self.progress.phase == len(self.phases) - 1
         scores = self.method.scores if last else ("trained",)
-        stage = open_stage(phase, layout, self.learner, self.train, self.seed, self.dtype, scores, self.progress)
+        given = self.train, self.seed, self.dtype, scores, self.progress, self.absence
+        stage = open_stage(phase, layout, self.learner, *given)
         self.progress.last_step, self.progress.steps_per_epoch = stage.last_step, stage.steps_per_epoch
         self.progress.epochs = stage.last_epoch if last else self.train.total_epochs(stage.steps_per_epoch)
         return stage
@@ -85,6 +90,20 @@ class Training:
         self.progress.phase = phase
         self.progress.round_starts = True
         self.stage = self._stage()
+
+    @property
+    def phase_over(self) -> bool:
+        """Whether the phase has ended: all its epochs, or at the start of one, the patience with validations."""
+        stage, progress = self.stage, self.progress
+        if progress.epoch >= stage.last_epoch:
+            return True
+        return stage.epoch_over(progress.step) and stage.best.exhausted(self.train.patience)
+
+    def count_missed(self) -> None:
+        """Count the round that has ended for silos that were absent."""
+        for silo in range(self.wire.silos):
+            if silo not in self.wire.members.present:
+                self.progress.missed[silo] = self.progress.missed.get(silo, 0) + 1
 
     def stop_after(self, steps: int) -> None:
         """Let the current phase end after ``steps`` steps, and never earlier."""

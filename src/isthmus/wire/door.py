@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from isthmus.core.errors import HostLost
 from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Level, Parcel
 from isthmus.protect.base import Chain
@@ -37,7 +38,7 @@ class Door(ABC):
 
     def __init__(self, members: Membership, host: int, hosts: int, protect: Chain | None = None) -> None:
         self.members, self.host, self.hosts = members, host, hosts
-        self.mine = members.on(host)  # the present silos that live in this process
+        self.mine = members.carried(host)  # the silos that live in this process, present or not
         self.protect = protect or Chain()
         self.policy = Policy()
         self.level = Level()
@@ -65,14 +66,36 @@ class Door(ABC):
     @property
     def who(self) -> list[str]:
         """Names of the silos on each host, for errors that name the sender: [hosts]."""
-        return [", ".join(map(self.party, self.members.on(host))) or "the server" for host in range(self.hosts)]
+        return [", ".join(map(self.party, self.members.carried(host))) or "the server" for host in range(self.hosts)]
 
     def end(self, problem: str) -> None:  # noqa: B027 - in one process there is nobody to tell
         """Tell the other hosts why this one ends, so that they can say it too."""
 
-    def gather_members(self, members: Membership) -> None:
-        """Let later collectives run over ``members`` only. Every host that has one of them calls this, and no other."""
-        self.members, self.mine = members, members.on(self.host)
+    def muster(self, planned: Membership) -> Membership:
+        """Who takes part in the round that begins; every host calls this, and none returns before all have called.
+
+        ``planned``: whom a simulation lets take part.
+        """
+        return planned
+
+    def survivors(self, rounds: Sequence[int]) -> tuple[Membership, int]:
+        """After somebody was lost: who is left, and the round (of the ``rounds`` that this host can go back to) to take.
+
+        All who are left call this, get one answer, and can talk to each other again afterwards.
+        """
+        raise HostLost("Nobody can be lost in one process.")
+
+    @property
+    def here(self) -> tuple[int, ...]:
+        """The silos of this process that are present, ascending."""
+        return self.members.on(self.host)
+
+    def regroup(self, members: Membership) -> None:
+        """Let all that follows run over ``members`` only. Every host that has one of them calls this, and no other.
+
+        Calls stay as they are: a host passes rows for all of its silos, and those of absent ones do not leave.
+        """
+        self.members = members
 
     # ---- the one function by which data leaves
 

@@ -59,8 +59,8 @@ def hand_out(wire: Door, kind: Kind, rows: Tensor, ends: Ends, opened: bool = Tr
 
 
 def by_host(wire: Door, counts: Tensor) -> list[int]:
-    """Sums over the silos of each host, from a number for every present silo."""
-    home = torch.tensor([wire.members.home(silo) for silo in wire.members.present])
+    """Sums over the silos of each host, from a number for every silo of the federation."""
+    home = torch.tensor(wire.members.homes)
     sums = torch.zeros(wire.hosts, dtype=torch.int64).index_add_(0, home, counts.cpu())
     return [int(total) for total in sums]
 

@@ -8,10 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from isthmus.engine.absence import AVERAGE, DROP, LAST
 from isthmus.engine.forward import Beyond, layers
 from isthmus.engine.site import Site
 from isthmus.graph.features import Features
 from isthmus.graph.stack import Stack
+from isthmus.methods.exchange.absent_rows import AbsentRows, check_absent
 from isthmus.methods.exchange.base import (
     Exchange,
     LiveExchange,
@@ -32,10 +34,22 @@ class OptimES(Exchange):
 
     A pass before the first round fills the cache. A push uses each silo's own parameters, before they are averaged. The
     new rows are all computed before any is written: nobody pushes a row that is made of this round's rows.
+
+    ``absent``: rows of silos that miss a round are those that they pushed ``last``, the moving ``average`` of their
+    pushes, or their edges are left out (``drop``).
     """
 
+    absent: str = LAST
     name: ClassVar[str] = "optimes"
     stepwise: ClassVar[bool] = True  # cached rows are read within steps, if a schedule does not say otherwise
+
+    def __post_init__(self) -> None:
+        check_absent(self.absent)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether edges to nodes of absent silos are left out."""
+        return self.absent == DROP
 
     @property
     def view(self) -> str:
@@ -57,11 +71,14 @@ class LiveOptimES(LiveExchange):
     ``filled`` says that there is one, so that a resumed run does not push again what it reads from its state.
     """
 
+    spec: OptimES
+
     def __init__(self, spec: OptimES, site: Site) -> None:
         super().__init__(spec, site)
         spec.check(site.model)
         self._batcher = site.batcher(site.train_stack, self.reads_halo)
         self._drift = Drift(site)
+        self._absent = AbsentRows(self, spec.absent)
 
     @property
     def drift(self) -> Drift:
@@ -91,7 +108,7 @@ class LiveOptimES(LiveExchange):
         assert isinstance(h, Tensor)
         rows = batch.layout.read[layer]
         at = (~self.site.stack.owned[rows]).nonzero().flatten()
-        return Beyond(h.index_copy(0, at, cached[self.site.boundary.place[rows[at]]]))
+        return Beyond(h.index_copy(0, at, self._absent.patched(layer, cached)[self.site.boundary.place[rows[at]]]))
 
     @torch.no_grad()
     def round_end(self) -> None:
@@ -100,12 +117,15 @@ class LiveOptimES(LiveExchange):
         batch = whole_graph(site, self._batcher)
         asked = site.wire.ask(site.boundary, site.boundary.halo)
         hidden = list(layers(site.net, self, batch, site.passing(training=False, agree=False)))[:-1]
-        every = torch.arange(len(site.boundary.halo), device=site.device)
+        places = site.boundary.place[asked.halo]
         self._drift.begin()
         for layer, h in enumerate(hidden, start=1):
-            told, old = tell_holders(site, asked, h[asked.served], layer), self.state.get(f"layer-{layer}")
+            old = self.state.get(f"layer-{layer}")
+            told = tell_holders(site, asked, h[asked.served], layer, old)
             if old is not None:
-                self._drift.compare(every, old, told)
+                self._drift.compare(places, old[places], told[places])
+            if site.absence.goes_on and self.spec.absent == AVERAGE:
+                self._absent.keep(layer, places, told[places])
             self.state[f"layer-{layer}"] = told
 
     def table_bytes(self) -> list[int]:

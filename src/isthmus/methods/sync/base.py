@@ -35,6 +35,7 @@ class Sync:
     lockstep: ClassVar[bool] = False
     alone: ClassVar[bool] = True
     mixes: ClassVar[bool] = False
+    needs_all: ClassVar[str] = ""  # why it cannot go on without a member; empty: it can
 
     @property
     def personal(self) -> bool:

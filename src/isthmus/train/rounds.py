@@ -1,0 +1,81 @@
+"""Rounds: who takes part in each, and how one that somebody was lost in is rolled back as a whole and taken again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from isthmus.core.errors import HostLost, IsthmusError
+from isthmus.train.snapshot import Frozen, Snapshot
+from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
+from isthmus.wire.membership import Membership
+
+Attempt = Callable[[Training, Watcher], None]
+
+
+class Rounds:
+    """The rounds of a phase: each ends, or is rolled back; who takes part changes between rounds alone."""
+
+    def __init__(self, training: Training, watcher: Watcher) -> None:
+        self.training, self.watcher = training, watcher
+        self._everybody = training.wire.members
+        self._kept: list[Snapshot] = []  # of the round that begins and, until all have begun it, of the one before
+        self._frozen: Frozen | None = None
+
+    def take(self, attempt: Attempt) -> None:
+        """Take a round; where the others go on without a party that is lost in it, as often as it takes to end."""
+        training, lost = self.training, False
+        if not training.absence.goes_on:
+            attempt(training, self.watcher)
+            return
+        self._kept = [*self._kept[-1:], Snapshot(training)]
+        while True:
+            try:
+                if lost:
+                    self._roll_back()
+                self._begin()
+                attempt(training, self.watcher)
+                break
+            except HostLost as error:
+                training.federation.note(f"In round {training.progress.round + 1}: {error}")
+                lost = True
+        if self._frozen is not None:
+            self._frozen.put_back(training)
+        training.count_missed()
+
+    def close(self) -> None:
+        """End a phase: what comes after it is between all, in a simulation also with those who missed its last rounds."""
+        if self.training.wire.members != self._everybody and self.training.absence.away:
+            self._change(self._everybody)
+
+    def _begin(self) -> None:
+        """Find out who takes part in the round; from then on nobody needs to go back behind its start."""
+        training, wire = self.training, self.training.wire
+        present = training.absence.present(training.progress.round, training.seed, wire.silos)
+        planned = self._everybody.only(present) if training.absence.away else wire.members
+        members = wire.muster(planned)
+        self._kept = self._kept[-1:]
+        if members != wire.members:
+            self._change(members)
+
+    def _roll_back(self) -> None:
+        """Go back to the start of the round that all who are left can go back to, and on from there without the lost."""
+        training = self.training
+        members, number = training.wire.survivors([kept.number for kept in self._kept])
+        self._kept = [kept for kept in self._kept if kept.number == number]
+        self._kept[0].restore(training)
+        self._change(members)
+        self.watcher.on_rollback(training.progress)
+
+    def _change(self, members: Membership) -> None:
+        """Go on with other members than before."""
+        training, before = self.training, self.training.wire.members.present
+        if not bool(training.stage.layout.learn[list(members.present)].any()):
+            raise IsthmusError(
+                f"In round {training.progress.round + 1} no silo is there that has anything to learn from; let those "
+                "with training labels be away at other times."
+            )
+        training.stage.regroup(members)
+        training.stage.exchange.welcome([silo for silo in members.present if silo not in before])
+        places = [place for place, silo in enumerate(training.wire.mine) if silo not in members.present]
+        self._frozen = Frozen(training.learner, places) if places else None
