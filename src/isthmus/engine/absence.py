@@ -11,6 +11,11 @@ from isthmus.core.random import stream
 STOP, STALE = "stop", "stale"
 LAST, AVERAGE, DROP = "last", "average", "drop"
 HALO_ROWS = (LAST, AVERAGE, DROP)  # what is read for rows of absent silos
+READ_AS = {  # for the report
+    LAST: "Its rows were read as it had released them last (exchange.absent=last).",
+    AVERAGE: "Moving averages of what it had released stood in for its rows (exchange.absent=average).",
+    DROP: "Edges to its nodes were left out.",
+}
 _FINE = 2**20  # steps in which a share of rounds is counted
 
 
@@ -74,6 +79,9 @@ class AbsenceConfig:
                 "federation.away lets silos of a simulation miss rounds, in one process; with several hosts leave it "
                 "out, and stop a host."
             )
+
+
+STOPPING = AbsenceConfig()  # a run ends without one of its parties
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import Kind
-from isthmus.engine.absence import AbsenceConfig
+from isthmus.engine.absence import STOPPING, AbsenceConfig
 from isthmus.engine.layout import Layout
 from isthmus.engine.learner import CLASSIFIER, Learner
 from isthmus.engine.settings import TrainConfig
@@ -40,7 +40,7 @@ class Site:
     agreed: bool
     whole: bool
     of: str = CLASSIFIER
-    absence: AbsenceConfig = AbsenceConfig()
+    absence: AbsenceConfig = STOPPING
 
     @property
     def federation(self) -> Federation:

@@ -137,6 +137,13 @@ class Recorder(Watcher):
             self.checkpoints.commit(self.training)
         self.inner.on_epoch(progress, lines)
 
+    def on_rollback(self, progress: Progress) -> None:
+        """Take lines of epochs that will be taken again out of ``metrics.jsonl``."""
+        if self.checkpoints.logs:
+            lines = "".join(json.dumps(line) + "\n" for line in progress.history)
+            write_atomic(self.folder.path / "metrics.jsonl", lines.encode())
+        self.inner.on_rollback(progress)
+
 
 def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
     """Run this host to the end over the wire that its configuration names; the server's host returns the metrics."""

@@ -251,7 +251,7 @@ class Method:
 
     def check_absence(self, absence: AbsenceConfig) -> None:
         """Refuse parts that cannot go on without a member, and options that say how, where the run ends without one."""
-        parts = [(axis, getattr(phase, axis)) for phase in self.phases for axis in AXES]
+        parts: list[tuple[str, Any]] = [(axis, getattr(phase, axis)) for phase in self.phases for axis in AXES]
         parts += [("protect", mechanism) for mechanism in self.protect]
         for axis, part in parts:
             if absence.goes_on and getattr(part, "needs_all", ""):

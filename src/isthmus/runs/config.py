@@ -13,7 +13,7 @@ from isthmus.core.coerce import as_default, fill, table_of
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import LEVELS
 from isthmus.core.plugins import load_plugins
-from isthmus.engine.absence import AbsenceConfig
+from isthmus.engine.absence import STOPPING, AbsenceConfig
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.cross_edges import EDGES, MUTUAL
 from isthmus.federation.federation import CROSS
@@ -98,7 +98,7 @@ class RunConfig:
     seed: int = 0
     dtype: str = "float32"
     link: LinkConfig = LinkConfig()
-    absence: AbsenceConfig = AbsenceConfig()
+    absence: AbsenceConfig = STOPPING
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as a recipe that repeats the run."""
@@ -192,7 +192,7 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
 
 def _absence(recipe: Mapping[str, Any], method: Method, system: SystemConfig) -> AbsenceConfig:
     """The settings of a recipe's ``[federation]``."""
-    absence = fill(AbsenceConfig(), table_of(recipe, "federation"), "federation")
+    absence = fill(STOPPING, table_of(recipe, "federation"), "federation")
     absence.check()
     method.check_absence(absence)
     if absence.away and system.hosts > 1:

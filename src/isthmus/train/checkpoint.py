@@ -86,6 +86,7 @@ class Checkpoints:
             "epoch": progress.epoch,
             "step": progress.step,
             "round": progress.round,
+            "missed": [[silo, count] for silo, count in progress.missed.items()],
             "due": progress.due,
             "seconds": progress.seconds,
             "wire_seconds": progress.wire_seconds,
@@ -131,6 +132,7 @@ class Checkpoints:
             progress.step, progress.epoch = meta["begun"]
             training.enter(meta["phase"])
         progress.epoch, progress.step, progress.round = meta["epoch"], meta["step"], meta["round"]
+        progress.missed = dict(meta["missed"])
         progress.seconds, progress.wire_seconds, progress.due = meta["seconds"], meta["wire_seconds"], meta["due"]
         wire.noise.draws = meta["draws"]
         progress.round_starts = training.stage.round_over(progress.step, progress.epoch)

@@ -171,6 +171,8 @@ def validate(stage: Stage, progress: Progress) -> None:
         with stage.site.wire.ledger.during(Purpose.VALIDATION):
             for judge in stage.judges:
                 scores = evaluate(judge.scorer, stage.site.wire, stage.objective, VALID)
+                if stage.site.absence.goes_on and len(scores.silos) == stage.site.wire.silos:
+                    scores = judge.best.with_absent(scores, stage.site.wire.members.present)
                 judge.best.offer(stage.site.learner, scores, progress.epoch)
                 progress.scores[judge.how] = scores
             if stage.exchange.drift is not None:

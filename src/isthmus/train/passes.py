@@ -46,10 +46,7 @@ class BatchMaker:
         return Work(ground.batch(seeds, step, purpose, self.whole), self.exchange)
 
     def among_members(self, site: Site) -> BatchMaker:
-        """This maker for the silos that are present, without edges to absent ones where its exchange leaves these out.
-
-        The maker itself is the one for all silos.
-        """
+        """A maker for the silos that are present, without edges to absent ones where the exchange leaves these out."""
         if site.wire.members.complete or not self.exchange.spec.leaves_out:
             return self
         return replace(make_maker(site, self.exchange, self.batcher.stack.without(absent_rows(site))), whole=self.whole)
@@ -83,7 +80,7 @@ class Passes:
     apart: BatchMaker
 
     def among_members(self, site: Site) -> Passes:
-        """These passes for the silos that are present; they themselves are those for all silos."""
+        """Passes for the silos that are present, made of these, which are for all silos."""
         across = {split: maker.among_members(site) for split, maker in self.across.items()}
         return Passes(across, self.some.among_members(site), self.apart.among_members(site))
 

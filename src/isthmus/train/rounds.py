@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from isthmus.core.errors import HostLost, IsthmusError
+from isthmus.core.kinds import Purpose
 from isthmus.train.snapshot import Frozen, Snapshot
 from isthmus.train.training import Training
 from isthmus.train.watcher import Watcher
@@ -44,7 +45,8 @@ class Rounds:
         training.count_missed()
 
     def close(self) -> None:
-        """End a phase: what comes after it is between all, in a simulation also with those who missed its last rounds."""
+        """End a phase: what comes after it is between all, in a simulation also those who missed its last rounds."""
+        self.training.note_missed()
         if self.training.wire.members != self._everybody and self.training.absence.away:
             self._change(self._everybody)
 
@@ -59,7 +61,7 @@ class Rounds:
             self._change(members)
 
     def _roll_back(self) -> None:
-        """Go back to the start of the round that all who are left can go back to, and on from there without the lost."""
+        """Go back to the start of a round that all who are left can go back to, and on without who was lost."""
         training = self.training
         members, number = training.wire.survivors([kept.number for kept in self._kept])
         self._kept = [kept for kept in self._kept if kept.number == number]
@@ -75,7 +77,10 @@ class Rounds:
                 f"In round {training.progress.round + 1} no silo is there that has anything to learn from; let those "
                 "with training labels be away at other times."
             )
-        training.stage.regroup(members)
-        training.stage.exchange.welcome([silo for silo in members.present if silo not in before])
+        ledger, progress = training.wire.ledger, training.progress
+        ledger.epoch, ledger.step = progress.epoch + 1, progress.step + 1
+        with ledger.during(Purpose.SETUP):
+            training.stage.regroup(members)
+            training.stage.exchange.welcome([silo for silo in members.present if silo not in before])
         places = [place for place, silo in enumerate(training.wire.mine) if silo not in members.present]
         self._frozen = Frozen(training.learner, places) if places else None

@@ -45,7 +45,7 @@ class Scorer:
         return self.layout.pools[split].among(self.site.wire.members, self.site.wire.mine)
 
     def among_members(self) -> Self:
-        """This scorer for the silos that are present; it is itself the one for all silos."""
+        """A scorer for the silos that are present, made of this one, which is for all silos."""
         makers = {split: maker.among_members(self.site) for split, maker in self.makers.items()}
         return replace(self, makers=makers)
 

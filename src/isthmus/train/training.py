@@ -8,7 +8,7 @@ import torch
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind, Purpose
-from isthmus.engine.absence import AbsenceConfig
+from isthmus.engine.absence import DROP, READ_AS, STOPPING, AbsenceConfig
 from isthmus.engine.layout import Layout
 from isthmus.engine.learner import build_learner
 from isthmus.engine.settings import TrainConfig
@@ -36,7 +36,7 @@ class Training:
         seed: int = 0,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
-        absence: AbsenceConfig = AbsenceConfig(),
+        absence: AbsenceConfig = STOPPING,
     ) -> None:
         train.check(model.layers)
         method.check_absence(absence)
@@ -104,6 +104,17 @@ class Training:
         for silo in range(self.wire.silos):
             if silo not in self.wire.members.present:
                 self.progress.missed[silo] = self.progress.missed.get(silo, 0) + 1
+
+    def note_missed(self) -> None:
+        """Say in notes how many rounds silos have missed, and what was read in the place of their rows."""
+        spec = self.stage.exchange.spec
+        how = str(getattr(spec, "absent", DROP if spec.leaves_out else ""))
+        for silo, count in self.progress.missed.items():
+            read = f" {READ_AS[how]}" if how else ""
+            self.federation.note(
+                f"{self.wire.party(silo)} missed {count:,} of {self.progress.round:,} rounds "
+                f"(federation.absent=stale): sums were those of the others.{read}"
+            )
 
     def stop_after(self, steps: int) -> None:
         """Let the current phase end after ``steps`` steps, and never earlier."""

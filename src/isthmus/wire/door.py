@@ -79,7 +79,7 @@ class Door(ABC):
         return planned
 
     def survivors(self, rounds: Sequence[int]) -> tuple[Membership, int]:
-        """After somebody was lost: who is left, and the round (of the ``rounds`` that this host can go back to) to take.
+        """After somebody was lost: who is left, and from which of the ``rounds`` that this host can go back to.
 
         All who are left call this, get one answer, and can talk to each other again afterwards.
         """

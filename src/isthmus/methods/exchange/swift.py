@@ -74,6 +74,11 @@ class ServerAggregate(SumsAlone):
         if self.fewest < 1:
             raise IsthmusError(f"exchange.fewest is {self.fewest}; it must be at least 1.")
 
+    @property
+    def leaves_out(self) -> bool:
+        """Edges to nodes of absent silos are left out: nobody has the parts of sums that these would make."""
+        return True
+
     def check(self, model: ModelConfig) -> None:
         """Refuse models that have no aggregate to merge."""
         need_embedding(model, "An aggregate of one neighbour would be its raw features")
