@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus.core.errors import HostLost, IsthmusError
+from isthmus.core.errors import IsthmusError, PartyLost
 from isthmus.core.kinds import Kind
 from isthmus.engine.absence import AbsenceConfig
 from isthmus.graph.graph import Graph
@@ -186,7 +186,7 @@ class Losing(LocalWire):
     def leave(self, *given: Any, **options: Any) -> Any:
         self.calls += 1
         if self.calls == self.at:
-            raise HostLost("silo-3 stopped giving signs of life.")
+            raise PartyLost("silo-3 stopped giving signs of life.")
         return super().leave(*given, **options)
 
     def survivors(self, rounds: Sequence[int]) -> tuple[Membership, int]:
@@ -212,7 +212,7 @@ def test_a_silo_that_misses_no_round_changes_nothing(name: str) -> None:
         assert wire.calls > calls, "nothing was taken again"
         assert_same(plain, found, sets=range(1))
         assert losses(plain) == losses(found)
-        assert any("silo-3 stopped" in note for note in found.training.federation.notes)
+        assert any("rolled back" in note for note in found.training.federation.notes)
 
 
 def test_a_round_that_is_rolled_back_stays_booked() -> None:
@@ -237,7 +237,7 @@ def test_noise_is_never_drawn_twice_for_two_releases() -> None:
             done = super()._sum_hosts(kind, x, per_silo)
             if kind == Kind.PARAMETERS and not self.at:
                 self.at = 1
-                raise HostLost("silo-3 is gone.")
+                raise PartyLost("silo-3 is gone.")
             return done
 
     plain, found = run("fedavg", asked=asked), run("fedavg", asked=asked, wire=AfterRelease(0, range(SILOS)))
@@ -262,7 +262,7 @@ def test_a_lost_silo_is_one_that_is_absent_from_that_round_on(name: str) -> None
 
         def _lose(self) -> None:
             if self.ledger.step == 3 and self.members.complete:
-                raise HostLost("silo-3 is gone.")
+                raise PartyLost("silo-3 is gone.")
 
     lost = run(name, epochs=4, wire=InThirdRound(-1, (0, 1, 2)))
     torch.testing.assert_close(numbers(losses(plain)), numbers(losses(lost)), rtol=1e-10, atol=0)

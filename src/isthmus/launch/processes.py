@@ -126,21 +126,26 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
             out = None if host == 0 else log  # the first host shows the progress
             processes.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out))
     try:
-        codes = _watch(processes)
+        codes = _watch(processes, config.absence.goes_on)
     finally:
         for process in processes:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-    if any(codes):
+    if codes[0] if config.absence.goes_on else any(codes):
         raise _explain(codes, logs)
 
 
-def _watch(processes: list[subprocess.Popen[bytes]]) -> list[int]:
-    """Exit codes of all processes; once one fails, the others get some seconds to notice and say why."""
+def _watch(processes: list[subprocess.Popen[bytes]], goes_on: bool) -> list[int]:
+    """Exit codes of all processes; once one fails, the others get some seconds to notice and say why.
+
+    Where a run ``goes_on`` without a host, that begins when the first one, the server's, has ended.
+    """
     failed_at: float | None = None
     while any(process.poll() is None for process in processes):
-        if failed_at is None and any(process.poll() not in (None, 0) for process in processes):
+        codes = [process.poll() for process in processes]
+        over = codes[0] is not None if goes_on else any(code not in (None, 0) for code in codes)
+        if failed_at is None and over:
             failed_at = time.monotonic()
         if failed_at is not None and time.monotonic() - failed_at > _GRACE:
             break

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus.core.errors import HostLost, IsthmusError
+from isthmus.core.errors import IsthmusError, PartyLost
 from isthmus.core.kinds import Purpose
+from isthmus.core.name_lists import some_of
 from isthmus.train.snapshot import Frozen, Snapshot
 from isthmus.train.training import Training
 from isthmus.train.watcher import Watcher
@@ -30,6 +31,7 @@ class Rounds:
             attempt(training, self.watcher)
             return
         self._kept = [*self._kept[-1:], Snapshot(training)]
+        training.wire.recovers = True
         while True:
             try:
                 if lost:
@@ -37,9 +39,9 @@ class Rounds:
                 self._begin()
                 attempt(training, self.watcher)
                 break
-            except HostLost as error:
-                training.federation.note(f"In round {training.progress.round + 1}: {error}")
+            except PartyLost:
                 lost = True
+        training.wire.recovers = False
         if self._frozen is not None:
             self._frozen.put_back(training)
         training.count_missed()
@@ -66,6 +68,11 @@ class Rounds:
         members, number = training.wire.survivors([kept.number for kept in self._kept])
         self._kept = [kept for kept in self._kept if kept.number == number]
         self._kept[0].restore(training)
+        gone = [training.wire.party(silo) for silo in training.wire.members.present if silo not in members.present]
+        training.federation.note(
+            f"Round {number + 1} was rolled back and taken again: {some_of(gone) if gone else 'a connection'} was lost "
+            "in it. What had left in it by then left twice, and is counted twice."
+        )
         self._change(members)
         self.watcher.on_rollback(training.progress)
 

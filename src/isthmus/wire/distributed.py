@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from isthmus.core.errors import HostLost, IsthmusError, PeerError
+from isthmus.core.errors import HostLost, PartyLost, PeerError
 from isthmus.core.kinds import SERVER, Kind
 from isthmus.protect.base import Chain
 from isthmus.wire.arrival_checks import check_finite, check_sizes
+from isthmus.wire.generations import Generations
 from isthmus.wire.membership import Membership
 from isthmus.wire.packing import pack, unpack
 from isthmus.wire.pulse import Pulse
@@ -41,7 +41,6 @@ class DistributedWire(Wire):
         host, hosts = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         super().__init__(Membership.dealt(silos, hosts), host, hosts, protect)
         self.timeout = timeout
-        self._group: dist.ProcessGroup | None = None  # None: all hosts
         store = open_store(hosts, timeout)
         said = {"device": device, "settings": {"data.silos": silos, **(settings or {})}}
         heard = call_roll(store, host, self.members, said, timeout)
@@ -49,27 +48,33 @@ class DistributedWire(Wire):
         by_nccl = all(each["device"] == "cuda" for each in heard)
         self.device = torch.device("cuda" if by_nccl else "cpu")  # of what travels; hosts may compute elsewhere
         backend = "nccl" if by_nccl else "gloo"
-        try:
-            dist.init_process_group(backend, None, timedelta(seconds=timeout), hosts, host, store)
-        except (RuntimeError, ValueError) as error:
-            raise IsthmusError(f"Hosts cannot reach each other by {backend} ({str(error).splitlines()[0]}).") from error
+        self._generations = Generations(store, host, self.members.home(SERVER), backend, timeout)
+        self._generations.form(0, range(hosts))
         self._pulse = Pulse(store, self.host, self.hosts)
 
-    def gather_members(self, members: Membership) -> None:
-        """Let later collectives run among the hosts of ``members`` only, in a process group of their own."""
-        super().gather_members(members)
-        everybody = len(members.hosts) == self.hosts
-        self._group = None if everybody else dist.new_group(list(members.hosts), use_local_synchronization=True)
+    def muster(self, planned: Membership) -> Membership:
+        """Who takes part in the round that begins: whoever has taken part in the last one."""
+        here = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._guard(lambda: dist.all_reduce(here))
+        return self.members
+
+    def survivors(self, rounds: Sequence[int]) -> tuple[Membership, int]:
+        """Agree with the hosts that are left who they are and where to go back to, in a new group of theirs."""
+        hosts, back_to = self._generations.agree(rounds)
+        return self.members.only(silo for silo in self.members.present if self.members.home(silo) in hosts), back_to
 
     def _deliver(self, kind: Kind, letters: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
         home = self.members.home
         stay = {key: x for key, x in letters.items() if home(key[1]) == self.host}
         outgoing = [pack({k: x for k, x in letters.items() if home(k[1]) == h != self.host}) for h in range(self.hosts)]
+        outgoing = [words if host in self.members.hosts else words[:0] for host, words in enumerate(outgoing)]
         leaving = [len(buffer) for buffer in outgoing]
         arriving = self._sizes(kind, leaving)
         check_sizes(kind, arriving, None, 1, self.who)
         here = {SERVER, *self.mine} if self.houses(SERVER) else set(self.mine)
         for host, buffer in enumerate(self._swap(kind, torch.cat(outgoing), leaving, arriving).cpu().split(arriving)):
+            if host not in self.members.hosts:
+                continue
             there = {*self.members.on(host), *([SERVER] if home(SERVER) == host else [])}
             try:
                 stay.update(unpack(buffer, there, here))
@@ -81,7 +86,7 @@ class DistributedWire(Wire):
         got = torch.empty((sum(arriving), *rows.shape[1:]), dtype=rows.dtype, device=self.device)
         sent = rows.contiguous().to(self.device)
         out, back = self._among(leaving), self._among(arriving)
-        self._guard(lambda: dist.all_to_all_single(got, sent, back, out, group=self._group))
+        self._guard(lambda: dist.all_to_all_single(got, sent, back, out))
         away = sum(leaving) - leaving[self.host]
         self.ledger.carry(kind, away * sent.shape[1:].numel() * sent.element_size())
         return got.to(rows.device)
@@ -89,12 +94,16 @@ class DistributedWire(Wire):
     def _sizes(self, kind: Kind, leaving: list[int]) -> list[int]:
         sizes = torch.tensor(self._among(leaving), device=self.device)
         coming = torch.empty_like(sizes)
-        self._guard(lambda: dist.all_to_all_single(coming, sizes, group=self._group))
+        self._guard(lambda: dist.all_to_all_single(coming, sizes))
         self.ledger.carry(kind, 8 * (len(sizes) - 1))
         arriving = [0] * self.hosts
         for host, size in zip(self.members.hosts, coming.tolist(), strict=True):
             arriving[host] = size
         return arriving
+
+    def _rank(self, host: int) -> int:
+        """The place of a host in the current group."""
+        return self._generations.rank(host)
 
     def _among(self, counts: list[int]) -> list[int]:
         """Of one number for each host, those of hosts on which a member is present."""
@@ -108,10 +117,10 @@ class DistributedWire(Wire):
             ]
             result = torch.cat(parts).sum(0)
         else:
-            self._guard(lambda: dist.send(payload, dst=server, group=self._group))
+            self._guard(lambda: dist.send(payload, dst=self._rank(server)))
             self.ledger.carry(kind, payload.numel() * payload.element_size())
             result = torch.empty(x.shape[1:], dtype=x.dtype, device=self.device)
-        self._guard(lambda: dist.broadcast(result, src=server, group=self._group))
+        self._guard(lambda: dist.broadcast(result, src=self._rank(server)))
         if self.houses(SERVER):
             others = len(self.members.hosts) - 1
             self.ledger.carry(kind, others * result.numel() * result.element_size())
@@ -121,7 +130,7 @@ class DistributedWire(Wire):
         """Receive another host's part of a sum, at the server's host: [silos of that host or 1, ...]."""
         rows = len(self.members.on(host)) if per_silo else 1
         part = torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=self.device)
-        self._guard(lambda: dist.recv(part, src=host, group=self._group))
+        self._guard(lambda: dist.recv(part, src=self._rank(host)))
         silos = [self.party(silo) for silo in self.members.on(host)] if per_silo else [self.who[host]]
         check_finite(kind, part, [1] * len(silos), silos)
         return part
@@ -133,6 +142,10 @@ class DistributedWire(Wire):
         try:
             return collective()
         except (RuntimeError, ValueError) as error:
+            if self.recovers:  # who is left finds out together who was lost
+                raise PartyLost(
+                    f"The connection to another host broke ({str(error).splitlines()[0][:200]})."
+                ) from error
             told = self._pulse.problem()
             raise HostLost(told or self._pulse.diagnose(self.timeout, str(error))) from error
         finally:

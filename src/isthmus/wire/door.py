@@ -45,6 +45,7 @@ class Door(ABC):
         self.noise = Noise()
         self.ledger = Ledger(alone=hosts == 1)
         self.releases = Releases()
+        self.recovers = False  # whether those who are left go on when somebody is lost now
         self.seconds = 0.0  # spent in the transport between hosts, waiting for slower ones included
         self._token: Tensor | None = None
 

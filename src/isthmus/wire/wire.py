@@ -90,7 +90,7 @@ class Wire(Door):
     def consult(
         self, kind: Kind, said: Mapping[int, Tensor], judge: Callable[[dict[int, Tensor]], dict[int, Tensor]]
     ) -> dict[int, Tensor]:
-        """Send a tensor of each silo to the server, and an answer to each; returns those to this host's present ones."""
+        """Send a tensor of each silo to the server, and an answer to each; returns those to present silos here."""
         heard = self.gather(kind, said)
         down = {} if heard is None else {(SERVER, silo): each for silo, each in judge(heard).items()}
         got = self.post(kind, down)

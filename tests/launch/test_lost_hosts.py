@@ -1,0 +1,82 @@
+"""Hosts that are lost within a round: the others roll it back, go on without them, and let them in again."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command import history, losses, metrics, succeed
+
+DATA = ("--silos", 3, "--set", "data.nodes=96", "--set", "data.degree=3")
+RUN = (
+    "--epochs", "400", "--dtype", "float64", "--set", "federation.absent=stale", "--set", "system.timeout=6",
+    "--set", "train.evaluate_every=100", "--set", "train.checkpoint_every=20",
+)  # fmt: skip
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Hosts:
+    """Three hosts of one silo each, as processes that were started one by one; host 0 holds the store."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder, self.options, self.port = folder, options, free_port()
+        succeed("split", "blocks", *DATA, "--out", folder / "parts")
+        self.processes = [self.start(host) for host in range(3)]
+
+    def start(self, host: int, resume: bool = False) -> subprocess.Popen[str]:
+        place = {"RANK": str(host), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
+        end = ("--resume",) if resume else ()
+        command = (sys.executable, "-m", "isthmus", "run", "--data", str(self.folder / "parts"), *RUN, *self.options)
+        out = ("--out", str(self.folder / "run" if host == 0 else self.folder / f"run-{host}"))
+        pipe, environment = subprocess.PIPE, {**os.environ, **place, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+        return subprocess.Popen(
+            [*command, *out, *end], env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
+        )
+
+    def await_epoch(self, epoch: int) -> None:
+        """Wait until the server's host has told of an epoch."""
+        told = self.folder / "run" / "metrics.jsonl"
+        while not (told.is_file() and f'"epoch": {epoch},' in told.read_text()):
+            assert self.processes[0].poll() is None, self.processes[0].communicate()[0]
+            time.sleep(0.05)
+
+    def outcome(self, host: int) -> tuple[int, str]:
+        text = self.processes[host].communicate(timeout=60)[0]
+        return self.processes[host].returncode, text
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.hosts
+@pytest.mark.usefixtures("no_report")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("method", ["sync-sgd+fwd-bwd-le", "ce-fedgnn"])
+def test_the_others_go_on_without_a_host_that_is_killed_or_stopped(method: str, how: int, tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "--method", method)
+    try:
+        hosts.await_epoch(5)
+        hosts.processes[2].send_signal(how)
+        for host in (0, 1):
+            code, text = hosts.outcome(host)
+            assert code == 0, text
+        lines, found = history(tmp_path / "run"), metrics(tmp_path / "run")
+        steps = [line["step"] for line in lines if "valid" not in line]
+        assert steps == list(range(1, len(steps) + 1)) and lines[-1]["epoch"] == 400
+        assert any("silo-2 missed" in note for note in found["notes"])
+        assert any("was rolled back and taken again: silo-2 was lost" in note for note in found["notes"])
+        assert all(loss is not None for loss in losses(tmp_path / "run"))
+    finally:
+        hosts.close()
