@@ -9,13 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from tests.helpers.command import history, losses, metrics, succeed
 
 DATA = ("--silos", 3, "--set", "data.nodes=96", "--set", "data.degree=3")
 RUN = (
-    "--epochs", "400", "--dtype", "float64", "--set", "federation.absent=stale", "--set", "system.timeout=6",
-    "--set", "train.evaluate_every=100", "--set", "train.checkpoint_every=20",
+    "--epochs", "150", "--dtype", "float64", "--set", "federation.absent=stale", "--set", "system.timeout=6",
+    "--set", "train.evaluate_every=50", "--set", "train.checkpoint_every=5",
 )  # fmt: skip
 
 
@@ -62,8 +63,7 @@ class Hosts:
 
 @pytest.mark.hosts
 @pytest.mark.usefixtures("no_report")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("method", ["sync-sgd+fwd-bwd-le", "ce-fedgnn"])
+@pytest.mark.parametrize(("method", "how"), [("sync-sgd+fwd-bwd-le", signal.SIGKILL), ("fedavg", signal.SIGSTOP)])
 def test_the_others_go_on_without_a_host_that_is_killed_or_stopped(method: str, how: int, tmp_path: Path) -> None:
     hosts = Hosts(tmp_path, "--method", method)
     try:
@@ -74,9 +74,34 @@ def test_the_others_go_on_without_a_host_that_is_killed_or_stopped(method: str, 
             assert code == 0, text
         lines, found = history(tmp_path / "run"), metrics(tmp_path / "run")
         steps = [line["step"] for line in lines if "valid" not in line]
-        assert steps == list(range(1, len(steps) + 1)) and lines[-1]["epoch"] == 400
+        assert steps == list(range(1, len(steps) + 1)) and lines[-1]["epoch"] == 150
         assert any("silo-2 missed" in note for note in found["notes"])
         assert any("was rolled back and taken again: silo-2 was lost" in note for note in found["notes"])
         assert all(loss is not None for loss in losses(tmp_path / "run"))
+    finally:
+        hosts.close()
+
+
+@pytest.mark.hosts
+@pytest.mark.usefixtures("no_report")
+@pytest.mark.parametrize("method", ["sync-sgd+fwd-bwd-le", "ce-fedgnn"])
+def test_a_killed_host_comes_back_and_all_wait_for_it_where_too_few_are_left(method: str, tmp_path: Path) -> None:
+    """With ``least`` of three the others wait; once it is back, all go on and end with the parameters of all."""
+    hosts = Hosts(tmp_path, "--method", method, "--set", "federation.least=3")
+    try:
+        hosts.await_epoch(8)
+        hosts.processes[2].send_signal(signal.SIGKILL)
+        hosts.processes[2].communicate()
+        hosts.processes[2] = hosts.start(2, resume=True)
+        for host in (0, 1, 2):
+            code, text = hosts.outcome(host)
+            assert code == 0, text
+        found = metrics(tmp_path / "run")
+        assert any("Waiting in round" in note and "silo-2" in note for note in found["notes"])
+        assert [line["step"] for line in history(tmp_path / "run") if "valid" not in line][-1] == 150
+        models = [load_file(path) for path in sorted(tmp_path.glob("run*/checkpoint/epoch-000150/host-*.safetensors"))]
+        assert len(models) == 3
+        for name in [name for name in models[0] if name.startswith("model/") and "layers" in name]:
+            assert all(bool((each[name][0] == models[0][name][0]).all()) for each in models), name
     finally:
         hosts.close()

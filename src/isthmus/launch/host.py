@@ -26,6 +26,7 @@ from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, split_graph
 from isthmus.launch.artifacts import leave_behind
 from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
+from isthmus.launch.returning import refuse_return, reopen, take_up
 from isthmus.launch.settings import common_settings
 from isthmus.methods.exchange.base import Nothing
 from isthmus.runs.config import DataConfig, RunConfig
@@ -33,6 +34,7 @@ from isthmus.runs.folder import RunFolder
 from isthmus.train.checkpoint import Checkpoints
 from isthmus.train.loop import Watcher, train
 from isthmus.train.progress import Progress
+from isthmus.train.rounds import Returned
 from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
@@ -179,16 +181,26 @@ def _run_on(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watc
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
     silos = load_silos(source, config.method.merged, wire.mine if many else None)
     data = {silo.name: digests(silo) for silo in silos}
-    training = open_run(config, wire, silos)
     at_server = wire.houses(SERVER)
     checkpoints = Checkpoints(folder.path, config.digest(), wire.host, at_server, data)
+    if wire.returned:
+        refuse_return(config, checkpoints)
+        wire.come_back()
+    training = open_run(config, wire, silos)
     if not at_server:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
-    if not resume or checkpoints.resume(training) == 0:
+    if wire.returned:
+        take_up(training, checkpoints)
+    elif not resume or checkpoints.resume(training) == 0:
         checkpoints.clear()
     if resume and wire.noise.secrets and not by_seed(wire):
         training.federation.note(RESUMED)
-    result = train(training, Recorder(training, folder, checkpoints, watcher))
+    result = None
+    while result is None:
+        try:
+            result = train(training, Recorder(training, folder, checkpoints, watcher))
+        except Returned as back:
+            training = reopen(lambda: open_run(config, wire, silos), training, back)
     metrics = leave_behind(config, folder, result, data)
     wire.close_down()
     return metrics

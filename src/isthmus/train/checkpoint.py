@@ -121,13 +121,16 @@ class Checkpoints:
         found = [path.parent.name[6:] for path in self.root.glob(f"epoch-*/host-{self.host}.json")]
         return sorted(int(number) for number in found if number.isdigit())
 
-    def resume(self, training: Training) -> int:
-        """Load the newest checkpoint that every host has; returns its epoch, 0 where there is none."""
-        epoch = self._newest_of_all(training)
+    def resume(self, training: Training, alone: bool = False) -> int:
+        """Load the newest checkpoint that every host has; returns its epoch, 0 where there is none.
+
+        ``alone``: the newest of this host, which comes back to a run that the others are in the middle of.
+        """
+        epoch = max(self.committed(), default=0) if alone else self._newest_of_all(training)
         if epoch == 0:
             return 0
         progress, wire = training.progress, training.wire
-        meta, tensors, pages = self._read_together(epoch, wire)
+        meta, tensors, pages = self._read(epoch) if alone else self._read_together(epoch, wire)
         if meta["phase"]:
             progress.step, progress.epoch = meta["begun"]
             training.enter(meta["phase"])
@@ -168,6 +171,10 @@ class Checkpoints:
             raise_together(wire, problem)
         assert found is not None
         return found
+
+    def read_newest(self) -> None:
+        """Raise where the newest checkpoint of this host is damaged, or of other data or settings."""
+        self._read(max(self.committed()))
 
     def _read(self, epoch: int) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, bytes]]:
         """Meta, tensors and appended files of a checkpoint, all checked before anything of the run is changed."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Sequence
 
 from isthmus.core.errors import IsthmusError, PartyLost
 from isthmus.core.kinds import Purpose
@@ -12,7 +14,16 @@ from isthmus.train.training import Training
 from isthmus.train.watcher import Watcher
 from isthmus.wire.membership import Membership
 
+_PAUSE = 0.2  # seconds between two looks whether enough parties are there
 Attempt = Callable[[Training, Watcher], None]
+
+
+class Returned(Exception):
+    """Hosts of silos have returned, with which the run is opened anew from a round that was ``kept`` at its start."""
+
+    def __init__(self, kept: Snapshot, silos: Sequence[int]) -> None:
+        super().__init__("Hosts have returned, with which the run is to be opened anew.")
+        self.kept, self.silos = kept, tuple(silos)
 
 
 class Rounds:
@@ -58,9 +69,30 @@ class Rounds:
         present = training.absence.present(training.progress.round, training.seed, wire.silos)
         planned = self._everybody.only(present) if training.absence.away else wire.members
         members = wire.muster(planned)
+        while len(members.present) < training.absence.least:
+            self._say_that_all_wait(members)
+            members = wire.muster(planned)
         self._kept = self._kept[-1:]
+        back = [silo for silo in members.present if silo not in wire.members.present]
+        if back and wire.hosts > 1:  # their hosts are new processes, with which everything is to be agreed again
+            wire.regroup(members)
+            wire.recovers = False
+            raise Returned(self._kept[-1], back)
         if members != wire.members:
             self._change(members)
+
+    def _say_that_all_wait(self, members: Membership) -> None:
+        """Say that too few are there to go on, once, and wait a little."""
+        wire = self.training.wire
+        gone = [wire.party(silo) for silo in range(wire.silos) if silo not in members.present]
+        told = (
+            f"Waiting in round {self.training.progress.round + 1} for {some_of(gone)}: {len(members.present)} parties "
+            f"are there, and federation.least={self.training.absence.least}."
+        )
+        if told not in self.training.federation.notes:
+            self.training.federation.note(told)
+            print(told, file=sys.stderr, flush=True)
+        time.sleep(_PAUSE)
 
     def _roll_back(self) -> None:
         """Go back to the start of a round that all who are left can go back to, and on without who was lost."""

@@ -41,22 +41,34 @@ class DistributedWire(Wire):
         host, hosts = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         super().__init__(Membership.dealt(silos, hosts), host, hosts, protect)
         self.timeout = timeout
-        store = open_store(hosts, timeout)
-        said = {"device": device, "settings": {"data.silos": silos, **(settings or {})}}
-        heard = call_roll(store, host, self.members, said, timeout)
+        store, mine = open_store(hosts, timeout), {"data.silos": silos, **(settings or {})}
+        self._generations = Generations(store, host, self.members.home(SERVER), timeout)
+        if self._generations.under_way(mine):
+            self.device, self.returned = torch.device("cpu"), True
+            self._pulse = Pulse(store, self.host, self.hosts)
+            return
+        heard = call_roll(store, host, self.members, {"device": device, "settings": mine}, timeout)
         compare_settings([each["settings"] for each in heard])
         by_nccl = all(each["device"] == "cuda" for each in heard)
         self.device = torch.device("cuda" if by_nccl else "cpu")  # of what travels; hosts may compute elsewhere
-        backend = "nccl" if by_nccl else "gloo"
-        self._generations = Generations(store, host, self.members.home(SERVER), backend, timeout)
+        self._generations.backend = "nccl" if by_nccl else "gloo"
         self._generations.form(0, range(hosts))
         self._pulse = Pulse(store, self.host, self.hosts)
+        self._generations.begin(mine, mine.get("federation.absent") == "stale")
+
+    def come_back(self) -> None:
+        """Wait until the others let this host in between two of their rounds."""
+        self._generations.ask_to_return()
 
     def muster(self, planned: Membership) -> Membership:
-        """Who takes part in the round that begins: whoever has taken part in the last one."""
-        here = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._guard(lambda: dist.all_reduce(here))
-        return self.members
+        """Who takes part in the round that begins: those of the last one, and all if every missing host is back."""
+        calls = self.houses(SERVER) and not self.members.complete
+        number = torch.tensor([self._generations.call_back(range(self.hosts)) if calls else 0], device=self.device)
+        self._guard(lambda: dist.all_reduce(number))
+        if not int(number):
+            return self.members
+        self._generations.let_in(int(number))
+        return self.members.only(range(self.silos))
 
     def survivors(self, rounds: Sequence[int]) -> tuple[Membership, int]:
         """Agree with the hosts that are left who they are and where to go back to, in a new group of theirs."""
@@ -153,6 +165,9 @@ class DistributedWire(Wire):
 
     def end(self, problem: str) -> None:
         """Tell the other hosts why this one ends, and break the connections on which they wait for it."""
+        if not dist.is_initialized():  # it was not let in yet
+            self._pulse.stop()
+            return
         self._pulse.tell(problem)
         threading.Thread(target=dist.destroy_process_group, daemon=True).start()
         self._pulse.await_others()

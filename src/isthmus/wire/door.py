@@ -45,6 +45,7 @@ class Door(ABC):
         self.noise = Noise()
         self.ledger = Ledger(alone=hosts == 1)
         self.releases = Releases()
+        self.returned = False  # this host comes back to a run that the others are in the middle of
         self.recovers = False  # whether those who are left go on when somebody is lost now
         self.seconds = 0.0  # spent in the transport between hosts, waiting for slower ones included
         self._token: Tensor | None = None
@@ -71,6 +72,9 @@ class Door(ABC):
 
     def end(self, problem: str) -> None:  # noqa: B027 - in one process there is nobody to tell
         """Tell the other hosts why this one ends, so that they can say it too."""
+
+    def come_back(self) -> None:  # noqa: B027 - in one process nobody was away
+        """Wait until the others let this host in, which has ``returned`` to a run that they are in the middle of."""
 
     def muster(self, planned: Membership) -> Membership:
         """Who takes part in the round that begins; every host calls this, and none returns before all have called.

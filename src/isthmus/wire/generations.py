@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
@@ -31,8 +34,9 @@ class Generations:
     data of a party.
     """
 
-    def __init__(self, store: TCPStore, host: int, server: int, backend: str, timeout: float) -> None:
-        self.store, self.host, self.server, self.backend, self.timeout = store, host, server, backend, timeout
+    def __init__(self, store: TCPStore, host: int, server: int, timeout: float) -> None:
+        self.store, self.host, self.server, self.timeout = store, host, server, timeout
+        self.backend = "gloo"
         self.number, self.hosts = 0, tuple[int, ...]()
 
     def form(self, number: int, hosts: Sequence[int]) -> None:
@@ -46,6 +50,56 @@ class Generations:
         except (RuntimeError, ValueError) as error:
             said = f"Hosts cannot reach each other by {self.backend} ({str(error).splitlines()[0]})."
             raise (PartyLost if number else IsthmusError)(said) from error
+
+    def begin(self, settings: Mapping[str, Any], lets_in: bool) -> None:
+        """Write, at the server's host, that the run is under way, so that a host that was lost can return to it."""
+        if lets_in and self.host == self.server:
+            self.store.set("under way", json.dumps(settings))
+
+    def under_way(self, settings: Mapping[str, Any]) -> bool:
+        """Whether the others are in the middle of the run; raises where their settings differ from this host's."""
+        if not self.store.check(["under way"]):
+            return False
+        theirs = json.loads(self.store.get("under way"))
+        keys = [key for key in sorted({*theirs, *settings}) if theirs.get(key) != settings.get(key)]
+        keys = [key for key in keys if key != "--resume"]
+        if keys:
+            key = keys[0]
+            raise IsthmusError(
+                f"{key} is {settings.get(key)!r} on this host, but {theirs.get(key)!r} in the run that is under way; "
+                "come back with the settings of that run."
+            )
+        return True
+
+    def ask_to_return(self) -> tuple[int, ...]:
+        """Wait until the others take this host in, between two of their rounds; returns the hosts of the new group."""
+        token = os.urandom(8).hex()
+        print("The run is under way: this host waits to be let in when a round begins.", file=sys.stderr, flush=True)
+        try:
+            self.store.set(f"back/{self.host}", token)
+            number, hosts = json.loads(self._wait_for(f"let in/{token}"))
+        except RuntimeError as error:
+            raise HostLost(_GONE) from error
+        self.form(number, hosts)
+        return self.hosts
+
+    def call_back(self, every: Sequence[int]) -> int:
+        """At the server's host: the number of a generation in which all missing hosts are back; 0: not yet."""
+        missing = [host for host in every if host not in self.hosts]
+        if not missing or not self.store.check([f"back/{host}" for host in missing]):
+            return 0
+        number, told = self.number + 1, json.dumps([self.number + 1, list(every)])
+        self.store.set(f"members/{number}", told)
+        for host in missing:
+            self.store.set(f"let in/{self.store.get(f'back/{host}').decode()}", told)
+            self.store.delete_key(f"back/{host}")
+        return number
+
+    def let_in(self, number: int) -> tuple[int, ...]:
+        """Form the group of a generation to which the server has called hosts back."""
+        _, hosts = json.loads(self._wait_for(f"members/{number}"))
+        self.form(number, hosts)
+        return self.hosts
 
     def rank(self, host: int) -> int:
         """The place of a host in the group of this generation."""

@@ -87,6 +87,14 @@ class LiveSync:
         self.spec, self.site, self.model, self.losses = spec, site, model, losses
         self.state: dict[str, Tensor] = {}
 
+    def shared(self) -> dict[str, Tensor]:
+        """Beside parameters, what all silos hold alike when a round begins, for one that returns: {name: tensor}."""
+        return {}
+
+    def take_over(self, name: str, x: Tensor) -> None:
+        """Write what :meth:`shared` gave on another host into this one's state."""
+        raise AssertionError(f"{self.spec.name} shares no {name}")
+
     def round_begin(self) -> None:
         """Called when a round of local training starts."""
 

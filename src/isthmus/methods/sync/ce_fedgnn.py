@@ -43,6 +43,15 @@ class LiveGradientAverage(LiveFedAvg):
 
     spec: GradientAverage
 
+    def shared(self) -> dict[str, Tensor]:
+        """The mean of G over silos."""
+        return {"G": self.state["G"][:1].clone()} if "G" in self.state else {}
+
+    def take_over(self, name: str, x: Tensor) -> None:
+        """Go on from the mean of G of the others."""
+        self.state["G"] = x.expand(self.model.sets.count, -1).clone()
+        self.state["begun"] = torch.ones(self.model.sets.count, dtype=torch.bool, device=x.device)
+
     def gradients(self, active: Tensor) -> None:
         """Replace gradients by the moving averages G, updated for silos that had seeds; the others do not move."""
         sets = self.model.sets
