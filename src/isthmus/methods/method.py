@@ -254,9 +254,10 @@ class Method:
         parts: list[tuple[str, Any]] = [(axis, getattr(phase, axis)) for phase in self.phases for axis in AXES]
         parts += [("protect", mechanism) for mechanism in self.protect]
         for axis, part in parts:
-            if absence.goes_on and getattr(part, "needs_all", ""):
+            why = str(getattr(part, "needs_all", ""))
+            if absence.goes_on and why:
                 raise IsthmusError(
-                    f"federation.absent=stale, but {axis}={part.name} cannot go on without a member: {part.needs_all}; "
+                    f"federation.absent=stale, but {axis}={part.name} cannot go on without a member: {why}; "
                     "use federation.absent=stop, or another method."
                 )
             if not absence.goes_on and getattr(part, "absent", LAST) != LAST:

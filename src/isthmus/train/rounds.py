@@ -60,6 +60,13 @@ class Rounds:
     def close(self) -> None:
         """End a phase: what comes after it is between all, in a simulation also those who missed its last rounds."""
         self.training.note_missed()
+        wire = self.training.wire
+        gone = [wire.party(silo) for silo in self._everybody.present if silo not in wire.members.present]
+        if gone and not self.training.absence.away:
+            self.training.federation.note(
+                f"{some_of(gone)} was not there at the end: what it sent to "
+                "others than the server, its figures and its account of what it released are not in this report."
+            )
         if self.training.wire.members != self._everybody and self.training.absence.away:
             self._change(self._everybody)
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from isthmus.core.errors import IsthmusError
+from isthmus.core.errors import HostLost, IsthmusError
 from isthmus.core.kinds import Kind, Purpose
+from isthmus.core.name_lists import some_of
 from isthmus.engine.absence import DROP, READ_AS, STOPPING, AbsenceConfig
 from isthmus.engine.layout import Layout
 from isthmus.engine.learner import build_learner
@@ -79,7 +80,13 @@ class Training:
         return stage
 
     def go_on(self, phase: int) -> None:
-        """Go on to the next phase, to which the current one hands over what it has found."""
+        """Go on to the next phase, to which the current one hands over what it has found; all parties must be there."""
+        if not self.wire.members.complete:
+            gone = [self.wire.party(i) for i in range(self.wire.silos) if i not in self.wire.members.present]
+            raise HostLost(
+                f"Phase '{self.phases[phase].name}' begins with all parties, but {some_of(gone)} "
+                "was lost; the last checkpoint is intact, continue with --resume."
+            )
         with self.wire.ledger.during(Purpose.HANDOVER):
             handed = self.stage.exchange.hand_over()
             self.enter(phase)
