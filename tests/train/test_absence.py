@@ -14,8 +14,10 @@ from isthmus.graph.graph import Graph
 from isthmus.graph.silo import Silo, split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
-from isthmus.testing.runs import losses, open_of, small_graph
+from isthmus.testing.runs import losses, open_of, resumed, small_graph
 from isthmus.train.loop import Result, train
+from isthmus.train.metrics import Scores, weighted_mean
+from isthmus.train.select import Best
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
 from isthmus.wire.membership import Membership
@@ -313,3 +315,26 @@ def test_a_share_of_rounds_follows_from_the_seed_alone() -> None:
     missed = sum(2 not in present for present in drawn)
     assert 160 < missed < 240
     assert drawn != [absence.present(number, 8, 5) for number in range(400)]
+
+
+@pytest.mark.parametrize("name", ["ce-fedgnn", "sync-sgd+fwd-bwd-le"])
+def test_a_run_resumed_while_a_silo_is_away_is_the_whole_run(name: str) -> None:
+    whole, again = resumed(lambda: opened(name, ["2:2-4"]), after=[3])
+    assert losses(whole)[-3:] == losses(again[3])[-3:]
+    assert again[3].training.progress.missed == whole.training.progress.missed == {2: 2 if name == "ce-fedgnn" else 3}
+    assert again[3].valid is not None and whole.valid is not None
+    assert torch.equal(again[3].valid.overall, whole.valid.overall)
+
+
+def test_selection_counts_an_absent_silo_with_what_it_told_last() -> None:
+    def scores(silos: list[float], weights: list[float]) -> Scores:
+        found, weight = torch.tensor(silos, dtype=torch.float64)[:, None], torch.tensor(weights).double()
+        return Scores(("accuracy",), weighted_mean(found, weight), found, weight, ("a", "b"), weight.long())
+
+    best = Best((0, 1), False, ("classifier",))
+    nan = float("nan")
+    assert float(best.with_absent(scores([0.5, nan], [3.0, 0.0]), (0,)).overall[0]) == 0.5  # it never told any
+    best.with_absent(scores([0.5, 0.1], [3.0, 1.0]), (0, 1))
+    alone = best.with_absent(scores([0.9, nan], [3.0, 0.0]), (0,))
+    assert float(alone.overall[0]) == pytest.approx((3 * 0.9 + 0.1) / 4)
+    assert float(best.with_absent(scores([0.9, 0.7], [3.0, 1.0]), (0, 1)).overall[0]) == pytest.approx(0.85)

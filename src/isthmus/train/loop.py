@@ -64,7 +64,7 @@ def train_round(training: Training, watcher: Watcher) -> None:
         progress.round_starts = ended = stage.round_over(progress.step, progress.epoch + 1)
         if ended:
             end_round(stage)
-            progress.round += 1
+            training.count_round()
             if not stage.epoch_over(progress.step):  # a validation that fell due within the round
                 validate(stage, progress)
         watcher.on_step(progress, progress.last_loss)

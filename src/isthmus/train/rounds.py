@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from isthmus.core.errors import IsthmusError, PartyLost
 from isthmus.core.kinds import Purpose
 from isthmus.core.name_lists import some_of
-from isthmus.train.snapshot import Frozen, Snapshot
+from isthmus.train.frozen import Frozen
+from isthmus.train.snapshot import Snapshot
 from isthmus.train.training import Training
 from isthmus.train.watcher import Watcher
 from isthmus.wire.membership import Membership
@@ -33,7 +34,6 @@ class Rounds:
         self.training, self.watcher = training, watcher
         self._everybody = training.wire.members
         self._kept: list[Snapshot] = []  # of the round that begins and, until all have begun it, of the one before
-        self._frozen: Frozen | None = None
 
     def take(self, attempt: Attempt) -> None:
         """Take a round; where the others go on without a party that is lost in it, as often as it takes to end."""
@@ -53,9 +53,6 @@ class Rounds:
             except PartyLost:
                 lost = True
         training.wire.recovers = False
-        if self._frozen is not None:
-            self._frozen.put_back(training)
-        training.count_missed()
 
     def close(self) -> None:
         """End a phase: what comes after it is between all, in a simulation also those who missed its last rounds."""
@@ -129,4 +126,4 @@ class Rounds:
             training.stage.regroup(members)
             training.stage.exchange.welcome([silo for silo in members.present if silo not in before])
         places = [place for place, silo in enumerate(training.wire.mine) if silo not in members.present]
-        self._frozen = Frozen(training.learner, places) if places else None
+        training.frozen = Frozen(training.learner, places) if places else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy, deepcopy
 from dataclasses import fields
 from typing import Any
 
 from torch import Tensor
 
-from isthmus.engine.learner import Learner
 from isthmus.train.progress import Progress
 from isthmus.train.training import Training
 
@@ -40,27 +39,6 @@ class Snapshot:
             model.optimiser.load_state_dict({"state": deepcopy(self._optimisers[name]), "param_groups": groups})
         for name, value in self._progress.items():
             setattr(training.progress, name, copy(value))
-
-
-class Frozen:
-    """What absent silos of this process have for themselves, which stands still while they are away."""
-
-    def __init__(self, learner: Learner, places: Sequence[int]) -> None:
-        self.places = list(places)
-        self._kept = {
-            name: {key: x[self.places].clone() for key, x in model.sets.everything().items()}
-            for name, model in learner.models.items()
-            if model.sets.count > 1
-        }
-
-    def put_back(self, training: Training) -> None:
-        """Put back what syncs do not share; what they share is that of the members, which a silo gets on return."""
-        shares = training.stage.phase.sync.shares
-        for name, kept in self._kept.items():
-            live = training.learner.models[name].sets.everything()
-            shared = shares if name in training.stage.syncs else (lambda _: False)
-            for key in [key for key in kept if not shared(key)]:
-                live[key][self.places] = kept[key]
 
 
 def _copied(states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:

@@ -17,6 +17,7 @@ from isthmus.federation.federation import Federation
 from isthmus.graph.graph import Schema
 from isthmus.methods.method import Method
 from isthmus.nn.model import LAYERS, ModelConfig
+from isthmus.train.frozen import Frozen
 from isthmus.train.metrics import led_by
 from isthmus.train.progress import Progress
 from isthmus.train.stage import Stage, lay_out_phase, open_stage
@@ -56,6 +57,7 @@ class Training:
         federation.learnt.open(sizes)
         self.wire.ledger.models = ("", *method.models)
         self.progress = Progress()
+        self.frozen: Frozen | None = None  # what absent silos of this process have for themselves
         first = lay_out_phase(self.phases[0], federation, self.device, dtype)
         shared = all(phase.sync.lockstep and not phase.sync.separates for phase in self.phases)
         self.learner = build_learner(
@@ -106,8 +108,11 @@ class Training:
             return True
         return stage.epoch_over(progress.step) and stage.best.exhausted(self.train.patience)
 
-    def count_missed(self) -> None:
-        """Count the round that has ended for silos that were absent."""
+    def count_round(self) -> None:
+        """Count the round that has ended, and for whom it was missed, whose own parameters stand still."""
+        self.progress.round += 1
+        if self.frozen is not None:
+            self.frozen.put_back(self.learner, self.stage)
         for silo in range(self.wire.silos):
             if silo not in self.wire.members.present:
                 self.progress.missed[silo] = self.progress.missed.get(silo, 0) + 1

@@ -124,7 +124,7 @@ class Generations:
     def _decide(self, number: int) -> None:
         """At the server's host: wait for every host of the last generation until it has come or is lost."""
         came = {self.host}
-        watch = {host: _Watch(self.store, host) for host in self.hosts}
+        watch = {host: _LastSign(self.store, host) for host in self.hosts}
         end = time.monotonic() + self.timeout + _SILENT
         while time.monotonic() < end:
             came |= {host for host in self.hosts if self.store.check([f"here/{number}/{host}"])}
@@ -141,7 +141,7 @@ class Generations:
 
     def _wait_for(self, key: str) -> bytes:
         """What the server's host writes under a key, as long as it shows signs of life."""
-        watch = _Watch(self.store, self.server)
+        watch = _LastSign(self.store, self.server)
         while not self.store.check([key]):
             if self.host != self.server and watch.silent:
                 raise HostLost(_GONE)
@@ -159,7 +159,7 @@ class Generations:
             raise HostLost("The broken connection to the other hosts cannot be closed; continue with --resume.")
 
 
-class _Watch:
+class _LastSign:
     """Looks whether a host still writes signs of life (see ``wire/pulse.py``)."""
 
     def __init__(self, store: TCPStore, host: int) -> None:
