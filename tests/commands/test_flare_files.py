@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from isthmus.commands.flare.job import make_job, recipe_of
-from isthmus.commands.flare.job_files import CONTROLLER, EXECUTOR, Job
-from isthmus.commands.flare.local_files import Place, prepare_kit
-from isthmus.commands.flare.party import Party, compare
+from isthmus.commands.flare.job_files import CONTROLLER, EXECUTOR, FlareJob
+from isthmus.commands.flare.local_files import LocalFiles, prepare_kit
+from isthmus.commands.flare.party import FlareParty, compare
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER
 from isthmus.runs.config import resolve
@@ -47,16 +47,18 @@ def parts_of(folder: Path, name: str, silos: tuple[str, ...] = SILOS) -> Path:
     return folder
 
 
-def job_of(recipe: dict[str, Any] | None = None, **options: Any) -> Job:
-    return Job("run", recipe_of(resolve(recipe or SMALL)), SILOS, **options)
+def job_of(recipe: dict[str, Any] | None = None, **options: Any) -> FlareJob:
+    return FlareJob("run", recipe_of(resolve(recipe or SMALL)), SILOS, **options)
 
 
-def party(tmp_path: Path, name: str = "bank-a", job: Job | None = None, silos: tuple[str, ...] = SILOS) -> Party:
+def party(
+    tmp_path: Path, name: str = "bank-a", job: FlareJob | None = None, silos: tuple[str, ...] = SILOS
+) -> FlareParty:
     whose = "server" if name == "server" else "client"
     kit = kit_of(tmp_path / name / "kit", name, whose)
     data = None if whose == "server" else parts_of(tmp_path / name / "data", name, silos)
     prepare_kit(kit, data, tmp_path / name / "runs")
-    return Party(kit, job or job_of(), "number-1")
+    return FlareParty(kit, job or job_of(), "number-1")
 
 
 # ---- kits
@@ -72,7 +74,7 @@ def test_a_prepared_kit_lets_in_one_class_and_no_code(tmp_path: Path) -> None:
     rights = json.loads((kit / "local" / "authorization.json").read_text())["permissions"]
     for who in ("project_admin", "lead"):
         assert rights[who]["byoc"] == rights[who]["shell_commands"] == "none" and rights[who]["submit_job"] == "any"
-    assert Place.read(kit) == Place(tmp_path / "data", tmp_path / "runs", "server")
+    assert LocalFiles.read(kit) == LocalFiles(tmp_path / "data", tmp_path / "runs", "server")
     assert (tmp_path / "runs").stat().st_mode & 0o077 == 0
 
 
@@ -110,7 +112,7 @@ def test_a_job_is_configuration_only(tmp_path: Path) -> None:
     config = "app/config/config_fed"
     assert found == {"meta.json", f"{config}_client.json", f"{config}_server.json"}
     server = json.loads((folder / f"{config}_server.json").read_text())
-    job = Job.read(server["workflows"][0]["args"]["job"])
+    job = FlareJob.read(server["workflows"][0]["args"]["job"])
     assert job == job_of() and job.recipe["data"] == {"scale": "none", "edges": "mutual", "cross": "known",
                                                       "level": "silo", "seed": 0}  # fmt: skip
     with pytest.raises(IsthmusError, match="exists; choose another --out"):
@@ -134,9 +136,9 @@ def test_a_job_is_configuration_only(tmp_path: Path) -> None:
 def test_a_job_that_came_from_another_is_checked(change: dict[str, Any], match: str) -> None:
     told = json.loads(job_of().words()) | change
     with pytest.raises(IsthmusError, match=match):
-        Job.read(json.dumps(told))
+        FlareJob.read(json.dumps(told))
     with pytest.raises(IsthmusError, match="The job cannot be read"):
-        Job.read("no words")
+        FlareJob.read("no words")
 
 
 def test_a_method_that_merges_is_refused() -> None:

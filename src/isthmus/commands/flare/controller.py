@@ -17,11 +17,11 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 
-from isthmus.commands.flare.job_files import OPEN, TRAIN, Job
+from isthmus.commands.flare.job_files import OPEN, TRAIN, FlareJob
 from isthmus.wire.flare.cell_post import CellPost
 
 if TYPE_CHECKING:
-    from isthmus.commands.flare.party import Party
+    from isthmus.commands.flare.party import FlareParty
 
 _OPENING = 120  # seconds in which every site must have said hello; PyTorch is imported in them
 
@@ -30,9 +30,9 @@ class IsthmusController(Controller):  # type: ignore[misc]
     """Asks all sites to open, passes their hellos on, and lets them train; it never sees the words of their errors."""
 
     def __init__(self, job: str) -> None:
-        """``job``: the words of a `Job`."""
+        """``job``: the words of a `FlareJob`."""
         super().__init__()
-        self.job = Job.read(job)
+        self.job = FlareJob.read(job)
         self._told: dict[str, dict[str, Any]] = {}
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -71,18 +71,18 @@ class IsthmusController(Controller):  # type: ignore[misc]
         addresses |= {silo: FQCN.join([sites[silo].get_fqcn(), fl_ctx.get_job_id()]) for silo in self.job.silos}
         return self._train({"hellos": hellos, "addresses": addresses}, party, post, abort_signal, fl_ctx)
 
-    def _own_party(self, fl_ctx: FLContext) -> tuple[Party, CellPost]:
+    def _own_party(self, fl_ctx: FLContext) -> tuple[FlareParty, CellPost]:
         """The Isthmus server as a party of this process; PyTorch is imported now, and not when FLARE reads the job."""
-        from isthmus.commands.flare.party import Party
+        from isthmus.commands.flare.party import FlareParty
 
         workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
-        party = Party(Path(workspace.get_root_dir()), self.job, fl_ctx.get_job_id())
+        party = FlareParty(Path(workspace.get_root_dir()), self.job, fl_ctx.get_job_id())
         return party, CellPost(fl_ctx.get_engine().get_cell())
 
     def _train(
         self,
         told: Mapping[str, Any],
-        party: Party | None,
+        party: FlareParty | None,
         post: CellPost | None,
         abort_signal: Signal,
         fl_ctx: FLContext,

@@ -12,11 +12,11 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from isthmus.commands.flare.job_files import OPEN, TRAIN, Job
+from isthmus.commands.flare.job_files import OPEN, TRAIN, FlareJob
 from isthmus.wire.flare.cell_post import CellPost
 
 if TYPE_CHECKING:
-    from isthmus.commands.flare.party import Party
+    from isthmus.commands.flare.party import FlareParty
 
 
 class IsthmusExecutor(Executor):  # type: ignore[misc]
@@ -27,7 +27,7 @@ class IsthmusExecutor(Executor):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._party: Party | None = None
+        self._party: FlareParty | None = None
         self._post: CellPost | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
@@ -44,11 +44,11 @@ class IsthmusExecutor(Executor):  # type: ignore[misc]
 
     def _open(self, told: Any, fl_ctx: FLContext, abort_signal: Signal) -> dict[str, Any]:
         """Read the job, look after data and papers, open the mail box; returns this party's hello."""
-        from isthmus.commands.flare.party import Party
+        from isthmus.commands.flare.party import FlareParty
 
         workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
         cell = fl_ctx.get_engine().get_cell()
-        self._party = Party(Path(workspace.get_root_dir()), Job.read(told["job"]), fl_ctx.get_job_id())
+        self._party = FlareParty(Path(workspace.get_root_dir()), FlareJob.read(told["job"]), fl_ctx.get_job_id())
         self._post = CellPost(cell)
         return {"ended": "", "hello": self._party.hello.as_dict()}
 

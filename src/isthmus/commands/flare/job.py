@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.commands.flare.job_files import Job, write_job
+from isthmus.commands.flare.job_files import FlareJob, write_job
 from isthmus.commands.flare.system import await_end, session
 from isthmus.core.errors import IsthmusError
 from isthmus.runs.config import RunConfig
@@ -29,7 +29,7 @@ def make_job(
     config: RunConfig, sites: Sequence[str], name: str, server: str, resume: bool, folder: Path, overwrite: bool = False
 ) -> Path:
     """Write the job of a configuration; returns its folder."""
-    return write_job(Job(name, recipe_of(config), tuple(sites), server, resume), folder, overwrite)
+    return write_job(FlareJob(name, recipe_of(config), tuple(sites), server, resume), folder, overwrite)
 
 
 def submit(job: Path, kit: Path, wait: bool) -> tuple[str, str]:

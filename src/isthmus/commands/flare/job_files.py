@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
-class Job:
+class FlareJob:
     """What a job tells every party: a name, the configuration, the silos in order, and where the server lives.
 
     ``server`` is the silo at whose site the Isthmus server is at home; empty: in FLARE's server job, beside no silo.
@@ -47,11 +47,11 @@ class Job:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def read(words: str) -> Job:
+    def read(words: str) -> FlareJob:
         """The job of some JSON, which came from another party: everything in it is checked."""
         try:
             told = json.loads(words)
-            job = Job(told["name"], told["recipe"], tuple(told["silos"]), told["server"], told["resume"])
+            job = FlareJob(told["name"], told["recipe"], tuple(told["silos"]), told["server"], told["resume"])
         except (ValueError, TypeError, KeyError) as error:
             raise IsthmusError(
                 f"The job cannot be read ({type(error).__name__}); was it made by this version?"
@@ -67,7 +67,7 @@ def check_name(name: object) -> None:
         raise IsthmusError(f"'{name}' cannot be a name here: letters, digits, '.', '_' and '-', at most 64 of them.")
 
 
-def write_job(job: Job, folder: Path, overwrite: bool = False) -> Path:
+def write_job(job: FlareJob, folder: Path, overwrite: bool = False) -> Path:
     """Write the folder that 'nvflare job submit -j' takes; returns it."""
     if folder.exists():
         if not overwrite or not (folder / "meta.json").is_file():

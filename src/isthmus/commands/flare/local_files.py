@@ -18,7 +18,7 @@ _NOTHING = ("byoc", "shell_commands", "server-predeployed-flwr")  # code in jobs
 
 
 @dataclass(frozen=True)
-class Place:
+class LocalFiles:
     """Where a party's data and runs lie, and the name of the server that its kit trusts."""
 
     data: Path | None
@@ -26,7 +26,7 @@ class Place:
     server: str
 
     @staticmethod
-    def read(kit: Path) -> Place:
+    def read(kit: Path) -> LocalFiles:
         """The place that 'isthmus flare site' has written into a kit."""
         path = kit / "local" / PLACE
         if not path.is_file():
@@ -34,7 +34,7 @@ class Place:
                 f"'{kit}' is not prepared; run 'isthmus flare site {kit} --data PARTS --runs RUNS' first."
             )
         told = json.loads(path.read_text())
-        return Place(Path(told["data"]) if told["data"] else None, Path(told["runs"]), server_of(kit))
+        return LocalFiles(Path(told["data"]) if told["data"] else None, Path(told["runs"]), server_of(kit))
 
 
 def role(kit: Path) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 import tomli_w
 import torch
 
-from isthmus.commands.flare.job_files import Job
-from isthmus.commands.flare.local_files import Place
+from isthmus.commands.flare.job_files import FlareJob
+from isthmus.commands.flare.local_files import LocalFiles
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import private
 from isthmus.core.kinds import SERVER
@@ -37,15 +37,15 @@ from isthmus.wire.membership import Membership
 FAILED = "failed.txt"  # why this party has ended, in its own run folder; others are told the class of the error alone
 
 
-class Party:
+class FlareParty:
     """One host of a job. Its kit says who it is, and ``local/isthmus.json`` in it where data and runs lie."""
 
-    def __init__(self, kit: Path, job: Job, number: str) -> None:
+    def __init__(self, kit: Path, job: FlareJob, number: str) -> None:
         """``number``: FLARE's number of this job, which seals belong to."""
         self.job, self.number = job, number
         self.papers = Papers.of_kit(kit)
         self.papers.check()
-        self.place = Place.read(kit)
+        self.place = LocalFiles.read(kit)
         self.names = hosts_of(job, self.place.server)
         if self.papers.name not in self.names:
             raise IsthmusError(f"{self.papers.name} is no party of the job '{job.name}': {', '.join(self.names)} are.")
@@ -140,7 +140,7 @@ class Party:
         return self.members.home(SERVER) == self.host
 
 
-def hosts_of(job: Job, server: str) -> list[str]:
+def hosts_of(job: FlareJob, server: str) -> list[str]:
     """Names of all hosts of a job in order; ``server`` is that of FLARE's server, which is one if the job says so."""
     return list(job.silos) if job.server else [server, *job.silos]
 
