@@ -46,6 +46,7 @@ class Training:
         self.wire, self.device, self.dtype = federation.wire, torch.device(device), dtype
         self.phases = tuple(phase.with_batches(train) for phase in method.phases)
         sizes = [silo.n + silo.h for silo in federation.silos]
+        self.wire.releases.sizes = tuple(sizes)
         self.wire.releases.open(sum(sizes))
         federation.drawn.open(sizes, train.floor)
         federation.learnt.open(sizes)

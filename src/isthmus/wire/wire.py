@@ -125,7 +125,7 @@ class Wire(Door):
 
     def _totalled(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
         x = x.detach() if self.mine else x.detach()[:0]
-        origin = Origin.whole(torch.tensor(self.mine, dtype=torch.int64))
+        origin = Origin.whole(torch.tensor(self.mine, dtype=torch.int64), len(self.members.present))
         given = None if weights is None or not self.mine else weights.reshape(-1, *[1] * (x.dim() - 1))
         traffic = Traffic.round_trip(self.mine)
         parcel = Parcel(kind, x, origin, traffic, added=self.members.present, weights=given)
@@ -144,7 +144,8 @@ class Wire(Door):
             return self._totalled(
                 kind, torch.cat([x.detach()[None], x.new_zeros(max(len(self.mine) - 1, 0), *x.shape)])
             )
-        origin = Origin.whole(torch.tensor(self.mine or (SERVER,)))  # one row, in which all of them are
+        mine = torch.tensor(self.mine or (SERVER,))  # one row, in which all of them are
+        origin = Origin.whole(mine, len(self.members.present))
         parcel = Parcel(kind, x.detach()[None], origin, Traffic.round_trip(self.mine))
         return self.leave_alone(parcel, lambda x: self._sum_hosts(kind, x, per_silo=False)[None], legs=2)[0]
 
