@@ -11,6 +11,7 @@ import typer
 from isthmus.cli.catalogue import datasets, methods
 from isthmus.cli.finished import audit, compare, report, score
 from isthmus.cli.graphs import simulate_aml, split
+from isthmus.cli.policy import app as policy
 from isthmus.cli.studies import demo, reproduce, study
 from isthmus.cli.training import plan, run
 from isthmus.core.errors import IsthmusError
@@ -30,6 +31,7 @@ for command in (
     run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce, study,
 ):  # fmt: skip
     app.command()(command)
+app.add_typer(policy, name="policy")
 
 
 def _show_version(asked: bool) -> None:

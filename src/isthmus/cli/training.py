@@ -34,6 +34,9 @@ Device = Annotated[Text, typer.Option(help="cpu or cuda.")]
 Hosts = Annotated[Number, typer.Option(help="Processes to start on this machine.")]
 Out = Annotated[Text, typer.Option(help="Run folder (default: runs/DATA-METHOD).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
+Policy = Annotated[
+    Text, typer.Option(help="A policy file, or open, bank or strict: for parties on this machine without their own.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
 
 
@@ -41,13 +44,14 @@ def run(
     context: typer.Context, recipe: Recipe = None, data: Data = None, method: Method = None, model: Model = None,
     silos: Silos = None, split: Split = None, epochs: Epochs = None, steps: Steps = None, seed: Seed = None,
     seeds: Seeds = 1, dtype: Dtype = None, device: Device = None, hosts: Hosts = None, out: Out = None,
-    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, as_json: Json = False,
+    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, policy: Policy = None,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Train a model over the silos of a graph."""
     from isthmus.commands.run import run_request
 
     try:
-        metrics = run_request(_request(context.params))
+        metrics = run_request(request_of(context.params))
     except KeyboardInterrupt:
         raise IsthmusError("Interrupted; the run continues from its last checkpoint with --resume.") from None
     if metrics is None:  # another host reports
@@ -62,7 +66,8 @@ def plan(
     context: typer.Context, recipe: Recipe = None, data: Data = None, method: Method = None, model: Model = None,
     silos: Silos = None, split: Split = None, epochs: Epochs = None, steps: Steps = None, seed: Seed = None,
     seeds: Seeds = 1, dtype: Dtype = None, device: Device = None, hosts: Hosts = None, out: Out = None,
-    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, as_json: Json = False,
+    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, policy: Policy = None,
+    as_json: Json = False,
     trial_steps: Annotated[
         Number, typer.Option(help="Steps to try (default: two, an epoch and a round, but at most 64).")
     ] = None,
@@ -72,8 +77,8 @@ def plan(
     from isthmus.plan.plan import make_plan
     from isthmus.plan.text import plan_table, sentences
 
-    config = configure(_request(context.params))
-    found = make_plan(config, trial_steps)
+    config = configure(request_of(context.params))
+    found = make_plan(config, trial_steps, policy or "")
     if as_json:
         about = {"method": config.method.name, "label": config.label, "data": config.data.name, "seeds": seeds}
         print(json.dumps({**about, **found.as_dict()}))
@@ -83,7 +88,7 @@ def plan(
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def _request(said: dict[str, Any]) -> Request:
+def request_of(said: dict[str, Any]) -> Request:
     """What the user asked for, from the parameters of a command."""
     from isthmus.commands.run import Request
 
@@ -95,7 +100,7 @@ def _request(said: dict[str, Any]) -> Request:
         "system": {"device": said["device"], "hosts": said["hosts"]},
     }  # fmt: skip
     rest = (said[key] for key in ("out", "seeds", "resume", "overwrite"))
-    return Request(said["recipe"], _given(options), tuple(said["set_"] or ()), *rest)
+    return Request(said["recipe"], _given(options), tuple(said["set_"] or ()), *rest, policy=said["policy"] or "")
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from isthmus.federation.federation import Federation
 from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo
 from isthmus.launch.release_files import by_seed
-from isthmus.launch.trial import Opened, demands_of
+from isthmus.launch.trial import Opened, foresee
 from isthmus.policy.chain_file import appending
-from isthmus.policy.foreseen import Demand, refusals
+from isthmus.policy.foreseen import Demand, permitted, refusals
 from isthmus.policy.guard import Guard, Party
 from isthmus.policy.parties import account_of, note_on_open, policies_of
 from isthmus.policy.rules import Refusal, Rules
@@ -26,6 +26,7 @@ from isthmus.runs.config import RunConfig
 from isthmus.train.training import Training
 from isthmus.wire.wire import Wire
 
+UNKNOWN = "What this run sends could not be foreseen for policies, which were asked at every step alone: {}"
 Found = list[tuple[str, Refusal]]  # the party that refuses, and what
 
 
@@ -36,6 +37,7 @@ class Policies:
         self.config, self.names, self.others, self.named = config, names, others, named
         self.parts = Path(config.data.name) if is_parts(config.data.name) else None
         self.rules = policies_of(names, self.parts, named)
+        self.notes: list[str] = []
 
     @staticmethod
     def on(wire: Wire, config: RunConfig, named: str) -> Policies:
@@ -86,6 +88,11 @@ class Policies:
             found += [(silo.name, refusal) for refusal in told]
         return found
 
+    def summary(self, silo: Silo, demands: Sequence[Demand]) -> str:
+        """A hash of what the policy of a silo permits of what a run would send."""
+        mine = [refusal for name, refusal in self.of_steps([silo], demands) if name == silo.name]
+        return permitted(self.rules[silo.number], demands, mine)
+
     def check_run(self, wire: Wire) -> None:
         """Raise `Refused` for what is refused before any data is read."""
         end_for(self.of_run(starters(wire, self.others)))
@@ -95,7 +102,9 @@ class Policies:
         if not self.config.method.merged:
             end_for(self.of_data(silos))
             if silos and not self.open:
-                end_for(self.of_steps(silos, demands_of(self.config, silos[0].schema, opened)))
+                told = foresee(self.config, silos[0].schema, opened)
+                self.notes += [UNKNOWN.format(told.unknown)] if told.unknown else []
+                end_for(self.of_steps(silos, told.demands))
 
     @contextmanager
     def guarding(self, wire: Wire, out: Path, resume: bool) -> Iterator[Callable[[Training], None]]:
@@ -119,8 +128,8 @@ class Policies:
 
     def note(self, federation: Federation) -> None:
         """Note which silos have no policy of their own, where parties have folders."""
-        sentence = note_on_open(self.names, self.parts, self.named) if self.parts is not None else ""
-        if sentence:
+        own = [note_on_open(self.names, self.parts, self.named)] if self.parts is not None else []
+        for sentence in filter(None, [*own, *self.notes]):
             federation.note(sentence)
 
 

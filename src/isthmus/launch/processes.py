@@ -30,21 +30,28 @@ _GRACE = 8.0  # seconds; a host sees at once that another is gone, and takes abo
 LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user must mend something
 
 
-def execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
-    """Run a configuration in a run folder; returns the final metrics on the server's host."""
+def execute(
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str = ""
+) -> dict[str, Any] | None:
+    """Run a configuration in a run folder; returns the final metrics on the server's host.
+
+    ``policy``: the file or the name of the policy of silos that have none in the folder of their part.
+    """
     with terminable():
-        return _execute(config, folder, resume, watcher)
+        return _execute(config, folder, resume, watcher, policy)
 
 
-def _execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+def _execute(
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str
+) -> dict[str, Any] | None:
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return _as_member(config, folder, resume, watcher)
+        return _as_member(config, folder, resume, watcher, policy)
     config = prepare(config)
     keep_config(config, folder, resume)
     if config.system.hosts == 1:
-        return host_main(config, folder, resume, watcher)
+        return host_main(config, folder, resume, watcher, policy)
     _write_parts(config, folder)
-    _start_hosts(config, folder, resume)
+    _start_hosts(config, folder, resume, policy)
     return RunFolder.open(folder.path).metrics
 
 
@@ -77,7 +84,9 @@ def keep_config(config: RunConfig, folder: RunFolder, resume: bool) -> None:
     write_atomic(folder.path / "config.toml", config.toml().encode())
 
 
-def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+def _as_member(
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str
+) -> dict[str, Any] | None:
     """Run as one process of a job that ``torchrun`` or :func:`_start_hosts` started; it reads only its own parts."""
     config = prepare(replace(config, system=replace(config.system, hosts=int(os.environ["WORLD_SIZE"]))))
     if not is_parts(config.data.name) and not is_parts(str(folder.path / "parts")):
@@ -87,7 +96,7 @@ def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watc
         )
     if os.environ["RANK"] == "0":
         keep_config(config, folder, resume)
-    return host_main(config, folder, resume, watcher)
+    return host_main(config, folder, resume, watcher, policy)
 
 
 def _write_parts(config: RunConfig, folder: RunFolder) -> None:
@@ -98,7 +107,7 @@ def _write_parts(config: RunConfig, folder: RunFolder) -> None:
     write_parts(load_silos(config.data, merged=False), parts)
 
 
-def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
+def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool, policy: str) -> None:
     """Start one process for each host, watch them, and tell which one failed and why."""
     store = TCPStore(
         "127.0.0.1",
@@ -110,7 +119,7 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
     logs = folder.path / "hosts"
     logs.mkdir(exist_ok=True)
     module = ["-P", "-m", "isthmus.launch.processes"]  # -P: not from the current folder, whatever lies there
-    command = [sys.executable, *module, str(folder.path), "resume" if resume else "start"]
+    command = [sys.executable, *module, str(folder.path), "resume" if resume else "start", policy]
     processes = []
     for host in range(config.system.hosts):
         environment = os.environ | {
@@ -173,7 +182,7 @@ def _end_with(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point of a host process: the run folder, and whether to resume."""
+    """Entry point of a host process: the run folder, whether to resume, and the policy that was named, if any."""
     from isthmus.launch.progress_bar import watcher_for
 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
@@ -181,7 +190,7 @@ def main(arguments: list[str]) -> int:
     config = resolve(folder.config)
     watcher = watcher_for(config, quiet=os.environ["RANK"] != "0")
     try:
-        execute(config, folder, arguments[1] == "resume", watcher)
+        execute(config, folder, arguments[1] == "resume", watcher, arguments[2])
     except IsthmusError as error:
         (folder.path / "hosts" / f"host-{os.environ['RANK']}.error").write_text(str(error))
         return LOST if isinstance(error, HostLost) else REFUSED

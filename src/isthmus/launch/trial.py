@@ -8,7 +8,7 @@ follows from the data, and is not seen here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -29,8 +29,16 @@ Opened = Callable[[RunConfig, Wire, list[Silo]], Training]  # runs the handshake
 _SILOS, _NODES, _STEPS, _WIDTH, _CLASSES = 3, 48, 4, 4, 3
 
 
-def demands_of(config: RunConfig, schema: Schema, opened: Opened) -> list[Demand]:
-    """In which ways a run over data of a schema lets something leave a silo."""
+@dataclass(frozen=True)
+class Foreseen:
+    """In which ways a run would let something leave a silo; ``unknown`` says why that could not be found out."""
+
+    demands: list[Demand] = field(default_factory=list)
+    unknown: str = ""
+
+
+def foresee(config: RunConfig, schema: Schema, opened: Opened) -> Foreseen:
+    """In which ways a run over data of a schema would let something leave a silo."""
     silos = stand_in(schema)
     wire = LocalWire(len(silos), config.method.chain)
     linked = [(silo.number, owner) for silo in silos for owner in silo.halo_owner.unique().tolist()]
@@ -50,8 +58,8 @@ def demands_of(config: RunConfig, schema: Schema, opened: Opened) -> list[Demand
         training.stage.exchange.notes()
         take_account(training)
     except IsthmusError as error:
-        raise IsthmusError(f"What this run would send cannot be foreseen: {error}") from error
-    return recorder.found()
+        return Foreseen(unknown=str(error))
+    return Foreseen(recorder.found())
 
 
 def stand_in(schema: Schema) -> list[Silo]:

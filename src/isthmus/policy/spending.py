@@ -149,7 +149,7 @@ class Spending:
             why = f"draws of lists would make epsilon {epsilon:.4g} and delta {delta:.4g}"
             return Refusal(kind, budget.rule, f"{why}, of {budget.epsilon:g} and {budget.delta:g}")
         told = {"unit": EDGE, "kind": kind, "stretch": self.stretch, "pair": list(pair), "releases": draws}
-        self._lines.append({**told, "epsilon": epsilon, "delta": delta})
+        self._lines.append({**told, "epsilon": epsilon, "of": budget.epsilon, "delta": delta})
         return None
 
     def send(self, size: int, kind: str) -> Refusal | None:
@@ -176,7 +176,7 @@ class Spending:
         budget = next(each for each in self.rules.budgets if each.unit == unit)
         noise, width = how
         told = {"unit": unit, "kind": kind, "event": to_json((noise,))[0], "width": width, "releases": releases}
-        return {**told, "epsilon": self.totals.spent(budget), "delta": budget.delta}
+        return {**told, "epsilon": self.totals.spent(budget), "of": budget.epsilon, "delta": budget.delta}
 
 
 def _now() -> str:
