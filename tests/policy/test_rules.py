@@ -4,7 +4,7 @@ import pytest
 
 from isthmus.core.kinds import Kind
 from isthmus.policy.reading import parse_policy
-from isthmus.policy.rules import Leaving, RunRules
+from isthmus.policy.rules import Leaving, Rules, RunRules
 from isthmus.protect.events import (
     Bounded,
     Clipped,
@@ -98,12 +98,11 @@ def test_kinds_that_no_table_names() -> None:
 
 def test_methods_models_columns_and_who_starts() -> None:
     free, narrow = RunRules(), RunRules(("fedavg",), ("gcn",), ("amount_*", "age"), ("server", "bank-a"))
-    assert free.of_method("fedavg", False) is free.of_model("gcn") is free.of_columns(["x"], 3) is None
-    assert narrow.of_method("fedavg", False) is narrow.of_model("gcn") is narrow.of_starter(["bank-a", "b"]) is None
+    assert free.of_method("fedavg") is free.of_model("gcn") is free.of_columns(["x"], 3) is None
+    assert narrow.of_method("fedavg") is narrow.of_model("gcn") is narrow.of_starter(["bank-a", "b"]) is None
     assert narrow.of_columns(["amount_eur", "age"], 0) is None
     refused = (
-        free.of_method("centralised", True),
-        narrow.of_method("fedavg, exchange=optimes", False),
+        narrow.of_method("fedavg, exchange=optimes"),
         narrow.of_model("pna"),
         narrow.of_columns(["age", "iban"], 0),
         narrow.of_columns([], 12),
@@ -111,13 +110,18 @@ def test_methods_models_columns_and_who_starts() -> None:
     )
     told = [(each.rule, each.reason) for each in refused if each is not None]
     assert told == [
-        ("[run] methods", "it puts all data in one place"),
         ("[run] methods", 'it may be one of ["fedavg"]'),
         ("[run] models", 'it may be one of ["gcn"]'),
         ("[run] columns", 'iban would be used, and ["amount_*", "age"] may be'),
         ("[run] columns", '12 features without names would be used, and ["amount_*", "age"] may be'),
         ("[run] started_by", '["server", "bank-a"] may start one'),
     ]
+
+
+def test_methods_that_put_all_data_in_one_place_pass_no_door() -> None:
+    assert Rules().of_method("centralised", merged=True) is None
+    refusal = parse_policy('[leave.labels]\nto = ["server"]', "p").of_method("centralised", merged=True)
+    assert refusal is not None and refusal.rule == "[leave]" and "puts all data in one place" in refusal.reason
 
 
 def test_other_parties_hear_the_rule_and_nothing_of_policy_or_data() -> None:

@@ -56,7 +56,7 @@ class Policies:
         method, found = self.config.method, Found()
         for silo, rules in self.rules.items():
             asked = (
-                rules.run.of_method(self.config.label, method.merged),
+                rules.of_method(self.config.label, method.merged),
                 rules.run.of_model(self.config.model.name),
                 rules.run.of_starter(starters),
             )

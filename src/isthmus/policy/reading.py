@@ -13,7 +13,7 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import there
 from isthmus.core.kinds import Kind
 from isthmus.methods import catalogue
-from isthmus.nn.model import MODELS
+from isthmus.nn.model import LAYERS
 from isthmus.policy.protections import PROTECTIONS, Demand
 from isthmus.policy.rules import ALLOW, EVERYBODY, REFUSE, Budget, KindRules, Rules, RunRules
 from isthmus.policy.units import UNITS
@@ -86,7 +86,7 @@ class _Reader:
             name = label.partition(",")[0]
             self._one_of("run.methods", name, (*catalogue.names(), EVERYBODY))
         for name in found.models:
-            self._one_of("run.models", name, (*MODELS, EVERYBODY))
+            self._one_of("run.models", name, (*LAYERS, EVERYBODY))
         return found
 
     def _kinds(self, tables: Mapping[str, Any]) -> dict[Kind, KindRules]:

@@ -99,12 +99,11 @@ class RunRules:
     columns: tuple[str, ...] = (EVERYBODY,)
     started_by: tuple[str, ...] = (EVERYBODY,)
 
-    def of_method(self, label: str, merged: bool) -> Refusal | None:
+    def of_method(self, label: str) -> Refusal | None:
         """Why a method may not be run; ``label`` is its name with the parts that are not its own."""
-        if label in self.methods or (EVERYBODY in self.methods and not merged):
+        if label in self.methods or EVERYBODY in self.methods:
             return None
-        why = "it puts all data in one place" if merged else f"it may be one of {quoted(self.methods)}"
-        return Refusal(f"method '{label}'", "[run] methods", why)
+        return Refusal(f"method '{label}'", "[run] methods", f"it may be one of {quoted(self.methods)}")
 
     def of_model(self, name: str) -> Refusal | None:
         """Why a model may not be trained; None where it may."""
@@ -164,6 +163,14 @@ class Rules:
         """Whether nothing is refused that leaves."""
         free = all(each.free for each in self.leave.values())
         return self.others == ALLOW and free and not self.bytes and not self.budgets
+
+    def of_method(self, label: str, merged: bool) -> Refusal | None:
+        """Why a method may not be run; one that is ``merged`` sends nothing, for all data is in one place before."""
+        if merged and not self.open:
+            return Refusal(
+                f"method '{label}'", "[leave]", "it puts all data in one place, past every rule on what leaves"
+            )
+        return self.run.of_method(label)
 
     def refusal(self, what: Leaving) -> Refusal | None:
         """Why something may not leave; None where it may."""
