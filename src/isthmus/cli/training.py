@@ -99,8 +99,8 @@ def request_of(said: dict[str, Any]) -> Request:
         "train": {"epochs": said["epochs"], "steps": said["steps"]},
         "system": {"device": said["device"], "hosts": said["hosts"]},
     }  # fmt: skip
-    rest = (said[key] for key in ("out", "seeds", "resume", "overwrite"))
-    return Request(said["recipe"], _given(options), tuple(said["set_"] or ()), *rest, policy=said["policy"] or "")
+    rest = {key: said[key] for key in ("out", "seeds", "resume", "overwrite")}
+    return Request(said["recipe"], _given(options), tuple(said["set_"] or ()), **rest, policy=said["policy"] or "")
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

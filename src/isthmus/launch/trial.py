@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
@@ -26,7 +27,9 @@ from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire
 
 Opened = Callable[[RunConfig, Wire, list[Silo]], Training]  # runs the handshake; the training before its first step
-_SILOS, _NODES, _STEPS, _WIDTH, _CLASSES = 3, 48, 4, 4, 3
+_CLASSES = ("0", "1", "2")
+_SILOS, _NODES, _STEPS, _WIDTH = 3, 16, 4, 4  # nodes: of each silo
+_GROUP = 64  # silos whose vectors are masked together
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Foreseen:
 
 def foresee(config: RunConfig, schema: Schema, opened: Opened) -> Foreseen:
     """In which ways a run over data of a schema would let something leave a silo."""
-    silos = stand_in(schema)
+    of_totals = config.method.chain.of_totals  # then the number of silos is part of what protects
+    silos = stand_in(schema, min(max(config.data.silos, _SILOS), _GROUP) if of_totals else _SILOS)
     wire = LocalWire(len(silos), config.method.chain)
     linked = [(silo.number, owner) for silo in silos for owner in silo.halo_owner.unique().tolist()]
     wire.policy = recorder = Recorder(len(silos), linked)
@@ -62,41 +66,39 @@ def foresee(config: RunConfig, schema: Schema, opened: Opened) -> Foreseen:
     return Foreseen(recorder.found())
 
 
-def stand_in(schema: Schema) -> list[Silo]:
-    """Three silos of a small random graph with a schema's task; the first and the last have no common edges."""
-    rng = np.random.default_rng(0)
-    owner = np.arange(_NODES) % _SILOS
-    near = [(a, b) for a in range(_NODES) for b in range(_NODES) if a != b and abs(owner[a] - owner[b]) < _SILOS - 1]
-    chosen = rng.choice(len(near), 4 * _NODES, replace=False)
-    half = np.array([near[each] for each in chosen]).T
-    ends = torch.from_numpy(np.concatenate([half, half[::-1]], 1))
-    count, edges = len(schema.labels) or _CLASSES, ends.shape[1]
-    split = np.resize([TRAIN, TRAIN, VALID, TEST], edges)
-    at_edges, tasks = schema.target == "edge", schema.task == "tasks"
-    known = Schema(
-        _WIDTH,
-        schema.labels or tuple(map(str, range(_CLASSES))),
-        schema.task,
-        schema.target,
-        edge_features=schema.edge_features,
-        timed=schema.timed,
-    )
+def stand_in(schema: Schema, silos: int = _SILOS) -> list[Silo]:
+    """Silos of a small random graph with a schema's task; those whose numbers differ by more than 1 have no edges."""
+    rng, nodes = np.random.default_rng(0), _NODES * silos
+    owner = np.arange(nodes) % silos
+    known = replace(schema, features=_WIDTH, feature_names=(), edge_feature_names=(), labels=schema.labels or _CLASSES)
+    ends = _ends(rng, silos)
+    count, edges = len(known.labels), ends.shape[1]
+    classes = rng.integers(0, count, nodes)
+    tasks = rng.integers(0, 2, (nodes, count)).astype(np.float32)
+    split = torch.from_numpy(np.resize([TRAIN, TRAIN, VALID, TEST], max(edges, nodes))).to(torch.int8)
+    at_edges = schema.target == "edge"
     graph = Graph(
-        ids=np.arange(_NODES),
-        x=torch.from_numpy(rng.normal(size=(_NODES, _WIDTH))).float(),
+        ids=np.arange(nodes),
+        x=torch.from_numpy(rng.normal(size=(nodes, _WIDTH))).float(),
         edge_index=ends,
         schema=known,
-        y=torch.from_numpy(
-            rng.integers(0, 2, (_NODES, count)).astype(np.float32)
-            if tasks
-            else owner * 0 + rng.integers(0, count, _NODES)
-        ),
-        split=torch.from_numpy(split[:_NODES]).to(torch.int8),
+        y=torch.from_numpy(tasks if schema.task == "tasks" else classes),
+        split=split[:nodes],
         edge_attr=torch.from_numpy(rng.normal(size=(edges, schema.edge_features))).float()
-        if schema.edge_features
+        if known.edge_features
         else None,
         edge_time=torch.from_numpy(rng.integers(0, 9, edges)) if schema.timed else None,
         edge_y=torch.from_numpy(rng.integers(0, count, edges)) if at_edges else None,
-        edge_split=torch.from_numpy(split).to(torch.int8) if at_edges else None,
+        edge_split=split[:edges] if at_edges else None,
     ).check()
-    return split_graph(graph, torch.from_numpy(owner), _SILOS)
+    return split_graph(graph, torch.from_numpy(owner), silos)
+
+
+def _ends(rng: np.random.Generator, silos: int) -> Tensor:
+    """Random edges within silos and between a silo and the next, in both directions: [2, m]."""
+    count = 4 * _NODES * silos
+    first = rng.integers(0, silos, count)
+    second = np.clip(first + rng.integers(-1, 2, count), 0, silos - 1)
+    source, target = (silo + silos * rng.integers(0, _NODES, count) for silo in (first, second))
+    half = np.stack([source, target])[:, source != target]
+    return torch.from_numpy(np.concatenate([half, half[::-1]], 1))

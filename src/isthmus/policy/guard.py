@@ -13,7 +13,7 @@ from isthmus.core.parcel import Origin, Parcel, Traffic
 from isthmus.policy.counting import RowCounts
 from isthmus.policy.rules import Budget, Leaving, Refusal, Rules
 from isthmus.policy.spending import Spending
-from isthmus.policy.trained import Trained, empty, noise_of_steps
+from isthmus.policy.trained import Trained, no_sums, noise_of_steps
 from isthmus.policy.units import EDGE, LABEL, UNITS
 from isthmus.protect.accounting.privacy_loss import Noised
 from isthmus.protect.events import Events
@@ -110,11 +110,13 @@ class Guard(Policy):
         """What a parcel will look like, from one of its kind without rows that passes the chain."""
         rows, chain = parcel.rows, sender.protect
         below = bool((parcel.traffic.sender < SERVER).any())
-        key = (chain, parcel.kind, parcel.derived, below, rows.shape[1:], rows.dtype, len(parcel.holders))
+        form = parcel.derived, below, rows.shape[1:], rows.dtype, len(parcel.holders), len(parcel.added)
+        key = (chain, parcel.kind, *form)
         if key not in self._ways:
             none = torch.zeros(0, dtype=torch.int64)
-            sealed = chain.seal(replace(parcel, rows=rows[:0], origin=Origin(none, none), copies=None), Noise())
-            steps = chain.perturb(empty(), [], Noise())[1] if chain.bounds_seeds else ()
+            empty = replace(parcel, rows=rows[:0], origin=Origin(none, none), copies=None, weights=None)
+            sealed = chain.seal(empty, Noise())
+            steps = chain.perturb(no_sums(), [], Noise())[1] if chain.bounds_seeds else ()
             size = row_size(sealed.rows, sealed.shares)
             self._ways[key] = Way(sealed.events, steps, size, sealed.shares > 1)
         return self._ways[key]

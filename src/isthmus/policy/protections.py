@@ -15,6 +15,7 @@ from isthmus.protect.events import (
     GaussianNoise,
     LaplaceNoise,
     MaskedSums,
+    MaskedTotals,
     NoisyGradients,
     Shared,
 )
@@ -37,6 +38,7 @@ PROTECTIONS: dict[str, Protection] = {
     "bounded": Protection((Bounded, LaplaceNoise), {"bound": MOST}),
     "shares": Protection((Shared,), {"threshold": LEAST}),
     "masks": Protection((MaskedSums,), {"group": LEAST}),
+    "server-masks": Protection((MaskedTotals,), {"silos": LEAST}),
     "dp-sgd": Protection((NoisyGradients,), {"sigma": LEAST, "clip": MOST}),
     "format": Protection((Formatted,), {}),
 }

@@ -70,6 +70,6 @@ def noise_of_steps(events: tuple[Any, ...]) -> GaussianNoise | None:
     return GaussianNoise(1.0, step.sigma, "label", step.delta, 1)
 
 
-def empty() -> Tensor:
+def no_sums() -> Tensor:
     """Sums of no silo, by which a chain of mechanisms tells what it does at steps."""
     return torch.zeros(0, 1)
