@@ -13,6 +13,7 @@ from isthmus.cli.catalogue import datasets, methods
 from isthmus.cli.finished import audit, compare, report, score
 from isthmus.cli.graphs import simulate_aml, split
 from isthmus.cli.operations import forget, status
+from isthmus.cli.policy import app as policy
 from isthmus.cli.studies import demo, reproduce, study
 from isthmus.cli.training import plan, run
 from isthmus.core.errors import IsthmusError
@@ -34,6 +35,7 @@ for command in (
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(flare.app, name="flare")
+app.add_typer(policy, name="policy")
 
 
 def _show_version(asked: bool) -> None:

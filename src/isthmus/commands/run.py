@@ -43,6 +43,7 @@ class Request:
     resume: bool = False
     overwrite: bool = False
     place: MeetingPlace | None = None  # as which party, and where it meets the others
+    policy: str = ""
 
 
 def configure(request: Request) -> RunConfig:
@@ -96,7 +97,7 @@ def run_request(request: Request) -> dict[str, Any] | None:
     out = Path(request.out or f"runs/{Path(config.data.name).name}-{config.label.replace(', ', '-')}{own}")
     with _folder(out, request) as folder:
         if request.seeds == 1:
-            metrics = run_one(config, folder, request.resume, place=request.place)
+            metrics = run_one(config, folder, request.resume, place=request.place, policy=request.policy)
         else:
             metrics = _run_seeds(config, folder, request)
     return None if metrics is None else {**metrics, "folder": str(out)}
@@ -121,11 +122,15 @@ def run_one(
     label: str = "",
     page: bool = True,
     place: MeetingPlace | None = None,
+    policy: str = "",
 ) -> dict[str, Any] | None:
-    """Run a configuration in a folder, with its report if ``page``; returns the final metrics."""
+    """Run a configuration in a folder, with its report if ``page``; returns the final metrics.
+
+    ``policy``: the file or the name of the policy of silos that have none in the folder of their part.
+    """
     watcher = watcher_for(config, label=label)
     try:
-        metrics = execute(config, folder, resume, watcher, place)
+        metrics = execute(config, folder, resume, watcher, place, policy)
     finally:
         watcher.close()
     if metrics is not None and page:
@@ -144,7 +149,8 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
     each: list[dict[str, Any]] = []
     for seed in seeds:
         inner = RunFolder.create(folder.path / f"seed-{seed}", request.resume, overwrite=False)
-        metrics = run_one(replace(config, seed=seed), inner, request.resume, f"{config.label} #{seed}")
+        mine = replace(config, seed=seed)
+        metrics = run_one(mine, inner, request.resume, f"{config.label} #{seed}", policy=request.policy)
         assert metrics is not None  # this process is the server's
         each.append(metrics)
     combined = over_seeds(each, seeds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, changed, split_graph
 from isthmus.launch.artifacts import leave_behind
 from isthmus.launch.live_status import Live
+from isthmus.launch.policies import Policies
 from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
 from isthmus.launch.returning import refuse_return, reopen, take_up
 from isthmus.launch.settings import common_settings
@@ -40,6 +41,7 @@ from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
 from isthmus.wire.membership import Membership
+from isthmus.wire.policy import Refused
 from isthmus.wire.rendezvous import Rendezvous
 from isthmus.wire.wire import Wire
 
@@ -150,31 +152,43 @@ class Recorder(Watcher):
 
 
 def host_main(
-    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, meeting: Rendezvous | None = None
+    config: RunConfig,
+    folder: RunFolder,
+    resume: bool,
+    watcher: Watcher,
+    meeting: Rendezvous | None = None,
+    policy: str = "",
 ) -> dict[str, Any] | None:
     """Run this host to the end over the wire that its configuration names; returns the metrics of its folder.
 
     Where hosts have a folder in common they are those of the whole run, which the server's host alone returns.
-    ``meeting``: where parties have met by name; None: hosts meet by rank.
+    ``meeting``: where parties have met by name; None: hosts meet by rank. ``policy``: the file or name of the policy
+    of silos on this host that have none in the folder of their part.
     """
     set_up_process(config)
     count = 1 if config.method.merged else config.data.silos
     if config.system.hosts == 1:
-        return run_over(LocalWire(count, config.method.chain), config, folder, resume, watcher)
+        return run_over(LocalWire(count, config.method.chain), config, folder, resume, watcher, policy)
     place = config.system.timeout, config.system.device
     wire = DistributedWire(count, *place, config.method.chain, common_settings(config, resume), meeting)
-    return run_over(wire, config, folder, resume, watcher)
+    return run_over(wire, config, folder, resume, watcher, policy)
 
 
-def run_over(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+def run_over(
+    wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str = ""
+) -> dict[str, Any] | None:
     """Run this host to the end over a wire; where it ends by an error, the other hosts are told.
 
-    They hear the reason itself only where another host is to blame: other errors may tell of this host's own data.
+    They hear the reason itself only where another host is to blame: other errors may tell of this host's own data. Of
+    what a policy refuses they hear the kind and the rule.
     """
     try:
         with telling_of_disks(), Live(wire, folder.path, config.system.log) as live:
-            return _run_on(wire, config, folder, resume, live, watcher)
+            return _run_on(wire, config, folder, resume, live, watcher, policy)
     except HostLost:
+        raise
+    except Refused as error:
+        wire.end(error.told)
         raise
     except IsthmusError as error:
         told = isinstance(error, PeerError)
@@ -186,13 +200,32 @@ def run_over(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, wat
 
 
 def _run_on(
-    wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, live: Live, watcher: Watcher
+    wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, live: Live, watcher: Watcher, policy: str
 ) -> dict[str, Any] | None:
-    """Read the parts of this host, run the handshake, train, and write the files of the run; returns its metrics."""
+    """Ask policies, then read the parts of this host and run over them; returns the run's metrics."""
+    policies = Policies.on(wire, config, policy)
+    policies.check_run(wire)
     many = wire.hosts > 1
     split_here = many and not is_parts(config.data.name)
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
     silos = load_silos(source, config.method.merged, wire.mine if many else None)
+    policies.check_data(silos, open_run)
+    with policies.guarding(wire, folder.path, resume) as begin:
+        return _train(wire, config, folder, silos, resume, live, watcher, policies, begin)
+
+
+def _train(
+    wire: Wire,
+    config: RunConfig,
+    folder: RunFolder,
+    silos: list[Silo],
+    resume: bool,
+    live: Live,
+    watcher: Watcher,
+    policies: Policies,
+    begin: Callable[[Training], None],
+) -> dict[str, Any] | None:
+    """Run the handshake, train, and write the files of the run; returns its metrics."""
     data = {silo.name: digests(silo) for silo in silos}
     at_server = wire.houses(SERVER)
     checkpoints = Checkpoints(folder.path, config.digest(), wire.host, at_server or not folder.shared, data)
@@ -200,6 +233,7 @@ def _run_on(
         refuse_return(config, checkpoints)
         wire.come_back()
     training = open_run(config, wire, silos)
+    policies.note(training.federation)
     if not at_server:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
     if wire.returned:
@@ -211,6 +245,7 @@ def _run_on(
         training.federation.note(RESUMED)
     result = None
     while result is None:
+        begin(training)
         try:
             result = train(training, Recorder(training, folder, checkpoints, live.follow(training, watcher)))
         except Returned as back:

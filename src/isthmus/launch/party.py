@@ -18,9 +18,12 @@ from isthmus.wire.meeting import MeetingPlace, meet
 
 
 def as_party(
-    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, place: MeetingPlace
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, place: MeetingPlace, policy: str = ""
 ) -> dict[str, Any] | None:
-    """Meet the other parties, then run as one of them, in a folder of its own; returns this party's metrics."""
+    """Meet the other parties, then run as one of them, in a folder of its own; returns this party's metrics.
+
+    ``policy``: the file or the name of this party's policy, where the folder of its part has none.
+    """
     silos = parties_of(config, place.name)
     prepare(config)
     asked = config.system.hosts if config.system.hosts > 1 else 0
@@ -28,7 +31,7 @@ def as_party(
     try:
         config = prepare(replace(config, system=replace(config.system, hosts=meeting.hosts)))
         keep_config(config, folder, resume)
-        return host_main(config, folder, resume, watcher, meeting)
+        return host_main(config, folder, resume, watcher, meeting, policy)
     finally:
         meeting.close()
 

@@ -31,29 +31,35 @@ LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user mus
 
 
 def execute(
-    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, place: MeetingPlace | None = None
+    config: RunConfig,
+    folder: RunFolder,
+    resume: bool,
+    watcher: Watcher,
+    place: MeetingPlace | None = None,
+    policy: str = "",
 ) -> dict[str, Any] | None:
     """Run a configuration in a run folder; returns the final metrics on every host that has a folder of its own.
 
-    ``place``: as which party, and where it meets the others; None: all run on this machine, or by rank.
+    ``place``: as which party, and where it meets the others; None: all run on this machine, or by rank. ``policy``: the
+    file or the name of the policy of silos that have none in the folder of their part.
     """
     with terminable():
-        return (
-            _execute(config, folder, resume, watcher)
-            if place is None
-            else as_party(config, folder, resume, watcher, place)
-        )
+        if place is None:
+            return _execute(config, folder, resume, watcher, policy)
+        return as_party(config, folder, resume, watcher, place, policy)
 
 
-def _execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+def _execute(
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str
+) -> dict[str, Any] | None:
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return _as_member(config, folder, resume, watcher)
+        return _as_member(config, folder, resume, watcher, policy)
     config = prepare(config)
     keep_config(config, folder, resume)
     if config.system.hosts == 1:
-        return host_main(config, folder, resume, watcher)
+        return host_main(config, folder, resume, watcher, policy=policy)
     _write_parts(config, folder)
-    _start_hosts(config, folder, resume)
+    _start_hosts(config, folder, resume, policy)
     return RunFolder.open(folder.path).metrics
 
 
@@ -74,7 +80,9 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+def _as_member(
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str
+) -> dict[str, Any] | None:
     """Run as one process of a job that ``torchrun`` or :func:`_start_hosts` started; it reads only its own parts."""
     config = prepare(replace(config, system=replace(config.system, hosts=int(os.environ["WORLD_SIZE"]))))
     if not is_parts(config.data.name) and not is_parts(str(folder.path / "parts")):
@@ -84,7 +92,7 @@ def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watc
         )
     if os.environ["RANK"] == "0":
         keep_config(config, folder, resume)
-    return host_main(config, replace(folder, shared=True), resume, watcher)
+    return host_main(config, replace(folder, shared=True), resume, watcher, policy=policy)
 
 
 def _write_parts(config: RunConfig, folder: RunFolder) -> None:
@@ -95,13 +103,13 @@ def _write_parts(config: RunConfig, folder: RunFolder) -> None:
     write_parts(load_silos(config.data, merged=False), parts)
 
 
-def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
+def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool, policy: str) -> None:
     """Start one process for each host, watch them, and tell which one failed and why."""
     store = listening_store(LOOPBACK, 0, config.system.timeout)
     logs = folder.path / "hosts"
     logs.mkdir(exist_ok=True)
     module = ["-P", "-m", "isthmus.launch.processes"]  # -P: not from the current folder, whatever lies there
-    command = [sys.executable, *module, str(folder.path), "resume" if resume else "start"]
+    command = [sys.executable, *module, str(folder.path), "resume" if resume else "start", policy]
     processes, secret = [], fresh()  # which keeps other users of this machine out
     for host in range(config.system.hosts):
         environment = os.environ | {
@@ -170,7 +178,7 @@ def _end_with(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point of a host process: the run folder, and whether to resume."""
+    """Entry point of a host process: the run folder, whether to resume, and the policy that was named, if any."""
     from isthmus.launch.progress_bar import watcher_for
 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
@@ -178,7 +186,7 @@ def main(arguments: list[str]) -> int:
     config = resolve(folder.config)
     watcher = watcher_for(config, quiet=os.environ["RANK"] != "0")
     try:
-        execute(config, folder, arguments[1] == "resume", watcher)
+        execute(config, folder, arguments[1] == "resume", watcher, policy=arguments[2])
     except IsthmusError as error:
         (folder.path / "hosts" / f"host-{os.environ['RANK']}.error").write_text(str(error))
         return LOST if isinstance(error, HostLost) else REFUSED

@@ -53,6 +53,7 @@ class Training:
         self.ports = model.ports > 0
         self.phases = tuple(phase.with_batches(train) for phase in method.phases)
         sizes = [silo.n + silo.h for silo in federation.silos]
+        self.wire.releases.sizes = tuple(sizes)
         self.wire.releases.open(sum(sizes))
         federation.drawn.open(sizes, train.floor)
         federation.learnt.open(sizes)

@@ -40,7 +40,7 @@ class Door(ABC):
         self.members, self.host, self.hosts = members, host, hosts
         self.mine = members.carried(host)  # the silos that live in this process, present or not
         self.protect = protect or Chain()
-        self.policy = Policy()
+        self.policy: Policy = Policy()
         self.level = Level()
         self.noise = Noise()
         self.ledger = Ledger(alone=hosts == 1)
@@ -125,8 +125,7 @@ class Door(ABC):
         them yet. A row that is divided into shares is one message to each of its holders. No other function hands data
         of a party to a transport, so whoever wants to know what a silo discloses reads this function and its callers.
         """
-        for parcel in parcels.values():
-            self.policy.check(parcel)
+        self.policy.admit(self, parcels.values())
         sealed = {}
         for key, parcel in parcels.items():
             done = self.protect.seal(parcel, self.noise)

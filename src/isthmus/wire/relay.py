@@ -108,7 +108,8 @@ def open_relay(
     held = torch.zeros(total, dtype=torch.int64, device=device).index_add_(0, group, told[:, 2])
     to_hosts = by_host(wire, every) if at_server else [0] * wire.hosts
     silo, row, parts = partials
-    ends = Ends(silo, row, from_hosts, parts), Ends(*slots, to_hosts)
+    alone = int(labels[:, 2].min()) if len(labels) else fewest  # the server reads each partial, unless it has shares
+    ends = Ends(silo, row, from_hosts, parts, fewest if straight is not None else alone), Ends(*slots, to_hosts)
     return Relay(*ends, group, held >= fewest, near < fewest, straight)
 
 

@@ -21,6 +21,7 @@ class Ends:
     row: Tensor  # [n] stack rows
     hosts: list[int]  # rows of each host; known where the server lives, zeros elsewhere
     parts: Tensor | None = None  # stack rows that these are sums of, each once for every sum (None: no sums)
+    fewest: int = 1  # of how many rows any sum that somebody reads is made at least
 
     @cached_property
     def up(self) -> Traffic:
@@ -44,8 +45,9 @@ def tell_server(wire: Door, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[
 
 def lift(wire: Door, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor:
     """Send rows of this host's silos to the server; returns there all silos' rows in order, and no rows elsewhere."""
-    parts = ends.parts if kind == Kind.PARTIALS else None
-    parcel = Parcel(kind, rows, Origin(ends.silo, ends.row, parts), ends.up, layer)
+    sums = kind == Kind.PARTIALS
+    origin = Origin(ends.silo, ends.row, ends.parts, ends.fewest) if sums else Origin(ends.silo, ends.row)
+    parcel = Parcel(kind, rows, origin, ends.up, layer)
     return wire.swap(parcel, to_server(wire, len(rows)), ends.hosts)
 
 

@@ -144,7 +144,7 @@ class Wire(Door):
 
     def _totalled(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
         x = x.detach() if self.here else x.detach()[:0]
-        origin = Origin.whole(torch.tensor(self.here, dtype=torch.int64))
+        origin = Origin.whole(torch.tensor(self.here, dtype=torch.int64), len(self.members.present))
         given = None if weights is None or not self.here else weights.reshape(-1, *[1] * (x.dim() - 1))
         traffic = Traffic.round_trip(self.here)
         parcel = Parcel(kind, x, origin, traffic, added=self.members.present, weights=given)
@@ -163,7 +163,8 @@ class Wire(Door):
             return self._totalled(
                 kind, torch.cat([x.detach()[None], x.new_zeros(max(len(self.here) - 1, 0), *x.shape)])
             )
-        origin = Origin.whole(torch.tensor(self.here or (SERVER,)))  # one row, in which all of them are
+        here = torch.tensor(self.here or (SERVER,))  # one row, in which all of them are
+        origin = Origin.whole(here, len(self.members.present))
         parcel = Parcel(kind, x.detach()[None], origin, Traffic.round_trip(self.here))
         return self.leave_alone(parcel, lambda x: self._sum_hosts(kind, x, per_silo=False)[None], legs=2)[0]
 
