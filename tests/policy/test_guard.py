@@ -171,6 +171,17 @@ def test_a_trial_on_a_stand_in_foresees_what_a_run_sends(name: str) -> None:
     assert sent <= {(each.kind.value, each.to == "server") for each in told.demands}
 
 
+def test_hosts_also_hand_in_their_ledgers() -> None:
+    kinds = [
+        {
+            each.kind
+            for each in foresee(resolve({"method": "local", "system": {"hosts": hosts}}), NODES, open_run).demands
+        }
+        for hosts in (1, 3)
+    ]
+    assert kinds[1] - kinds[0] == {Kind.LEDGER}
+
+
 def test_a_trial_that_cannot_be_made_says_why_and_refuses_nothing() -> None:
     told = foresee(resolve({"method": "swift-fedgnn"}), Schema(5, ("a", "b"), target="edge"), open_run)
     assert "Labels lie on edges" in told.unknown and told.demands == []

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import SERVER_NAME, Kind
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
 from isthmus.graph.silo import Silo, split_graph
 from isthmus.launch.privacy import take_account
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.policy.foreseen import Demand, Recorder
+from isthmus.policy.guard import Way
 from isthmus.runs.config import RunConfig
 from isthmus.train.loop import Watcher, finish, train_phase
 from isthmus.train.training import Training
@@ -63,7 +65,8 @@ def foresee(config: RunConfig, schema: Schema, opened: Opened) -> Foreseen:
         take_account(training)
     except IsthmusError as error:
         return Foreseen(unknown=str(error))
-    return Foreseen(recorder.found())
+    ledgers = [Demand(Kind.LEDGER, SERVER_NAME, Way((), (), 0, False))] if config.system.hosts > 1 else []
+    return Foreseen([*recorder.found(), *ledgers])  # hosts hand in their ledgers, which one process has no need to
 
 
 def stand_in(schema: Schema, silos: int = _SILOS) -> list[Silo]:
