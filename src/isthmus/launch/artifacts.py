@@ -19,7 +19,7 @@ from isthmus.graph.digest import Digests
 from isthmus.launch.ledger_files import bytes_per_crossing, write_ledger
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.model_files import have_own_models, write_models
-from isthmus.launch.party_files import Perspective, about_party, copy_what_is_common, party_folder, party_view
+from isthmus.launch.party_files import Perspective, about_party, party_folder, party_view, write_what_all_know
 from isthmus.launch.privacy import privacy_of, take_account
 from isthmus.launch.release_files import notes_on_draws, notes_on_idle_mechanisms, notes_on_noise, write_releases
 from isthmus.launch.silo_tables import silo_curves, silo_figures, silo_sizes
@@ -66,7 +66,7 @@ def leave_behind(
         with private():
             write_releases(training, own.path)
         if folder.shared:
-            copy_what_is_common(folder, own)
+            write_what_all_know(training, config, own)
         mine = sheet.write(own, party_view(training, accounts, collected, notes), about_party(wire))
         found = found or (None if folder.shared else mine)
     return found

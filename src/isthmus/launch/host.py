@@ -134,10 +134,8 @@ class Recorder(Watcher):
         self.inner.on_step(progress, loss)
 
     def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-        """Append the lines to ``metrics.jsonl``, then commit a checkpoint if one is due."""
-        if self.checkpoints.logs:
-            with open(self.folder.path / "metrics.jsonl", "a") as file:
-                file.writelines(json.dumps(line) + "\n" for line in lines)
+        """Append the lines to ``metrics.jsonl``, or to this host's own file, then commit a checkpoint if one is due."""
+        self.checkpoints.log.append("".join(json.dumps(line) + "\n" for line in lines).encode())
         ended = progress.epoch == self.training.stage.last_epoch
         if progress.epoch % self.checkpoints.every(self.training) == 0 or ended:
             self.checkpoints.commit(self.training)

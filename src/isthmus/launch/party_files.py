@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from isthmus.launch.ledgers import Collected
 from isthmus.launch.own_ledger import sent_by
 from isthmus.launch.privacy import Accounts, privacy_of
 from isthmus.protect.accounting.guarantee import Guarantee
+from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.train.training import Training
 from isthmus.wire.ledger import Ledger
@@ -80,7 +82,8 @@ def party_name(wire: Wire) -> str:
     return names[0] if names else SERVER_NAME
 
 
-def copy_what_is_common(folder: RunFolder, own: RunFolder) -> None:
-    """Copy the configuration and the curves, which all hosts know, from the folder that they have in common."""
-    for name in ("config.toml", "metrics.jsonl"):
-        write_atomic(own.path / name, (folder.path / name).read_bytes())
+def write_what_all_know(training: Training, config: RunConfig, own: RunFolder) -> None:
+    """Write the configuration and the curves of a run, which every host has, into a party's folder."""
+    write_atomic(own.path / "config.toml", config.toml().encode())
+    lines = "".join(json.dumps(line) + "\n" for line in training.progress.history)
+    write_atomic(own.path / "metrics.jsonl", lines.encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from pathlib import Path
 
@@ -45,7 +44,8 @@ class Appended:
     def cut_back(self, mark: list[int]) -> None:
         """Drop what was added after a mark."""
         self.size, self.checksum = mark
-        os.truncate(self.path, self.size)
+        with open(self.path, "ab") as file:  # makes one that is not there, since nothing was ever added
+            file.truncate(self.size)
 
     def clear(self) -> None:
         """Delete the file."""

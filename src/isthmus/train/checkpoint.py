@@ -44,11 +44,12 @@ class Checkpoints:
     ) -> None:
         """``digest`` is of the configuration, ``data`` of each silo's data.
 
-        ``logs``: this host also writes ``metrics.jsonl``; of hosts that have a folder in common the server's does.
+        ``logs``: this host writes ``metrics.jsonl``; of hosts that have a folder in common the server's does, and each
+        of the others keeps its own lines beside its checkpoints.
         """
-        self.root, self.digest, self.host, self.logs = folder / "checkpoint", digest, host, logs
+        self.root, self.digest, self.host = folder / "checkpoint", digest, host
         self.data = {silo: dict(each) for silo, each in (data or {}).items()}
-        self.log = Appended(folder / "metrics.jsonl")
+        self.log = Appended(folder / "metrics.jsonl" if logs else self.root / f"metrics-host-{host}.jsonl")
         self.pages = {name: Appended(self.root / f"{name}-host-{host}.bin") for name in _PAGES}
 
     def every(self, training: Training) -> int:
@@ -96,7 +97,7 @@ class Checkpoints:
             "transport": wire.ledger.transport,
             "notes": training.federation.notes,
             "pages": {name: page.mark() for name, page in self.pages.items()},
-            "log": self.log.mark() if self.logs else [0, 0],
+            "log": self.log.mark(),
         }
 
     def _append(self, training: Training) -> None:
@@ -112,9 +113,10 @@ class Checkpoints:
             page.clear()
         for path in self.root.glob(f"epoch-*/host-{self.host}.*"):
             path.unlink(missing_ok=True)
-        if self.logs:
-            self.log.clear()
-            self.log.append(b"")
+        self.log.clear()
+        with private():
+            self.root.mkdir(parents=True, exist_ok=True)
+        self.log.append(b"")
 
     def committed(self) -> list[int]:
         """Epochs that this host has committed, oldest first."""
@@ -196,7 +198,7 @@ class Checkpoints:
                 "data of that time, or start again with --overwrite."
             )
         pages = {name: page.read(meta["pages"][name]) for name, page in self.pages.items()}
-        return meta, load(body), pages | ({"log": self.log.read(meta["log"])} if self.logs else {})
+        return meta, load(body), pages | {"log": self.log.read(meta["log"])}
 
     def _whole(self, epoch: int) -> tuple[dict[str, Any], bytes]:
         """Meta and the bytes of the tensors of a checkpoint; raises where one does not fit its checksum."""
@@ -226,9 +228,8 @@ class Checkpoints:
         ledger.restore(books, growing, [from_json(each) for each in meta["events"]], meta["transport"])
         ledger.epoch, ledger.step = progress.epoch, progress.step
         progress.computing = np.frombuffer(pages["computing"]).tolist()
-        if self.logs:
-            self.log.cut_back(meta["log"])
-            progress.history = [json.loads(line) for line in pages["log"].splitlines()]
+        self.log.cut_back(meta["log"])
+        progress.history = [json.loads(line) for line in pages["log"].splitlines()]
 
     def _place(self, epoch: int) -> Path:
         return self.root / f"epoch-{epoch:06d}"
