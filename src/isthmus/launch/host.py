@@ -23,7 +23,7 @@ from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.digest import digests
 from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo, changed, split_graph
 from isthmus.launch.artifacts import leave_behind
 from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
 from isthmus.launch.settings import common_settings
@@ -93,7 +93,7 @@ def agree_before_merge(silos: list[Silo], config: DataConfig) -> list[Silo]:
     silos, _ = agree_schema(wire, silos)
     check_single_owner(wire, silos, config.seed)
     silos, _, notes = agree_edges(wire, silos, config.edges)
-    return [replace(silo, notes=(*silo.notes, *notes)) for silo in silos]
+    return [changed(silo, notes=(*silo.notes, *notes)) for silo in silos]
 
 
 def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:

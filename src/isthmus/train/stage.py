@@ -134,10 +134,12 @@ class Stage:
             judge.best.state = states[f"judge-{judge.how}"]
 
 
-def lay_out_phase(phase: Phase, federation: Federation, device: torch.device, dtype: torch.dtype) -> Layout:
-    """The layout that a phase computes on."""
+def lay_out_phase(
+    phase: Phase, federation: Federation, device: torch.device, dtype: torch.dtype, ports: bool
+) -> Layout:
+    """The layout that a phase computes on; ``ports``: its model reads them."""
     order = rule_of(phase.batches, phase.sync.seed_weights)
-    return lay_out(federation, phase.exchange.view, order, phase.exchange.doubles, device, dtype)
+    return lay_out(federation, phase.exchange.view, order, phase.exchange.doubles, device, dtype, ports)
 
 
 def open_stage(

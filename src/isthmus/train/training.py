@@ -13,7 +13,7 @@ from isthmus.engine.learner import build_learner
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import Federation
 from isthmus.graph.graph import Schema
-from isthmus.methods.method import Method
+from isthmus.methods.method import Method, Phase
 from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.train.metrics import led_by
 from isthmus.train.progress import Progress
@@ -44,6 +44,7 @@ class Training:
         led_by(train.metric, federation.schema)  # one that does not exist is refused now, not at the first validation
         self.federation, self.method, self.train, self.seed = federation, method, train, seed
         self.wire, self.device, self.dtype = federation.wire, torch.device(device), dtype
+        self.ports = model.ports > 0
         self.phases = tuple(phase.with_batches(train) for phase in method.phases)
         sizes = [silo.n + silo.h for silo in federation.silos]
         self.wire.releases.open(sum(sizes))
@@ -51,7 +52,7 @@ class Training:
         federation.learnt.open(sizes)
         self.wire.ledger.models = ("", *method.models)
         self.progress = Progress()
-        first = lay_out_phase(self.phases[0], federation, self.device, dtype)
+        first = self._lay_out(self.phases[0])
         shared = all(phase.sync.lockstep and not phase.sync.separates for phase in self.phases)
         self.learner = build_learner(
             method.models, federation.schema, model, train, seed, self.wire.mine,
@@ -65,13 +66,16 @@ class Training:
     def _stage(self, layout: Layout | None = None) -> Stage:
         """The stage of the phase that ``progress`` has reached."""
         phase = self.phases[self.progress.phase]
-        layout = layout or lay_out_phase(phase, self.federation, self.device, self.dtype)
+        layout = layout or self._lay_out(phase)
         last = self.progress.phase == len(self.phases) - 1
         scores = self.method.scores if last else ("trained",)
         stage = open_stage(phase, layout, self.learner, self.train, self.seed, self.dtype, scores, self.progress)
         self.progress.last_step, self.progress.steps_per_epoch = stage.last_step, stage.steps_per_epoch
         self.progress.epochs = stage.last_epoch if last else self.train.total_epochs(stage.steps_per_epoch)
         return stage
+
+    def _lay_out(self, phase: Phase) -> Layout:
+        return lay_out_phase(phase, self.federation, self.device, self.dtype, self.ports)
 
     def go_on(self, phase: int) -> None:
         """Go on to the next phase, to which the current one hands over what it has found."""
