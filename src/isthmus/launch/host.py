@@ -12,7 +12,7 @@ import torch
 
 from isthmus import data, kernels
 from isthmus.core.errors import HostLost, IsthmusError, PeerError
-from isthmus.core.files import telling_of_disks, write_atomic
+from isthmus.core.files import sweep, telling_of_disks, write_atomic
 from isthmus.core.kinds import SERVER
 from isthmus.core.tensors import keep_freed_blocks
 from isthmus.data.members import is_parts, member_names
@@ -178,6 +178,7 @@ def _run_on(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watc
         write_atomic(folder.path / "config.toml", config.toml().encode())
     if not resume or checkpoints.resume(training) == 0:
         checkpoints.clear()
+    sweep(folder.path)
     if resume and wire.noise.secrets and not by_seed(wire):
         training.federation.note(RESUMED)
     result = train(training, Recorder(training, folder, checkpoints, watcher))

@@ -110,6 +110,9 @@ class RunFolder:
         """The content of a file; raises a clear error if it is damaged or missing."""
         try:
             return how(self.path / name)
+        except PermissionError as error:  # not damaged: another user's
+            error.filename = error.filename or str(self.path / name)
+            raise
         except (ValueError, OSError) as error:  # what TOML, JSON, Arrow and the disk raise
             reason = str(error).splitlines()[0]
             raise IsthmusError(
@@ -149,7 +152,7 @@ def _kept_or_restored(folder: RunFolder, aside: Path, was: list[Path] | None, ov
     path = folder.path
     try:
         yield
-    except IsthmusError as error:
+    except (IsthmusError, OSError) as error:
         if (overwrite or not was) and not folder.begun and not isinstance(error, HostLost):
             _clear(path, keep=was is not None)
             _put_back(path, aside, overwrite)

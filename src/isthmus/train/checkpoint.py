@@ -116,8 +116,8 @@ class Checkpoints:
 
     def committed(self) -> list[int]:
         """Epochs that this host has committed, oldest first."""
-        found = [path.parent.name[6:] for path in self.root.glob(f"epoch-*/host-{self.host}.json")]
-        return sorted(int(number) for number in found if number.isdigit())
+        folders = [each for each in self.root.iterdir() if each.name[6:].isdigit()] if self.root.is_dir() else []
+        return sorted(int(each.name[6:]) for each in folders if (each / f"host-{self.host}.json").is_file())
 
     def resume(self, training: Training) -> int:
         """Load the newest checkpoint that every host has; returns its epoch, 0 where there is none."""
