@@ -16,7 +16,8 @@ from torch import Tensor
 from isthmus.core.errors import HostLost, IsthmusError, PeerError
 from isthmus.core.kinds import SERVER, Kind
 from isthmus.protect.base import Chain
-from isthmus.wire.arrival_checks import check_finite, check_sizes
+from isthmus.wire.arrival_checks import check_finite, check_sizes, check_whole, mark_ends
+from isthmus.wire.envelope import enveloped, opened
 from isthmus.wire.membership import Membership
 from isthmus.wire.packing import pack, unpack
 from isthmus.wire.pulse import Pulse
@@ -42,6 +43,7 @@ class DistributedWire(Wire):
         super().__init__(Membership.dealt(silos, hosts), host, hosts, protect)
         self.timeout = timeout
         self._group: dist.ProcessGroup | None = None  # None: all hosts
+        self._exchanges = 0  # of letters, among the present members
         store = open_store(hosts, timeout)
         said = {"device": device, "settings": {"data.silos": silos, **(settings or {})}}
         heard = call_roll(store, host, self.members, said, timeout)
@@ -58,13 +60,16 @@ class DistributedWire(Wire):
     def gather_members(self, members: Membership) -> None:
         """Let later collectives run among the hosts of ``members`` only, in a process group of their own."""
         super().gather_members(members)
+        self._exchanges = 0
         everybody = len(members.hosts) == self.hosts
         self._group = None if everybody else dist.new_group(list(members.hosts), use_local_synchronization=True)
 
     def _deliver(self, kind: Kind, letters: dict[tuple[int, int], Tensor]) -> dict[tuple[int, int], Tensor]:
         home = self.members.home
         stay = {key: x for key, x in letters.items() if home(key[1]) == self.host}
+        self._exchanges += 1
         outgoing = [pack({k: x for k, x in letters.items() if home(k[1]) == h != self.host}) for h in range(self.hosts)]
+        outgoing = [enveloped(buffer, kind, self._exchanges) for buffer in outgoing]
         leaving = [len(buffer) for buffer in outgoing]
         arriving = self._sizes(kind, leaving)
         check_sizes(kind, arriving, None, 1, self.who)
@@ -72,7 +77,7 @@ class DistributedWire(Wire):
         for host, buffer in enumerate(self._swap(kind, torch.cat(outgoing), leaving, arriving).cpu().split(arriving)):
             there = {*self.members.on(host), *([SERVER] if home(SERVER) == host else [])}
             try:
-                stay.update(unpack(buffer, there, here))
+                stay.update(unpack(opened(buffer, kind, self._exchanges), there, here))
             except ValueError as error:
                 raise PeerError(f"{self.who[host]} sent {error} where {kind} were due.") from error
         return stay
@@ -81,14 +86,16 @@ class DistributedWire(Wire):
         got = torch.empty((sum(arriving), *rows.shape[1:]), dtype=rows.dtype, device=self.device)
         sent = rows.contiguous().to(self.device)
         out, back = self._among(leaving), self._among(arriving)
+        marks = mark_ends(got, arriving)
         self._guard(lambda: dist.all_to_all_single(got, sent, back, out, group=self._group))
+        check_whole(kind, got, arriving, marks, self.who)
         away = sum(leaving) - leaving[self.host]
         self.ledger.carry(kind, away * sent.shape[1:].numel() * sent.element_size())
         return got.to(rows.device)
 
     def _sizes(self, kind: Kind, leaving: list[int]) -> list[int]:
         sizes = torch.tensor(self._among(leaving), device=self.device)
-        coming = torch.empty_like(sizes)
+        coming = torch.full_like(sizes, -1)  # what stays so has not come, and no size is below 0
         self._guard(lambda: dist.all_to_all_single(coming, sizes, group=self._group))
         self.ledger.carry(kind, 8 * (len(sizes) - 1))
         arriving = [0] * self.hosts
@@ -111,7 +118,10 @@ class DistributedWire(Wire):
             self._guard(lambda: dist.send(payload, dst=server, group=self._group))
             self.ledger.carry(kind, payload.numel() * payload.element_size())
             result = torch.empty(x.shape[1:], dtype=x.dtype, device=self.device)
+        marks = mark_ends(result[None], [1]) if server != self.host else []
         self._guard(lambda: dist.broadcast(result, src=server, group=self._group))
+        if marks:
+            check_whole(kind, result[None], [1], marks, ["the server"])
         if self.houses(SERVER):
             others = len(self.members.hosts) - 1
             self.ledger.carry(kind, others * result.numel() * result.element_size())
@@ -121,7 +131,9 @@ class DistributedWire(Wire):
         """Receive another host's part of a sum, at the server's host: [silos of that host or 1, ...]."""
         rows = len(self.members.on(host)) if per_silo else 1
         part = torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=self.device)
+        marks = mark_ends(part, [rows])
         self._guard(lambda: dist.recv(part, src=host, group=self._group))
+        check_whole(kind, part, [rows], marks, [self.who[host]])
         silos = [self.party(silo) for silo in self.members.on(host)] if per_silo else [self.who[host]]
         check_finite(kind, part, [1] * len(silos), silos)
         return part
@@ -137,6 +149,10 @@ class DistributedWire(Wire):
             raise HostLost(told or self._pulse.diagnose(self.timeout, str(error))) from error
         finally:
             self.seconds += time.perf_counter() - started
+
+    def waiting_for(self) -> list[str]:
+        """The hosts that have entered fewer collectives than this one, by the silos on them."""
+        return [self.who[host] for host in self._pulse.behind()]
 
     def end(self, problem: str) -> None:
         """Tell the other hosts why this one ends, and break the connections on which they wait for it."""

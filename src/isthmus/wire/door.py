@@ -70,6 +70,10 @@ class Door(ABC):
     def end(self, problem: str) -> None:  # noqa: B027 - in one process there is nobody to tell
         """Tell the other hosts why this one ends, so that they can say it too."""
 
+    def waiting_for(self) -> list[str]:
+        """The hosts that this one is ahead of at this moment, by the silos on them; in one process nobody waits."""
+        return []
+
     def gather_members(self, members: Membership) -> None:
         """Let later collectives run over ``members`` only. Every host that has one of them calls this, and no other."""
         self.members, self.mine = members, members.on(self.host)

@@ -9,6 +9,8 @@ from contextlib import suppress
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 _BEAT = 0.5  # seconds between signs of life
+_DIGITS = 19  # of a number that a host may count to
+_LONGEST = 1000  # letters of a reason
 _FAREWELL = 5.0  # seconds that a host which ends waits for the others to hear why
 
 
@@ -47,7 +49,7 @@ class Pulse:
         with suppress(RuntimeError, ValueError):
             if self.store.check(["problem"]):
                 self.store.set(f"heard/{self.host}", "")
-                return str(self.store.get("problem").decode())
+                return _one_line(self.store.get("problem"))
         return ""
 
     def await_others(self) -> None:
@@ -56,6 +58,12 @@ class Pulse:
         with suppress(RuntimeError, ValueError):
             while time.monotonic() < end and not self.store.check(keys):
                 time.sleep(0.05)
+
+    def behind(self) -> list[int]:
+        """Other hosts that have entered fewer collectives than this one, as far as the store tells."""
+        with suppress(RuntimeError, ValueError):
+            return [host for host, (_, calls) in self._read().items() if calls < self.calls]
+        return []
 
     def diagnose(self, timeout: float, error: str) -> str:
         """A sentence that names the hosts which stopped beating, or else those that entered fewer collectives."""
@@ -79,12 +87,20 @@ class Pulse:
         return f"{what}. This run stops; the last checkpoint is intact, continue with --resume."
 
     def _read(self) -> dict[int, tuple[int, int]]:
+        """Beats and collectives entered of the other hosts; a host that writes anything else has given no sign."""
         pulses: dict[int, tuple[int, int]] = {}
         for host in range(self.hosts):
             if host != self.host and self.store.check([f"pulse/{host}"]):
-                beat, calls = self.store.get(f"pulse/{host}").decode().split()
-                pulses[host] = int(beat), int(calls)
+                numbers = self.store.get(f"pulse/{host}").split()
+                if len(numbers) == 2 and all(number.isdigit() and len(number) < _DIGITS for number in numbers):
+                    pulses[host] = int(numbers[0]), int(numbers[1])
         return pulses
+
+
+def _one_line(words: bytes) -> str:
+    """What another host wrote, as far as it can be printed: no line breaks, and nothing that moves a cursor."""
+    text = " ".join(words[: 4 * _LONGEST].decode(errors="replace").split())
+    return "".join(each for each in text if each.isprintable())[:_LONGEST]
 
 
 def _hosts(numbers: list[int]) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from isthmus.core.kinds import ROWS, SERVER, Kind
 from isthmus.core.parcel import Origin, Parcel, Traffic
-from isthmus.wire.arrival_checks import NUMBERS, check_finite, check_like, check_places
+from isthmus.wire.arrival_checks import NUMBERS, check_finite, check_form, check_like, check_places, check_posted
 from isthmus.wire.crossing import Across, detached
 from isthmus.wire.door import Door
 from isthmus.wire.neighbour_sums import Summed, Surroundings, add_up
@@ -67,14 +67,23 @@ class Wire(Door):
         return dict(sorted(self.leave(kind, {0: parcel}, carry).items()))
 
     def gather(self, kind: Kind, said: Mapping[int, Tensor]) -> dict[int, Tensor] | None:
-        """Send a tensor of each silo to the server; returns {silo: tensor} on the server's host and None elsewhere."""
+        """Send a tensor of each silo to the server; returns {silo: tensor} on the server's host and None elsewhere.
+
+        Tensors may differ in length alone; of another form are refused, and their silo is named.
+        """
         got = self.post(kind, {(silo, SERVER): words for silo, words in said.items()})
-        return {silo: got[silo, SERVER] for silo in self.members.present} if self.houses(SERVER) else None
+        if not self.houses(SERVER):
+            return None
+        check_posted(kind, got, ((silo, SERVER, self.party(silo)) for silo in self.members.present))
+        for silo in self.members.present if said else ():
+            check_form(kind, got[silo, SERVER], next(iter(said.values())), self.party(silo))
+        return {silo: got[silo, SERVER] for silo in self.members.present}
 
     def answer(self, kind: Kind, verdict: Tensor | None) -> Tensor:
         """Send ``verdict`` of the server (None on other hosts) to every silo; returns it on every host."""
         down = {} if verdict is None else {(SERVER, silo): verdict for silo in self.members.present}
         got = self.post(kind, down)
+        check_posted(kind, got, ((SERVER, silo, self.party(SERVER)) for silo in self.mine))
         return verdict if verdict is not None else next(iter(got.values()))
 
     def settle(self, kind: Kind, said: Mapping[int, Tensor], judge: Callable[[dict[int, Tensor]], Tensor]) -> Tensor:
@@ -89,6 +98,7 @@ class Wire(Door):
         heard = self.gather(kind, said)
         down = {} if heard is None else {(SERVER, silo): each for silo, each in judge(heard).items()}
         got = self.post(kind, down)
+        check_posted(kind, got, ((SERVER, silo, self.party(SERVER)) for silo in self.mine))
         return {silo: got[SERVER, silo] for silo in self.mine}
 
     def share(self, kind: Kind, x: Tensor) -> Tensor:
