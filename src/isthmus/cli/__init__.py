@@ -11,6 +11,7 @@ import typer
 from isthmus.cli.catalogue import datasets, methods
 from isthmus.cli.finished import audit, compare, report, score
 from isthmus.cli.graphs import simulate_aml, split
+from isthmus.cli.operations import forget, status
 from isthmus.cli.studies import demo, reproduce, study
 from isthmus.cli.training import plan, run
 from isthmus.core.errors import IsthmusError
@@ -27,7 +28,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (
-    run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce, study,
+    run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce, study, status,
+    forget,
 ):  # fmt: skip
     app.command()(command)
 

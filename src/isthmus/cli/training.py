@@ -34,6 +34,7 @@ Device = Annotated[Text, typer.Option(help="cpu or cuda.")]
 Hosts = Annotated[Number, typer.Option(help="Processes to start on this machine.")]
 Out = Annotated[Text, typer.Option(help="Run folder (default: runs/DATA-METHOD).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
+Log = Annotated[Text, typer.Option(help="Write JSON lines on what happens to this file.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
 
 
@@ -41,7 +42,7 @@ def run(
     context: typer.Context, recipe: Recipe = None, data: Data = None, method: Method = None, model: Model = None,
     silos: Silos = None, split: Split = None, epochs: Epochs = None, steps: Steps = None, seed: Seed = None,
     seeds: Seeds = 1, dtype: Dtype = None, device: Device = None, hosts: Hosts = None, out: Out = None,
-    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, as_json: Json = False,
+    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, as_json: Json = False, log: Log = None,
 ) -> None:  # fmt: skip
     """Train a model over the silos of a graph."""
     from isthmus.commands.run import run_request
@@ -92,7 +93,7 @@ def _request(said: dict[str, Any]) -> Request:
         "data": {"name": said["data"], "silos": said["silos"], "split": said["split"]},
         "model": {"name": said["model"]},
         "train": {"epochs": said["epochs"], "steps": said["steps"]},
-        "system": {"device": said["device"], "hosts": said["hosts"]},
+        "system": {"device": said["device"], "hosts": said["hosts"], "log": said.get("log")},
     }  # fmt: skip
     rest = (said[key] for key in ("out", "seeds", "resume", "overwrite"))
     return Request(said["recipe"], _given(options), tuple(said["set_"] or ()), *rest)

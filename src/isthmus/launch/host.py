@@ -25,6 +25,7 @@ from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, split_graph
 from isthmus.launch.artifacts import leave_behind
+from isthmus.launch.live_status import Live
 from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
 from isthmus.launch.settings import common_settings
 from isthmus.methods.exchange.base import Nothing
@@ -154,17 +155,22 @@ def run_over(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, wat
     They hear the reason itself only where another host is to blame: other errors may tell of this host's own data.
     """
     try:
-        with telling_of_disks():
-            return _run_on(wire, config, folder, resume, watcher)
+        with telling_of_disks(), Live(wire, folder.path, config.system.log) as live:
+            return _run_on(wire, config, folder, resume, live, watcher)
     except HostLost:
         raise
     except IsthmusError as error:
         told = isinstance(error, PeerError)
         wire.end(str(error) if told else f"The host of {wire.who[wire.host]} has ended; what it printed says why.")
         raise
+    except Exception as error:
+        wire.end(f"The host of {wire.who[wire.host]} has ended by an error of its own ({type(error).__name__}).")
+        raise
 
 
-def _run_on(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+def _run_on(
+    wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, live: Live, watcher: Watcher
+) -> dict[str, Any] | None:
     """Read the parts of this host, run the handshake, train, and write the files of the run; returns its metrics."""
     many = wire.hosts > 1
     split_here = many and not is_parts(config.data.name)
@@ -181,7 +187,7 @@ def _run_on(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watc
     sweep(folder.path)
     if resume and wire.noise.secrets and not by_seed(wire):
         training.federation.note(RESUMED)
-    result = train(training, Recorder(training, folder, checkpoints, watcher))
+    result = train(training, Recorder(training, folder, checkpoints, live.follow(training, watcher)))
     metrics = leave_behind(config, folder, result, data)
     wire.close_down()
     return metrics

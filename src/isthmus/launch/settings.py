@@ -17,6 +17,7 @@ OF_HOST = (
     "system.threads",
     "system.kernels",
     "system.timeout",
+    "system.log",
     "link.mbps",
     "link.latency_ms",
     "protect.secrets",

@@ -59,7 +59,8 @@ class DataConfig:
 class SystemConfig:
     """Settings of speed and place, which never affect results.
 
-    ``threads`` 0 leaves the number of threads to PyTorch; ``kernels`` "plain" switches compiled kernels off.
+    ``threads`` 0 leaves the number of threads to PyTorch; ``kernels`` "plain" switches compiled kernels off. ``log`` is
+    a file for JSON lines on what happens (empty: none).
     """
 
     device: str = "cpu"
@@ -67,6 +68,7 @@ class SystemConfig:
     timeout: float = 60.0
     threads: int = 1
     kernels: str = "auto"
+    log: str = ""
 
     def check(self) -> None:
         """Raise a clear error for a value that is not allowed."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 LOCK = ".lock"
+FORGOTTEN = "forgotten.json"  # in a run whose rows were deleted
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class RunFolder:
             elif not resume:
                 raise IsthmusError(
                     f"'{path}' already holds a run; use --resume to continue it, --overwrite to replace it."
+                )
+            elif (path / FORGOTTEN).is_file():
+                raise IsthmusError(
+                    f"The checkpoints of '{path}' were deleted with its rows (isthmus forget); it cannot go on. Start "
+                    "again with --overwrite, or choose another --out."
                 )
             elif not (path / "config.toml").is_file():
                 raise IsthmusError(f"'{path}' holds files but no run to resume; choose another --out.")
