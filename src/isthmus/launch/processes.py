@@ -153,6 +153,11 @@ def _explain(codes: list[int], logs: Path) -> IsthmusError:
     for host, code in enumerate(codes):
         if code < 0 and code != -signal.SIGSTOP:
             how = signal.Signals(-code).name
+            if code == -signal.SIGABRT:
+                return HostLost(
+                    f"Host {host} was ended by its transport ({how}), as happens where another host sends more than it "
+                    "has announced; look at what the others run. The last checkpoint is intact, continue with --resume."
+                )
             return HostLost(f"Host {host} was killed ({how}); the last checkpoint is intact, continue with --resume.")
     for wanted in (REFUSED, 1, LOST):
         for host, code in enumerate(codes):

@@ -87,6 +87,7 @@ class DistributedWire(Wire):
         sent = rows.contiguous().to(self.device)
         out, back = self._among(leaving), self._among(arriving)
         marks = mark_ends(got, arriving)
+        self._pulse.calls += 1
         self._guard(lambda: dist.all_to_all_single(got, sent, back, out, group=self._group))
         check_whole(kind, got, arriving, marks, self.who)
         away = sum(leaving) - leaving[self.host]
@@ -95,6 +96,7 @@ class DistributedWire(Wire):
 
     def _sizes(self, kind: Kind, leaving: list[int]) -> list[int]:
         sizes = torch.tensor(self._among(leaving), device=self.device)
+        self._pulse.calls += 1
         coming = torch.full_like(sizes, -1)  # what stays so has not come, and no size is below 0
         self._guard(lambda: dist.all_to_all_single(coming, sizes, group=self._group))
         self.ledger.carry(kind, 8 * (len(sizes) - 1))
@@ -109,17 +111,18 @@ class DistributedWire(Wire):
 
     def _sum_hosts(self, kind: Kind, x: Tensor, per_silo: bool) -> Tensor:
         server, payload = self.members.home(SERVER), x.contiguous().to(self.device)
+        self._pulse.calls += 1  # one, whatever part a host has in it: hosts compare how far they are by it
         if self.houses(SERVER):
             parts = [
                 payload if host == server else self._received(kind, host, x, per_silo) for host in self.members.hosts
             ]
             result = torch.cat(parts).sum(0)
         else:
-            self._guard(lambda: dist.send(payload, dst=server, group=self._group))
+            self._guard(lambda: dist.send(payload, dst=server, group=self._group), server)
             self.ledger.carry(kind, payload.numel() * payload.element_size())
             result = torch.empty(x.shape[1:], dtype=x.dtype, device=self.device)
         marks = mark_ends(result[None], [1]) if server != self.host else []
-        self._guard(lambda: dist.broadcast(result, src=server, group=self._group))
+        self._guard(lambda: dist.broadcast(result, src=server, group=self._group), server)
         if marks:
             check_whole(kind, result[None], [1], marks, ["the server"])
         if self.houses(SERVER):
@@ -132,21 +135,23 @@ class DistributedWire(Wire):
         rows = len(self.members.on(host)) if per_silo else 1
         part = torch.empty((rows, *like.shape[1:]), dtype=like.dtype, device=self.device)
         marks = mark_ends(part, [rows])
-        self._guard(lambda: dist.recv(part, src=host, group=self._group))
+        self._guard(lambda: dist.recv(part, src=host, group=self._group), host)
         check_whole(kind, part, [rows], marks, [self.who[host]])
         silos = [self.party(silo) for silo in self.members.on(host)] if per_silo else [self.who[host]]
         check_finite(kind, part, [1] * len(silos), silos)
         return part
 
-    def _guard(self, collective: Callable[[], _T]) -> _T:
-        """Run a collective and return its result; when it fails, raise `HostLost`, which names the host at fault."""
-        self._pulse.calls += 1
+    def _guard(self, collective: Callable[[], _T], peer: int | None = None) -> _T:
+        """Run a collective and return its result; when it fails, raise `HostLost`, which names the host at fault.
+
+        ``peer`` is the host that this one writes to or waits for, where it is one.
+        """
         started = time.perf_counter()
         try:
             return collective()
         except (RuntimeError, ValueError) as error:
             told = self._pulse.problem()
-            raise HostLost(told or self._pulse.diagnose(self.timeout, str(error))) from error
+            raise HostLost(told or self._pulse.diagnose(self.timeout, str(error), peer)) from error
         finally:
             self.seconds += time.perf_counter() - started
 
@@ -163,6 +168,7 @@ class DistributedWire(Wire):
 
     def close_down(self) -> None:
         """Wait for all hosts, then leave the process group: a host that left early would look dead to the others."""
+        self._pulse.calls += 1
         self._guard(dist.barrier)
         self._pulse.stop()
         dist.destroy_process_group()

@@ -65,12 +65,20 @@ class Pulse:
             return [host for host, (_, calls) in self._read().items() if calls < self.calls]
         return []
 
-    def diagnose(self, timeout: float, error: str) -> str:
-        """A sentence that names the hosts which stopped beating, or else those that entered fewer collectives."""
+    def diagnose(self, timeout: float, error: str, peer: int | None = None) -> str:
+        """A sentence that names the hosts which stopped beating, or else those that entered fewer collectives.
+
+        Where all are there, it names the two between which the connection broke; ``peer`` is the host that this one was
+        writing to or waiting for.
+        """
+        peer = None if peer == self.host else peer
         try:
+            if peer is not None:
+                self.store.set(f"lost/{self.host}", str(peer))
             before = self._read()
             time.sleep(5 * _BEAT)
             after = self._read()
+            pair = self._parted(peer)
         except (RuntimeError, ValueError):
             return (
                 "Host 0 (the server's) is gone: its store does not answer. The last checkpoint is intact; use --resume."
@@ -82,9 +90,26 @@ class Pulse:
             what = f"{_hosts(silent)} stopped giving signs of life"
         elif late:
             what = f"{_hosts(late)} did not arrive within the timeout of {timeout:g} s"
+        elif pair:
+            what = f"The connection between hosts {pair[0]} and {pair[1]} broke ({error.splitlines()[0][:200]})"
         else:
-            what = f"the connection to another host broke ({error.splitlines()[0][:200]})"
+            what = f"The connection to another host broke ({error.splitlines()[0][:200]})"
         return f"{what}. This run stops; the last checkpoint is intact, continue with --resume."
+
+    def _parted(self, peer: int | None) -> tuple[int, int] | None:
+        """The two hosts between which a connection broke: who waits for one that waits itself is not of them."""
+        lost = {}
+        for host in range(self.hosts):
+            if self.store.check([f"lost/{host}"]):
+                said = self.store.get(f"lost/{host}")
+                if said.isdigit() and int(said[:_DIGITS]) < self.hosts:
+                    lost[host] = int(said)
+        here, there = self.host, peer if peer is not None else next(iter(lost.values()), None)
+        for _ in range(self.hosts):
+            if there is None or lost.get(there) in (None, here):
+                break
+            here, there = there, lost[there]
+        return None if there is None else (min(here, there), max(here, there))
 
     def _read(self) -> dict[int, tuple[int, int]]:
         """Beats and collectives entered of the other hosts; a host that writes anything else has given no sign."""
