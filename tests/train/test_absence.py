@@ -304,6 +304,8 @@ def test_an_option_about_absent_silos_is_refused_where_a_run_ends_without_one() 
 def test_fewer_than_least_and_unknown_silos_are_refused() -> None:
     with pytest.raises(IsthmusError, match="leaves 1 of 4 silos in round 2"):
         run("fedavg", ["1:2-2", "2:2-2", "3:2-2"])
+    with pytest.raises(IsthmusError, match="federation.least is 5, but silos: 4"):
+        AbsenceConfig("stale", 5).check_silos(4, 1)
     with pytest.raises(IsthmusError, match="names silo 9"):
         opened("fedavg", ["9:1-2"])
 

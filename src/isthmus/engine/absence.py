@@ -68,7 +68,12 @@ class AbsenceConfig:
         return here
 
     def check_silos(self, silos: int, hosts: int) -> None:
-        """Refuse entries of ``away`` about silos that do not exist, and several hosts, of which one can be stopped."""
+        """Refuse fewer silos than ``least``, entries of ``away`` about others, and several hosts, which can be stopped."""
+        if self.goes_on and silos < self.least:
+            raise IsthmusError(
+                f"federation.least is {self.least}, but silos: {silos}; all would wait for ever. Give a smaller one, or "
+                "use federation.absent=stop."
+            )
         for absence in self.absences:
             if absence.silo >= silos:
                 raise IsthmusError(

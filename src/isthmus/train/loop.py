@@ -45,14 +45,18 @@ def train(training: Training, watcher: Watcher | None = None) -> Result:
 def train_phase(training: Training, watcher: Watcher) -> None:
     """Train the epochs that are left of the current phase, round by round."""
     training.stage.exchange.begin()
-    rounds = Rounds(training, watcher)
+    rounds = Rounds(training, watcher) if training.absence.goes_on else None
     while not training.phase_over:
-        rounds.take(train_round)
-    rounds.close()
+        if rounds is None:
+            train_round(training, watcher)
+        else:  # it ends, or is rolled back as a whole and taken again without whoever was lost
+            rounds.take(train_round)
+    if rounds is not None:
+        rounds.close()
 
 
 def train_round(training: Training, watcher: Watcher) -> None:
-    """Train up to the end of a round, or of the phase; what does not end is rolled back as a whole (see `Rounds`)."""
+    """Train up to the end of a round, or of the phase."""
     stage, progress = training.stage, training.progress
     while not training.phase_over:
         if stage.epoch_over(progress.step):

@@ -28,7 +28,10 @@ class Returned(Exception):
 
 
 class Rounds:
-    """The rounds of a phase: each ends, or is rolled back; who takes part changes between rounds alone."""
+    """The rounds of a phase in which the others go on without a party that is lost.
+
+    Each ends, or is rolled back as a whole; who takes part changes between rounds alone.
+    """
 
     def __init__(self, training: Training, watcher: Watcher) -> None:
         self.training, self.watcher = training, watcher
@@ -36,11 +39,8 @@ class Rounds:
         self._kept: list[Snapshot] = []  # of the round that begins and, until all have begun it, of the one before
 
     def take(self, attempt: Attempt) -> None:
-        """Take a round; where the others go on without a party that is lost in it, as often as it takes to end."""
+        """Take a round, as often as it takes to end: without a party that was lost in it the others take it again."""
         training, lost = self.training, False
-        if not training.absence.goes_on:
-            attempt(training, self.watcher)
-            return
         self._kept = [*self._kept[-1:], Snapshot(training)]
         training.wire.recovers = True
         while True:
@@ -61,8 +61,8 @@ class Rounds:
         gone = [wire.party(silo) for silo in self._everybody.present if silo not in wire.members.present]
         if gone and not self.training.absence.away:
             self.training.federation.note(
-                f"{some_of(gone)} was not there at the end: what it sent to "
-                "others than the server, its figures and its account of what it released are not in this report."
+                f"{some_of(gone)} was not there at the end: its ledger, its figures and its account of what it released "
+                "are not in this report."
             )
         if self.training.wire.members != self._everybody and self.training.absence.away:
             self._change(self._everybody)

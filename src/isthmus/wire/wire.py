@@ -119,7 +119,7 @@ class Wire(Door):
         """Sum of ``x`` [silos of this host, ...] over all silos, in silo order, through the server; differentiable.
 
         With ``weights``, one for each row, ``x`` is weighted after it was bounded and got noise, and before it is
-        masked. A host without silos passes one row of the right width, which is not added; nor are rows of absent silos.
+        masked. A host without silos passes one row of the right width, which is not added, like those of absent silos.
         """
         if len(self.here) < len(self.mine):
             places = torch.tensor([self.mine.index(silo) for silo in self.here], device=x.device)
