@@ -68,10 +68,10 @@ class AbsenceConfig:
         return here
 
     def check_silos(self, silos: int, hosts: int) -> None:
-        """Refuse fewer silos than ``least``, entries of ``away`` about others, and several hosts, which can be stopped."""
+        """Refuse fewer silos than ``least``, entries of ``away`` about other silos, and ``away`` with several hosts."""
         if self.goes_on and silos < self.least:
             raise IsthmusError(
-                f"federation.least is {self.least}, but silos: {silos}; all would wait for ever. Give a smaller one, or "
+                f"federation.least is {self.least}, but silos: {silos}; all would wait. Give a smaller one, or "
                 "use federation.absent=stop."
             )
         for absence in self.absences:

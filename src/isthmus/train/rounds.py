@@ -61,8 +61,8 @@ class Rounds:
         gone = [wire.party(silo) for silo in self._everybody.present if silo not in wire.members.present]
         if gone and not self.training.absence.away:
             self.training.federation.note(
-                f"{some_of(gone)} was not there at the end: its ledger, its figures and its account of what it released "
-                "are not in this report."
+                f"{some_of(gone)} was not there at the end: its ledger, its figures and its account of what it "
+                "released are not in this report."
             )
         if self.training.wire.members != self._everybody and self.training.absence.away:
             self._change(self._everybody)
