@@ -142,10 +142,8 @@ class Recorder(Watcher):
         self.inner.on_epoch(progress, lines)
 
     def on_rollback(self, progress: Progress) -> None:
-        """Take lines of epochs that will be taken again out of ``metrics.jsonl``."""
-        if self.checkpoints.logs:
-            lines = "".join(json.dumps(line) + "\n" for line in progress.history)
-            write_atomic(self.folder.path / "metrics.jsonl", lines.encode())
+        """Take lines of epochs that will be taken again out of ``metrics.jsonl``, or out of this host's own file."""
+        self.checkpoints.log.rewrite("".join(json.dumps(line) + "\n" for line in progress.history).encode())
         self.inner.on_rollback(progress)
 
 

@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 from isthmus.core.errors import IsthmusError
+from isthmus.core.files import write_atomic
 
 
 class Appended:
@@ -46,6 +47,11 @@ class Appended:
         self.size, self.checksum = mark
         with open(self.path, "ab") as file:  # makes one that is not there, since nothing was ever added
             file.truncate(self.size)
+
+    def rewrite(self, content: bytes) -> None:
+        """Put ``content`` in the place of all that the file has; the next mark reads it from its beginning."""
+        write_atomic(self.path, content)
+        self.size = self.checksum = 0
 
     def clear(self) -> None:
         """Delete the file."""
