@@ -15,8 +15,8 @@ from tests.helpers.command import history, losses, metrics, succeed
 
 DATA = ("--silos", 3, "--set", "data.nodes=96", "--set", "data.degree=3")
 RUN = (
-    "--epochs", "150", "--dtype", "float64", "--set", "federation.absent=stale", "--set", "system.timeout=6",
-    "--set", "train.evaluate_every=50", "--set", "train.checkpoint_every=5",
+    "--epochs", "80", "--dtype", "float64", "--set", "federation.absent=stale", "--set", "system.timeout=6",
+    "--set", "train.evaluate_every=40", "--set", "train.checkpoint_every=5",
 )  # fmt: skip
 
 
@@ -34,31 +34,40 @@ class Hosts:
         succeed("split", "blocks", *DATA, "--out", folder / "parts")
         self.processes = [self.start(host) for host in range(3)]
 
-    def start(self, host: int, resume: bool = False) -> subprocess.Popen[str]:
+    def start(self, host: int, resume: bool = False) -> subprocess.Popen[bytes]:
         place = {"RANK": str(host), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
         end = ("--resume",) if resume else ()
         command = (sys.executable, "-m", "isthmus", "run", "--data", str(self.folder / "parts"), *RUN, *self.options)
         out = ("--out", str(self.folder / "run" if host == 0 else self.folder / f"run-{host}"))
-        pipe, environment = subprocess.PIPE, {**os.environ, **place, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-        return subprocess.Popen(
-            [*command, *out, *end], env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
-        )
+        environment = {**os.environ, **place, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+        with open(self.said(host), "w") as said:
+            return subprocess.Popen([*command, *out, *end], env=environment, stdout=said, stderr=subprocess.STDOUT)
+
+    def said(self, host: int) -> Path:
+        return self.folder / f"host-{host}.txt"
 
     def await_epoch(self, epoch: int) -> None:
         """Wait until the server's host has told of an epoch."""
         told = self.folder / "run" / "metrics.jsonl"
         while not (told.is_file() and f'"epoch": {epoch},' in told.read_text()):
-            assert self.processes[0].poll() is None, self.processes[0].communicate()[0]
-            time.sleep(0.05)
+            self.pause()
+
+    def await_words(self, words: str) -> None:
+        """Wait until the server's host has said some words."""
+        while words not in self.said(0).read_text():
+            self.pause()
+
+    def pause(self) -> None:
+        assert self.processes[0].poll() is None, self.said(0).read_text()
+        time.sleep(0.02)
 
     def outcome(self, host: int) -> tuple[int, str]:
-        text = self.processes[host].communicate(timeout=60)[0]
-        return self.processes[host].returncode, text
+        return self.processes[host].wait(timeout=60), self.said(host).read_text()
 
     def close(self) -> None:
         for process in self.processes:
             process.kill()
-            process.communicate()
+            process.wait()
 
 
 @pytest.mark.hosts
@@ -74,7 +83,7 @@ def test_the_others_go_on_without_a_host_that_is_killed_or_stopped(method: str, 
             assert code == 0, text
         lines, found = history(tmp_path / "run"), metrics(tmp_path / "run")
         steps = [line["step"] for line in lines if "valid" not in line]
-        assert steps == list(range(1, len(steps) + 1)) and lines[-1]["epoch"] == 150
+        assert steps == list(range(1, len(steps) + 1)) and lines[-1]["epoch"] == 80
         assert any("silo-2 missed" in note for note in found["notes"])
         assert any("was rolled back and taken again: silo-2 was lost" in note for note in found["notes"])
         assert all(loss is not None for loss in losses(tmp_path / "run"))
@@ -91,15 +100,16 @@ def test_a_killed_host_comes_back_and_all_wait_for_it_where_too_few_are_left(met
     try:
         hosts.await_epoch(8)
         hosts.processes[2].send_signal(signal.SIGKILL)
-        hosts.processes[2].communicate()
+        hosts.processes[2].wait()
+        hosts.await_words("Waiting in round")
         hosts.processes[2] = hosts.start(2, resume=True)
         for host in (0, 1, 2):
             code, text = hosts.outcome(host)
             assert code == 0, text
         found = metrics(tmp_path / "run")
         assert any("Waiting in round" in note and "silo-2" in note for note in found["notes"])
-        assert [line["step"] for line in history(tmp_path / "run") if "valid" not in line][-1] == 150
-        models = [load_file(path) for path in sorted(tmp_path.glob("run*/checkpoint/epoch-000150/host-*.safetensors"))]
+        assert [line["step"] for line in history(tmp_path / "run") if "valid" not in line][-1] == 80
+        models = [load_file(path) for path in sorted(tmp_path.glob("run*/checkpoint/epoch-000080/host-*.safetensors"))]
         assert len(models) == 3
         for name in [name for name in models[0] if name.startswith("model/") and "layers" in name]:
             assert all(bool((each[name][0] == models[0][name][0]).all()) for each in models), name
