@@ -57,7 +57,6 @@ class DistributedWire(Wire):
         self._generations = Generations(store, host, self.members.home(SERVER), timeout)
         if self._generations.under_way(mine):
             self.device, self.returned = torch.device("cpu"), True
-            self._pulse = Pulse(store, self.host, self.hosts)
             return
         heard = call_roll(store, host, self.members, {"device": device, "settings": mine}, timeout)
         compare_settings([each["settings"] for each in heard])
@@ -87,8 +86,9 @@ class DistributedWire(Wire):
                 raise PeerError(f"Whoever is connected in the place of {self.who[host]} does not know the token.")
 
     def come_back(self) -> None:
-        """Wait until the others let this host in between two of their rounds."""
+        """Wait until the others let this host in between two of their rounds; only then does it show signs of life."""
         self._generations.ask_to_return()
+        self._pulse = Pulse(self._generations.store, self.host, self.hosts)
         self._greet()
 
     def muster(self, planned: Membership) -> Membership:
@@ -217,7 +217,6 @@ class DistributedWire(Wire):
     def end(self, problem: str) -> None:
         """Tell the other hosts why this one ends, and break the connections on which they wait for it."""
         if not dist.is_initialized():  # it was not let in yet
-            self._pulse.stop()
             return
         self._pulse.tell(problem)
         threading.Thread(target=dist.destroy_process_group, daemon=True).start()
