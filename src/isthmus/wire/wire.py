@@ -88,7 +88,7 @@ class Wire(Door):
         """Send ``verdict`` of the server (None on other hosts) to every silo; returns it on every host."""
         down = {} if verdict is None else {(SERVER, silo): verdict for silo in self.members.present}
         got = self.post(kind, down)
-        check_posted(kind, got, ((SERVER, silo, self.party(SERVER)) for silo in self.mine))
+        check_posted(kind, got, ((SERVER, silo, self.party(SERVER)) for silo in self.here))
         return verdict if verdict is not None else next(iter(got.values()))
 
     def settle(self, kind: Kind, said: Mapping[int, Tensor], judge: Callable[[dict[int, Tensor]], Tensor]) -> Tensor:
