@@ -1,1 +1,0 @@
-"""What ``isthmus flare`` does, and the two parts of a FLARE job: one for the sites, one for the server."""
