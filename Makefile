@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The CPU build of PyTorch is pinned, because a range may pull gigabytes of GPU packages; set TORCH= to choose another.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test fuzz check format bench goldens generated clean
+.PHONY: demo test test-extra fuzz check format bench goldens generated clean
 
 $(VENV)/.ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -18,7 +18,11 @@ demo: $(VENV)/.ready
 	$(BIN)/isthmus demo
 
 test: $(VENV)/.ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not extra"
+
+# Tests that need a tool which is not always there (pip install -e ".[flare]"); without it they are skipped, and say so.
+test-extra: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m extra -rs
 
 fuzz: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile random $$(grep -rl hypothesis tests --include='test_*.py')

@@ -16,11 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from measure import SEED, WORDS, Job, as_child, forget_peak, hot_spots, in_child, peak_mb, record
+from measure import SEED, WORDS, Job, as_child, forget_peak, hot_spots, in_child, now, peak_mb, record
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from isthmus.graph.graph import Graph
     from isthmus.train.progress import Progress
     from isthmus.train.training import Training
 
@@ -86,9 +87,11 @@ class Stages:
     def run(self, name: str, work: Callable[[], _T]) -> _T:
         """Run one stage."""
         forget_peak()
-        began = time.perf_counter()
+        began = now()
         result = work()
-        self.note(name, time.perf_counter() - began)
+        seconds, processor = (after - before for before, after in zip(began, now(), strict=True))
+        self.note(name, seconds)
+        self.seen[name]["processor"] = processor
         return result
 
     def note(self, name: str, seconds: float) -> None:
@@ -98,6 +101,23 @@ class Stages:
 
 def work(job: Job) -> Job:
     """All stages with one split, in this process."""
+    stages = Stages()
+    graph, training = set_up(job, stages)
+    if job.get("profile"):
+        return {"profile": hot_spots(lambda: _epoch(training, stages))}
+    _epoch(training, stages)
+    silos = training.federation.silos
+    return {
+        "stages": stages.seen,
+        "edges": graph.m,
+        "cross_edges": sum(int((silo.crosses & (silo.edge_index[1] < silo.n)).sum()) for silo in silos),
+        "halo_rows": sum(silo.h for silo in silos),
+        "steps": training.progress.step,
+    }
+
+
+def set_up(job: Job, stages: Stages) -> tuple[Graph, Training]:
+    """All stages before the first step."""
     import torch._dynamo  # noqa: F401 - which the first optimiser would load: no part of any stage
 
     from isthmus.data import blocks
@@ -108,7 +128,6 @@ def work(job: Job) -> Job:
     from isthmus.train.training import Training
     from isthmus.wire.local import LocalWire
 
-    stages = Stages()
     stages.run("nothing yet", lambda: None)
     graph = stages.run("make the graph", lambda: blocks(job["nodes"], degree=8.0, seed=SEED))
     owner = stages.run("partition", lambda: partition(graph, job["split"], SILOS, SEED))
@@ -118,17 +137,7 @@ def work(job: Job) -> Job:
     model = {"name": "sage", "layers": 2, "hidden": 64}
     config = resolve({"method": "fedavg", "seed": SEED, "model": model, "train": TRAIN})
     parts = federation, config.method, config.model, config.train, SEED
-    training = stages.run("lay out the run", lambda: Training(*parts))
-    if job.get("profile"):
-        return {"profile": hot_spots(lambda: _epoch(training, stages))}
-    _epoch(training, stages)
-    return {
-        "stages": stages.seen,
-        "edges": graph.m,
-        "cross_edges": int((owner[graph.edge_index[0]] != owner[graph.edge_index[1]]).sum()),
-        "halo_rows": sum(silo.h for silo in silos),
-        "steps": training.progress.step,
-    }
+    return graph, stages.run("lay out the run", lambda: Training(*parts))
 
 
 def _epoch(training: Training, stages: Stages) -> None:

@@ -32,19 +32,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder of the public data sets; without it they are left out")
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--set", action="append", default=[], help="key=value, a setting of every run")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     lines = [
         line
         for name in (*MAKERS, *(PUBLIC if options.data else ()))
-        for method in METHODS
-        for line in measure(name, method, options.data, options.seeds)
+        for method in options.methods
+        for line in measure(name, method, options.data, options.seeds, dict(each.split("=", 1) for each in options.set))
     ]
     record(options.json, WORDS[1], lines=lines)
 
 
-def measure(name: str, method: str, folder: str | None, seeds: int) -> list[dict[str, object]]:
+def measure(name: str, method: str, folder: str | None, seeds: int, more: dict[str, str]) -> list[dict[str, object]]:
     """Mean test accuracy of one method on one graph, by scale; printed as it is found."""
     found = []
     for scale in ("none", "rows", "auto"):
@@ -53,7 +55,7 @@ def measure(name: str, method: str, folder: str | None, seeds: int) -> list[dict
         scores, told, largest = [], set(), 0.0
         for seed in range(seeds):
             silos, largest = silos_of(name, folder, seed)
-            settings = {"data.scale": scale, "train.evaluate_every": 5}
+            settings = {"data.scale": scale, "train.evaluate_every": 5, **more}
             result = isthmus.fit(silos, method, "gcn", seed, settings=settings)
             scores.append(result.test.as_dict()["accuracy"] or 0.0)
             told |= {note.split(" (")[0] for note in result.training.federation.notes if "Node features" in note}

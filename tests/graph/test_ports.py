@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from isthmus.graph.ports import ports
+from isthmus.graph.ports import ports as ports_of_rows
 
 Edge = tuple[int, int, int]
 edges = st.lists(st.tuples(st.integers(-3, 5), st.integers(-3, 5), st.integers(0, 4)), max_size=40)
@@ -20,6 +20,12 @@ def slow(rows: list[Edge], at: int, other: int) -> list[int]:
         order = sorted(first, key=lambda node: (first[node], node))
         out.append(order.index(edge[other]))
     return out
+
+
+def ports(source: Tensor, target: Tensor, time: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Ports where ends are given by their keys, from -3 to 5; rows lie in another order than keys."""
+    row = torch.tensor([4, 0, 8, 2, 6, 1, 7, 3, 5])  # of keys -3, -2, ...
+    return ports_of_rows(torch.argsort(row) - 3, row[source + 3], row[target + 3], time)
 
 
 def columns(rows: list[Edge]) -> tuple[Tensor, Tensor, Tensor]:

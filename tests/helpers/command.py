@@ -73,10 +73,14 @@ def losses(folder: Path) -> list[float]:
 
 
 def metrics(folder: Path) -> dict[str, Any]:
-    """``metrics.json``, without what differs from time to time."""
+    """``metrics.json``, without what differs from time to time, or by how hosts were started (``wire``)."""
     found: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
     found["link"] = {key: value for key, value in found["link"].items() if key not in ("compute_seconds", "seconds")}
-    return {key: value for key, value in found.items() if not key.startswith("seconds") and key != "environment"}
+    return {
+        key: value
+        for key, value in found.items()
+        if not key.startswith("seconds") and key not in ("environment", "wire")
+    }
 
 
 def same_run(a: Path, b: Path, also: Sequence[str] = ()) -> None:

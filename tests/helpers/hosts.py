@@ -3,21 +3,20 @@
 import os
 import traceback
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from isthmus.wire.distributed import DistributedWire
+from isthmus.wire.rendezvous import LOOPBACK, listening_store
 from isthmus.wire.wire import Wire
 
 
 def on_hosts(hosts: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """``work(host, *arguments)`` on each host; the results in host order, or the first error."""
     context = mp.get_context("spawn")
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    store = listening_store(LOOPBACK, 0, 60)
     queue = context.Queue()
     processes = [
         context.Process(target=_host, args=(h, hosts, store.port, queue, work, arguments)) for h in range(hosts)

@@ -313,12 +313,26 @@ def test_a_validation_that_falls_into_a_round_waits_for_its_end() -> None:
         ("sync", "beta", 0.0, r"\(0, 1\]"),
         ("sync", "local_steps", -1, "at least 0"),
         ("sync", "weights", "edges", "nodes, silos"),
-        ("sync", "local_epochs", 2, "use one of them"),
+        ("sync", "most_steps", 0, "at least 1"),
     ],
 )
 def test_choices_that_cannot_be(axis: str, key: str, value: object, says: str) -> None:
     with pytest.raises(IsthmusError, match=says):
         compose(catalogue.get("ce-fedgnn"), {axis: {key: value}})
+
+
+def test_a_round_ends_with_its_epoch_unless_its_steps_are_given() -> None:
+    def ends(sync: GradientAverage, epoch: int, steps: int) -> list[int]:
+        """The steps after which a round is over, with epochs of so many steps."""
+        return [i for i in range(1, steps + 1) if sync.round_over(i, -(-i // epoch), i % epoch == 0)]
+
+    assert ends(GradientAverage(), 1, 4) == [1, 2, 3, 4]  # full batches: rows are never older than an epoch
+    assert ends(GradientAverage(), 40, 100) == [32, 40, 64, 80, 96]
+    assert ends(GradientAverage(local_epochs=2, most_steps=100), 3, 12) == [6, 12]
+    assert ends(GradientAverage(local_steps=32), 1, 100) == [32, 64, 96]  # as in the paper
+    assert ends(GradientAverage(local_steps=32), 40, 100) == [32, 64, 96]
+    with pytest.raises(IsthmusError, match="use one of them"):
+        GradientAverage(local_steps=32, local_epochs=2)
 
 
 def test_the_correction_needs_halves() -> None:

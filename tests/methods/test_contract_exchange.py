@@ -178,7 +178,7 @@ class LiveUnbooked(LiveOptimES):
 
 def test_a_policy_that_is_not_asked_is_caught() -> None:
     with pytest.raises(AssertionError, match="refused: nothing"):
-        broken(Unbooked).test_what_crosses_asks_the_policy()
+        broken(lambda: Unbooked("released")).test_what_crosses_asks_the_policy()
 
 
 def test_a_refusal_is_no_failure_but_a_crash_is() -> None:

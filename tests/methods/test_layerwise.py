@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.core.errors import IsthmusError
-from isthmus.graph.graph import TRAIN
+from isthmus.graph.graph import TEST, TRAIN
+from isthmus.methods.exchange.optimes import OptimES
 from tests.helpers.small import assert_same, losses, owners, run_method, small_graph
 
 BATCHES = [{}, {"batch": 4, "fanout": (2,), "epochs": 2}]
@@ -158,10 +159,12 @@ def test_optimes_of_one_silo_is_fedavg() -> None:
 
 def test_optimes_pushes_hidden_layers_once_a_round_and_once_before() -> None:
     graph = small_graph(30, 140)
-    result = run_method("optimes", graph, owners(3), 3, "gcn", epochs=4, model_options={"layers": 3})
-    halo = sum(silo.h for silo in result.training.federation.silos)
-    assert result.bytes["embeddings"] == (4 + 1) * 2 * halo * 8 * 8  # layers 1 and 2 of 3; hidden 8, float64
-    assert "adjoints" not in result.bytes
+    for scored, pushes in (("released", 4 + 1), ("fresh", 4 + 1 + 4 + 2)):  # and for each validation, and at the end
+        options, training = {"exchange": {"scored_with": scored}}, {"epochs": 4, "model_options": {"layers": 3}}
+        result = run_method("optimes", graph, owners(3), 3, "gcn", options, **training)
+        halo = sum(silo.h for silo in result.training.federation.silos)
+        assert result.bytes["embeddings"] == pushes * 2 * halo * 8 * 8  # layers 1 and 2 of 3; hidden 8, float64
+        assert "adjoints" not in result.bytes
 
 
 def test_optimes_reads_what_owners_computed_a_round_ago() -> None:
@@ -201,3 +204,22 @@ def test_any_split_of_any_multigraph_is_exact(seed: int, silos: int, nodes: int,
 def test_what_cannot_be_exact_is_refused() -> None:
     with pytest.raises(IsthmusError, match=r"model.embed=true"):
         run_method("sync-sgd+fwd-le", small_graph(30, 140), owners(3), 3, "gcn", model_options={"embed": False})
+
+
+def test_optimes_scores_with_rows_of_the_parameters_that_are_scored() -> None:
+    """Where no parameter moves kept rows are fresh ones; where they move, only a push tells what they have become."""
+    graph, owner = small_graph(30, 120), owners(3)
+    stale = {"exchange": {"scored_with": "released"}}
+    for rate, same in ((1e-30, True), (0.3, False)):
+        fixed = {"epochs": 3, "lr": rate, "weight_decay": 0.0, "model_options": {"layers": 3}}
+        fresh, kept = (run_method("optimes", graph, owner, 3, "gcn", options, **fixed) for options in (None, stale))
+        assert losses(fresh) == losses(kept)  # what is trained is the same
+        ours, theirs = (each.training.stage.scorer.logits(TEST)[0] for each in (fresh, kept))
+        assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-12) == same
+        again = fresh.training.stage.scorer.logits(TEST)[0]
+        assert torch.equal(ours, again)
+
+
+def test_optimes_refuses_other_rows_to_score_with() -> None:
+    with pytest.raises(IsthmusError, match="fresh, released"):
+        OptimES(scored_with="old")

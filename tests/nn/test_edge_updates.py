@@ -57,6 +57,11 @@ def first_work(run: Training) -> Work:
     return work
 
 
+def ports_of(block: Block) -> Tensor:
+    """The ports of edges; zeros where the model reads none, so that the block has none."""
+    return torch.zeros(len(block.src), 2) if block.ports is None else block.ports
+
+
 class Slowly:
     """The model of one silo, with its edges one by one in dictionaries."""
 
@@ -87,7 +92,7 @@ class Slowly:
             t = d if block.own is None else block.own[d]
             key = (side, int(rows[s]), int(rows[t]), *attr[i].tolist())
             if layer == 0:
-                e[key] = self.begin(side, attr[i], block.ports[i])
+                e[key] = self.begin(side, attr[i], ports_of(block)[i])
             else:
                 e[key] = self.update(layer - 1, side, self.e[key], h[s], h[t])
             found.append(e[key])
@@ -98,7 +103,7 @@ class Slowly:
         batch, model = self.batch, self.model
         h, this = model.embed(batch.x, batch.x_rows, batch.ego), Pass(False)
         seeds = batch.seed_edges and [
-            self.begin(0, *each) for each in zip(batch.seed_edges.attr, batch.seed_edges.ports, strict=True)
+            self.begin(0, *each) for each in zip(batch.seed_edges.attr, ports_of(batch.seed_edges), strict=True)
         ]
         for layer, block in enumerate(batch.blocks):
             e = self.read(layer, 0, block, h)

@@ -26,6 +26,7 @@ EXACT: dict[str, tuple[Any, ...]] = {
     "full exchange": ("--method", "sync-sgd+fwd-bwd-le", "--epochs", 9),
     "ce-fedgnn": ("--method", "ce-fedgnn", "--epochs", 19, "--set", "sync.local_steps=4"),
     "optimes": ("--method", "optimes", "--epochs", 7),
+    "rounds that end with an epoch": ("--method", "ce-fedgnn", "--epochs", 7),
     "sums of features": ("--method", "fedgcn", "--model", "gcn", "--epochs", 7, "--set", "sync.local_steps=3"),
     "local": ("--method", "local", "--epochs", 7),
     "aggregates": ("--method", "fedgnn-g", "--epochs", 7),
@@ -122,7 +123,7 @@ def test_trial_steps(tmp_path: Path) -> None:
     assert planned("--epochs", 500, "--set", "sync.local_epochs=100")["trial_steps"] == 64
     assert planned("--epochs", 50, "--trial-steps", 7)["trial_steps"] == 7
     assert planned("--epochs", 3, "--trial-steps", 70)["trial_steps"] == 3
-    cut = planned("--method", "ce-fedgnn", "--epochs", 50, *SAMPLED, "--trial-steps", 3)
+    cut = planned("--method", "ce-fedgnn", "--epochs", 50, "--set", "sync.local_steps=32", *SAMPLED, "--trial-steps", 3)
     assert any("shorter than a round" in note for note in cut["notes"])
     early = planned("--epochs", 50, "--set", "train.patience=3")
     assert early["validations"] == 50 and "train.patience" in early["notes"][0]

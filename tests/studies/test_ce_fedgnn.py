@@ -159,13 +159,13 @@ def test_parts_rounds_and_noise() -> None:
     assert [row.overrides["protect"] for row in rows[:2]] == [{"sigma": 0.0, "clip": 5.0}, {"sigma": 0.1, "clip": 5.0}]
 
 
-def test_epsilon_equals_the_papers_63_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epsilon_equals_the_papers_70_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "plot_files", lambda findings: {})
     monkeypatch.setattr(page, "beside", lambda findings: "")
     succeed("reproduce", "ce-fedgnn-epsilon", "--out", tmp_path)
     with open(tmp_path / "results.csv") as file:
         cells = list(csv.DictReader(file))
-    assert len(cells) == 63
+    assert len(cells) == 70
     for cell in cells:
         assert abs(float(cell["difference"])) <= 0.000501, (
             cell

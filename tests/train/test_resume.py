@@ -305,7 +305,10 @@ def without_ledgers(folder: Path) -> tuple[dict[str, Any], int]:
     for told in found["privacy"]:
         told["apart"] = [kind for kind in told["apart"] if kind != "ledger"]
     found["bytes"]["total"] -= sent
-    end["bytes"], end["round_trips"] = end["bytes"] - sent, end["round_trips"] - (1.5 if sent else 0)  # three legs up
+    end["bytes"], end["round_trips"] = (
+        end["bytes"] - sent,
+        end["round_trips"] - (2 if sent else 0),
+    )  # three legs up, one down
     for seconds in ("transfer_seconds", "latency_seconds"):
         del end[seconds]
     return found, sent

@@ -205,10 +205,15 @@ class Garbled(LocalWire):
 
 def test_words_that_make_no_sense_have_a_sender() -> None:
     silos = split_graph(small_graph(24, 60), owners(3, 24), 3)
-    for garbage in (Garbled.garbage, torch.ones(2), torch.tensor(list(b'{"name": 1}'), dtype=torch.uint8)):
+    no_words, no_schema = torch.ones(2), torch.tensor(list(b'{"name": 1}'), dtype=torch.uint8)
+    for garbage, said in (
+        (Garbled.garbage, "Silo 2 sent something else than its schema"),
+        (no_words, "silo-2 sent schema of the form torch.float32"),
+        (no_schema, "Silo 2 sent something else than its schema"),
+    ):
         wire = Garbled(3)
         wire.garbage = garbage
-        with pytest.raises(IsthmusError, match="Silo 2 sent something else than its schema"):
+        with pytest.raises(IsthmusError, match=said):
             agree_schema(wire, silos)
     with pytest.raises(PeerError, match="silo-2 sent metrics of the form torch.uint8"):
         Garbled(3).share(Kind.METRICS, torch.ones(3, 2))

@@ -31,7 +31,7 @@ class Context:
 
     def __init__(self, training: Training) -> None:
         silos, schema = training.federation.silos, training.federation.schema
-        whole = build_stack([merge(silos)], "drop", training.dtype, schema)
+        whole = build_stack([merge(silos)], "drop", training.dtype, schema, training.ports)
         ptr = tuple(torch.tensor([0, *(silo.n for silo in silos)]).cumsum(0).tolist())
         self.stack = replace(whole, silos=tuple(silo.number for silo in silos), ptr=ptr)
         self.training = training

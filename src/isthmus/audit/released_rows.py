@@ -62,6 +62,9 @@ def _read(path: Path, host: int, how: Callable[[Path], _T]) -> _T:
         raise IsthmusError(f"'{path}' is missing; {where}.")
     try:
         return how(path)
+    except PermissionError as error:  # not damaged: another user's
+        error.filename = str(path)
+        raise
     except (ValueError, OSError, SafetensorError) as error:  # what Arrow, the disk and safetensors raise
         reason = str(error).splitlines()[0]
         raise IsthmusError(f"'{path}' is damaged ({reason}); repeat the run, or go on with --resume.") from error

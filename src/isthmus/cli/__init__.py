@@ -8,9 +8,12 @@ from typing import Annotated
 
 import typer
 
+from isthmus.cli import flare
 from isthmus.cli.catalogue import datasets, methods
 from isthmus.cli.finished import audit, compare, report, score
 from isthmus.cli.graphs import simulate_aml, split
+from isthmus.cli.operations import forget, status
+from isthmus.cli.policy import app as policy
 from isthmus.cli.studies import demo, reproduce, study
 from isthmus.cli.training import plan, run
 from isthmus.core.errors import IsthmusError
@@ -27,9 +30,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (
-    run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce, study,
+    run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce, study, status,
+    forget,
 ):  # fmt: skip
     app.command()(command)
+app.add_typer(flare.app, name="flare")
+app.add_typer(policy, name="policy")
 
 
 def _show_version(asked: bool) -> None:
@@ -63,7 +69,13 @@ def main() -> None:
         print(f"isthmus: {error}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(2) if "RANK" in os.environ else sys.exit(2)
+        os._exit(2) if _among_hosts() else sys.exit(2)
+
+
+def _among_hosts() -> bool:
+    """Whether this process is one of several hosts: a process group that has lost its peers would not let it end."""
+    wire = sys.modules.get("isthmus.wire.distributed")  # not loaded for this question
+    return "RANK" in os.environ or (wire is not None and wire.DistributedWire.opened)
 
 
 def take_plugins(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -8,23 +8,37 @@ from typing import Annotated
 
 import typer
 
+from isthmus.cli.party import Listen, Meet, Server, TokenFile, place_from
 from isthmus.cli.shared import Json, Set, console
+from isthmus.core.errors import IsthmusError
 
 
 def score(
-    run_folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    run_folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run, or of one party.")],
     data: Annotated[str, typer.Option(help="A data set, a folder with nodes and edges, or a folder of parts.")],
     out: Annotated[
-        str | None, typer.Option(help="Where to write the predictions (default: RUN/predictions.parquet).")
+        str | None, typer.Option(help="A .csv or .parquet file (default: RUN/predictions.parquet).")
     ] = None,
-    silo: Annotated[int | None, typer.Option(help="Use this silo's model, where silos have their own.")] = None,
-    set_: Set = None,
-) -> None:
-    """Predict with a trained model on new data, as Parquet."""
-    from isthmus.commands.score import score_command
+    silo: Annotated[
+        str | None, typer.Option(help="Score as this silo alone: its own part, its own model where it has one.")
+    ] = None,
+    together: Annotated[
+        bool, typer.Option("--together", help="All silos' parts here, with fresh rows across the boundary.")
+    ] = False,
+    set_: Set = None, server: Server = False, meet: Meet = None, listen: Listen = None, token: TokenFile = None,
+) -> None:  # fmt: skip
+    """Predict with a trained model on new data, as CSV or Parquet: alone, or together with the other silos."""
+    from isthmus.commands.score import ScoreRequest, score_command
 
-    path, rows = score_command(run_folder, data, tuple(set_ or ()), Path(out) if out else None, silo)
-    console.print(f"{rows} predictions in {path}", highlight=False, soft_wrap=True)
+    apart = meet is None and not server
+    place = place_from(None if apart else silo, server, meet, listen, token)
+    if together and silo:
+        raise IsthmusError("--together scores all silos here; with --silo say where they meet instead (--meet).")
+    sets = tuple(set_ or ())
+    found = score_command(ScoreRequest(run_folder, data, sets, Path(out) if out else None, silo, together, place))
+    for note in found.notes:
+        console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{found.rows} predictions in {found.path}", highlight=False, soft_wrap=True)
 
 
 def compare(

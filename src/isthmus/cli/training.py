@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.table import Table
 
+from isthmus.cli.party import Listen, Meet, Server, Silo, TokenFile, place_from
 from isthmus.cli.shared import Json, Set, console
 from isthmus.core.errors import IsthmusError
 
@@ -31,9 +33,13 @@ Seed = Annotated[Number, typer.Option(help="Seed of parameters, sampling, dropou
 Seeds = Annotated[int, typer.Option(help="Repeat with this many seeds; report mean and deviation.")]
 Dtype = Annotated[Text, typer.Option(help="float32 or float64.")]
 Device = Annotated[Text, typer.Option(help="cpu or cuda.")]
-Hosts = Annotated[Number, typer.Option(help="Processes to start on this machine.")]
+Hosts = Annotated[Number, typer.Option(help="Processes to start on this machine; with --silo, parties in all.")]
 Out = Annotated[Text, typer.Option(help="Run folder (default: runs/DATA-METHOD).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
+Log = Annotated[Text, typer.Option(help="Write JSON lines on what happens to this file.")]
+Policy = Annotated[
+    Text, typer.Option(help="A policy file, or open, bank or strict: for parties on this machine without their own.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]
 
 
@@ -41,13 +47,15 @@ def run(
     context: typer.Context, recipe: Recipe = None, data: Data = None, method: Method = None, model: Model = None,
     silos: Silos = None, split: Split = None, epochs: Epochs = None, steps: Steps = None, seed: Seed = None,
     seeds: Seeds = 1, dtype: Dtype = None, device: Device = None, hosts: Hosts = None, out: Out = None,
-    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, as_json: Json = False,
+    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, policy: Policy = None,
+    as_json: Json = False, log: Log = None, silo: Silo = None, server: Server = False, meet: Meet = None,
+    listen: Listen = None, token: TokenFile = None,
 ) -> None:  # fmt: skip
     """Train a model over the silos of a graph."""
     from isthmus.commands.run import run_request
 
     try:
-        metrics = run_request(_request(context.params))
+        metrics = run_request(replace(request_of(context.params), place=place_from(silo, server, meet, listen, token)))
     except KeyboardInterrupt:
         raise IsthmusError("Interrupted; the run continues from its last checkpoint with --resume.") from None
     if metrics is None:  # another host reports
@@ -62,7 +70,8 @@ def plan(
     context: typer.Context, recipe: Recipe = None, data: Data = None, method: Method = None, model: Model = None,
     silos: Silos = None, split: Split = None, epochs: Epochs = None, steps: Steps = None, seed: Seed = None,
     seeds: Seeds = 1, dtype: Dtype = None, device: Device = None, hosts: Hosts = None, out: Out = None,
-    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, as_json: Json = False,
+    set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, policy: Policy = None,
+    as_json: Json = False,
     trial_steps: Annotated[
         Number, typer.Option(help="Steps to try (default: two, an epoch and a round, but at most 64).")
     ] = None,
@@ -72,8 +81,8 @@ def plan(
     from isthmus.plan.plan import make_plan
     from isthmus.plan.text import plan_table, sentences
 
-    config = configure(_request(context.params))
-    found = make_plan(config, trial_steps)
+    config = configure(request_of(context.params))
+    found = make_plan(config, trial_steps, policy or "")
     if as_json:
         about = {"method": config.method.name, "label": config.label, "data": config.data.name, "seeds": seeds}
         print(json.dumps({**about, **found.as_dict()}))
@@ -83,7 +92,7 @@ def plan(
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def _request(said: dict[str, Any]) -> Request:
+def request_of(said: dict[str, Any]) -> Request:
     """What the user asked for, from the parameters of a command."""
     from isthmus.commands.run import Request
 
@@ -92,10 +101,10 @@ def _request(said: dict[str, Any]) -> Request:
         "data": {"name": said["data"], "silos": said["silos"], "split": said["split"]},
         "model": {"name": said["model"]},
         "train": {"epochs": said["epochs"], "steps": said["steps"]},
-        "system": {"device": said["device"], "hosts": said["hosts"]},
+        "system": {"device": said["device"], "hosts": said["hosts"], "log": said.get("log")},
     }  # fmt: skip
-    rest = (said[key] for key in ("out", "seeds", "resume", "overwrite"))
-    return Request(said["recipe"], _given(options), tuple(said["set_"] or ()), *rest)
+    rest = {key: said[key] for key in ("out", "seeds", "resume", "overwrite")}
+    return Request(said["recipe"], _given(options), tuple(said["set_"] or ()), **rest, policy=said["policy"] or "")
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

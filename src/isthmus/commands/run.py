@@ -15,13 +15,15 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.files import write_atomic, writing
 from isthmus.data.members import is_parts, member_names
 from isthmus.launch.host import prepare
-from isthmus.launch.processes import execute, keep_config
+from isthmus.launch.party import keep_config
+from isthmus.launch.processes import execute
 from isthmus.launch.progress_bar import watcher_for
 from isthmus.protect.accounting.guarantee import LISTS
 from isthmus.report.report import write_report
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder, claimed
 from isthmus.runs.recipe import merge_into, parse_set, read_recipe
+from isthmus.wire.meeting import MeetingPlace
 
 _COMPOSED = (
     "Epsilon is that of one seed, the worst one. {} runs on the same data release it as many times, and what they lose "
@@ -40,6 +42,8 @@ class Request:
     seeds: int = 1
     resume: bool = False
     overwrite: bool = False
+    place: MeetingPlace | None = None  # as which party, and where it meets the others
+    policy: str = ""
 
 
 def configure(request: Request) -> RunConfig:
@@ -89,10 +93,11 @@ def _refuse_second_split(config: RunConfig, asked: dict[str, Any]) -> None:
 def run_request(request: Request) -> dict[str, Any] | None:
     """Run, report, and return the final metrics (None on a host that is not the server's)."""
     config = configure(request)
-    out = Path(request.out or f"runs/{Path(config.data.name).name}-{config.label.replace(', ', '-')}")
+    own = f"-{request.place.name}" if request.place else ""
+    out = Path(request.out or f"runs/{Path(config.data.name).name}-{config.label.replace(', ', '-')}{own}")
     with _folder(out, request) as folder:
         if request.seeds == 1:
-            metrics = run_one(config, folder, request.resume)
+            metrics = run_one(config, folder, request.resume, place=request.place, policy=request.policy)
         else:
             metrics = _run_seeds(config, folder, request)
     return None if metrics is None else {**metrics, "folder": str(out)}
@@ -111,29 +116,41 @@ def _folder(out: Path, request: Request) -> AbstractContextManager[RunFolder]:
 
 
 def run_one(
-    config: RunConfig, folder: RunFolder, resume: bool, label: str = "", page: bool = True
+    config: RunConfig,
+    folder: RunFolder,
+    resume: bool,
+    label: str = "",
+    page: bool = True,
+    place: MeetingPlace | None = None,
+    policy: str = "",
 ) -> dict[str, Any] | None:
-    """Run a configuration in a folder, with its report if ``page``; returns the final metrics."""
+    """Run a configuration in a folder, with its report if ``page``; returns the final metrics.
+
+    ``policy``: the file or the name of the policy of silos that have none in the folder of their part.
+    """
     watcher = watcher_for(config, label=label)
     try:
-        metrics = execute(config, folder, resume, watcher)
+        metrics = execute(config, folder, resume, watcher, place, policy)
     finally:
         watcher.close()
     if metrics is not None and page:
-        write_report(RunFolder.open(folder.path))
+        for each in (RunFolder.open(folder.path), *folder.parties):
+            write_report(each)
     return metrics
 
 
 def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[str, Any] | None:
     """Run a configuration with seeds s, s + 1, ..., each in a folder of its own; returns means over seeds."""
-    if "RANK" in os.environ:
-        raise IsthmusError("--seeds does not work under torchrun; start it once for each seed, with --seed.")
+    if "RANK" in os.environ or request.place:
+        how = "with --silo" if request.place else "under torchrun"
+        raise IsthmusError(f"--seeds does not work {how}; start it once for each seed, with --seed.")
     keep_config(prepare(config), folder, request.resume)
     seeds = list(range(config.seed, config.seed + request.seeds))
     each: list[dict[str, Any]] = []
     for seed in seeds:
         inner = RunFolder.create(folder.path / f"seed-{seed}", request.resume, overwrite=False)
-        metrics = run_one(replace(config, seed=seed), inner, request.resume, f"{config.label} #{seed}")
+        mine = replace(config, seed=seed)
+        metrics = run_one(mine, inner, request.resume, f"{config.label} #{seed}", policy=request.policy)
         assert metrics is not None  # this process is the server's
         each.append(metrics)
     combined = over_seeds(each, seeds)

@@ -16,6 +16,10 @@ class Terminated(HostLost):
     """SIGTERM asked the process to end; what it had begun can be resumed."""
 
 
+class PartyLost(HostLost):
+    """Another host was lost within a round, which those who are left can roll back and take again."""
+
+
 class PeerError(IsthmusError):
     """Another party sent what no member of this run would send; the message names it."""
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from isthmus.core.errors import IsthmusError
 
-_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+_MAKE_ROOM = "Make room; a run that has a checkpoint goes on with --resume."
+_ALLOW = "Give this user the right to read and write there, or use a folder of your own."
+_OF_DISKS = {
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: _MAKE_ROOM,
+    errno.EFBIG: _MAKE_ROOM,
+    errno.EIO: "The disk has failed; copy what is left to another, and go on there with --resume.",
+    errno.EROFS: "Nothing can be written there; mount it for writing, or copy the folder elsewhere.",
+    errno.EACCES: _ALLOW,
+    errno.EPERM: _ALLOW,
+}
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -23,9 +34,18 @@ def write_atomic(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)  # half a file is of no use, and takes room that is short
+        with suppress(OSError):  # a disk that only reads refuses this too
+            temporary.unlink(missing_ok=True)  # half a file is of no use, and takes room that is short
         error.filename = str(path)
         raise
+
+
+def sweep(folder: Path) -> None:
+    """Delete what `write_atomic` had begun in a folder when its process was killed, as far as it was this host."""
+    left = re.compile(rf"\..+\.{os.environ.get('RANK', '')}\.[0-9]+")
+    for path in folder.rglob(".*"):
+        if left.fullmatch(path.name) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def there(path: Path) -> bool:
@@ -50,8 +70,9 @@ def telling_of_disks() -> Iterator[None]:
         if error.errno not in _OF_DISKS:
             raise
         what = f"'{error.filename}'" if error.filename else "A file"
+        how = "used" if error.errno in (errno.EACCES, errno.EPERM) else "written"
         why = os.strerror(error.errno)
-        raise IsthmusError(f"{what} cannot be written: {why}. Make room; a run then goes on with --resume.") from error
+        raise IsthmusError(f"{what} cannot be {how}: {why}. {_OF_DISKS[error.errno]}") from error
 
 
 @contextmanager

@@ -20,17 +20,19 @@ class Origin:
     Row i is what silo ``silo[i]`` tells of its row ``row[i]`` (a stack row of its host). A row that leaves for several
     receivers is listed once for each of them, and is still one release of one row. ``parts`` names the stack rows that
     sums were made of, each once for every sum that it is in; None where rows are no sums. The row of a derivative is
-    the far end that it is for; what is inside comes from the losses of the silo that sends it.
+    the far end that it is for; what is inside comes from the losses of the silo that sends it. ``fewest``: of how many
+    rows, or silos, any sum that somebody reads is made at least; 1 where rows are no sums, or nobody has counted.
     """
 
     silo: Tensor  # [n]
     row: Tensor  # [n]
     parts: Tensor | None = None
+    fewest: int = 1
 
     @staticmethod
-    def whole(silos: Tensor) -> Origin:
-        """One payload of each silo, as a whole."""
-        return Origin(silos, torch.zeros_like(silos))
+    def whole(silos: Tensor, fewest: int = 1) -> Origin:
+        """One payload of each silo, as a whole; ``fewest`` silos have one, where others read their sum alone."""
+        return Origin(silos, torch.zeros_like(silos), fewest=fewest)
 
     @staticmethod
     def server(rows: int) -> Origin:

@@ -13,6 +13,15 @@ def stacked(parts: Sequence[Tensor], like: Tensor) -> Tensor:
     return torch.stack(list(parts)) if parts else like.new_zeros(0, *like.shape)
 
 
+def by_value(value: Tensor, count: int) -> tuple[Tensor, list[int]]:
+    """Places ordered by the number 0..count-1 that stands there, and ascending for each; and how often each stands.
+
+    Narrow numbers are sorted in one or two passes, in time that is linear in their number.
+    """
+    narrow = torch.int8 if count < 2**7 else torch.int16 if count < 2**15 else torch.int64
+    return torch.argsort(value.to(narrow), stable=True), torch.bincount(value, minlength=count).tolist()
+
+
 def renumbered(rows: Tensor, ptr: Sequence[int], onto: Sequence[int]) -> Tensor:
     """Rows [n] of parts that begin at ``ptr``, as rows of the same parts where these begin at ``onto``."""
     if tuple(ptr) == tuple(onto):

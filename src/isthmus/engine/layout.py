@@ -59,12 +59,13 @@ def lay_out(
     doubles: bool,
     device: torch.device,
     dtype: torch.dtype,
+    ports: bool = False,
 ) -> Layout:
     """Stack my silos in a view, and find the seeds of every split.
 
-    ``doubles``: both silos of a labelled cross edge learn from it, each by half.
+    ``doubles``: both silos of a labelled cross edge learn from it, each by half. ``ports``: the model reads them.
     """
-    stack = build_stack(federation.silos, view, dtype, federation.schema).to(device)
+    stack = build_stack(federation.silos, view, dtype, federation.schema, ports).to(device)
     labels = stack.y if federation.schema.target == "node" else stack.edge_y
     assert labels is not None
     pools = {split: _pool(federation, stack, labels, split, doubles and split == TRAIN, dtype) for split in SPLITS}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import Kind
+from isthmus.engine.absence import STOPPING, AbsenceConfig
 from isthmus.engine.layout import Layout
 from isthmus.engine.learner import CLASSIFIER, Learner
 from isthmus.engine.settings import TrainConfig
@@ -28,7 +29,7 @@ class Site:
     """What a part may read and use on one host during a phase.
 
     ``agreed``: silos agree on statistics. ``whole``: passes over whole graphs, without sampling, cross the boundary.
-    ``of``: the name of the model that this phase is about.
+    ``of``: the name of the model that this phase is about. ``absence``: what happens where a party is not there.
     """
 
     layout: Layout
@@ -39,6 +40,7 @@ class Site:
     agreed: bool
     whole: bool
     of: str = CLASSIFIER
+    absence: AbsenceConfig = STOPPING
 
     @property
     def federation(self) -> Federation:
@@ -102,6 +104,11 @@ class Site:
         """A batcher of the model (`net`) on ``stack``; ``reads_halo``: its layers read rows of far ends."""
         shape = stack, self.model.layers, self.model.directed
         return Batcher(*shape, self.schema.target, self.model.ego, reads_halo, self.degrees, self.train.trim)
+
+    def present(self, rows: Tensor) -> Tensor:
+        """Which of some stack rows lie in silos that are present: [n] bool."""
+        here = torch.tensor([silo in self.wire.members.present for silo in self.stack.silos], dtype=torch.bool)
+        return here.to(rows.device)[self.stack.silo_of(rows)]
 
     def passing(self, training: bool, step: int = 0, agree: bool = True) -> Pass:
         """One forward pass; silos share normalisation moments where they agree on statistics."""

@@ -12,7 +12,8 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError, PeerError, unknown
 from isthmus.core.kinds import Kind
 from isthmus.core.random import combine
-from isthmus.graph.silo import Silo, keep_edges
+from isthmus.core.tensors import by_value
+from isthmus.graph.silo import CrossEdges, Silo, keep_edges
 from isthmus.wire.wire import Wire
 
 MUTUAL, CLAIMED = "mutual", "claimed"
@@ -57,10 +58,8 @@ def compare_edges(wire: Wire, silos: Sequence[Silo]) -> Compared:
     """
     for silo in silos:
         check_owners(silo, wire.silos)
-    mine = {silo.number: cross_by_peer(silo) for silo in silos}
-    got = wire.post_together(
-        Kind.IDS, {(s.number, j): s.edge_keys[edges] for s in silos for j, edges in mine[s.number].items()}
-    )
+    mine = {silo.number: silo.cross_by_peer for silo in silos}
+    got = wire.post_together(Kind.IDS, {(s.number, j): each.keys for s in silos for j, each in mine[s.number].items()})
     heard: dict[int, dict[int, Tensor]] = {silo.number: {} for silo in silos}
     for (peer, number), keys in got.items():
         check_keys(keys, wire.party(peer))
@@ -73,14 +72,18 @@ def compare_edges(wire: Wire, silos: Sequence[Silo]) -> Compared:
     return Compared(alone, notes)
 
 
-def _compare(silo: Silo, mine: dict[int, Tensor], theirs: dict[int, Tensor]) -> tuple[Tensor, dict[int, int]]:
+def _compare(silo: Silo, mine: dict[int, CrossEdges], theirs: dict[int, Tensor]) -> tuple[Tensor, dict[int, int]]:
     """Which edges of a silo ([edges] bool) the peer does not list; and {peer: number of its edges not listed here}.
 
-    A key counts only for the peer that sent it: nobody can confirm an edge between two other silos.
+    A key counts only for the peer that sent it: nobody can confirm an edge between two other silos. Lists are in the
+    order of keys, so that those of two silos that list the same edges are equal.
     """
-    edges = torch.cat([*mine.values(), _NONE])
-    here = _with_peer(silo.edge_keys[edges], mine)
-    there = _with_peer(torch.cat([*theirs.values(), _NONE]), theirs)
+    alike = {peer for peer, each in mine.items() if peer in theirs and torch.equal(theirs[peer], each.keys)}
+    mine = {peer: each for peer, each in mine.items() if peer not in alike}
+    theirs = {peer: keys for peer, keys in theirs.items() if peer not in alike}
+    edges = torch.cat([*(each.edges for each in mine.values()), _NONE])
+    here = _with_peer({peer: each.keys for peer, each in mine.items()})
+    there = _with_peer(theirs)
     alone = torch.zeros(silo.edge_index.shape[1], dtype=torch.bool)
     alone[edges] = ~torch.isin(here, there)
     if len(there) == len(here) - int(alone.sum()):  # all that was told is listed here
@@ -89,21 +92,18 @@ def _compare(silo: Silo, mine: dict[int, Tensor], theirs: dict[int, Tensor]) -> 
     return alone, {peer: int(each.sum()) for peer, each in zip(theirs, unheard, strict=True)}
 
 
-def _with_peer(keys: Tensor, lists: dict[int, Tensor]) -> Tensor:
+def _with_peer(lists: dict[int, Tensor]) -> Tensor:
     """Keys of several peers' lists, end to end, each mixed with the number of its peer."""
-    peers = torch.tensor(list(lists), dtype=torch.int64)
-    return combine(
-        peers.repeat_interleave(torch.tensor([len(each) for each in lists.values()], dtype=torch.int64)), keys
-    )
+    return torch.cat([*(combine(torch.full_like(keys, peer), keys) for peer, keys in lists.items()), _NONE])
 
 
 def _notes_on_lone_edges(
-    wire: Wire, silo: Silo, mine: dict[int, Tensor], alone: Tensor, unheard: dict[int, int]
+    wire: Wire, silo: Silo, mine: dict[int, CrossEdges], alone: Tensor, unheard: dict[int, int]
 ) -> list[str]:
     """Notes on edges that only one side lists; where both silos live on this host, the one that lists them reports."""
     notes = []
-    for peer, edges in mine.items():
-        only = edges[alone[edges]]
+    for peer, each in mine.items():
+        only = each.edges[alone[each.edges]]
         if len(only):
             # Ids of an edge stay on the host that lists it: notes of several hosts are collected by the server's.
             example = f", e.g. {_edge(silo, int(only[0]))}" if wire.hosts == 1 else ""
@@ -127,9 +127,8 @@ def tell_other_ends(
     where: dict[tuple[int, int], Tensor] = {}
     first = 0
     for silo, mine in zip(silos, numbers, strict=True):
-        for peer, edges in cross_by_peer(silo).items():
-            edges = edges[~alone[first + edges]]
-            edges = edges[torch.argsort(silo.edge_keys[edges])]
+        for peer, each in silo.cross_by_peer.items():
+            edges = each.edges[~alone[first + each.edges]]
             where[peer, silo.number] = first + edges
             if len(edges):  # else the other side may not know of any edge between the two
                 sent[silo.number, peer] = mine[edges]
@@ -143,18 +142,10 @@ def tell_other_ends(
     return told
 
 
-def cross_by_peer(silo: Silo) -> dict[int, Tensor]:
-    """The cross edges of a silo, ascending, by the silo at the far end."""
-    edges = silo.crosses.nonzero().flatten()
-    far = silo.edge_index[:, edges].max(0).values - silo.n
-    return {peer: edges[places] for peer, places in grouped_by(silo.halo_owner[far]).items()}
-
-
 def grouped_by(owner: Tensor) -> dict[int, Tensor]:
     """{number: ascending places at which it stands in ``owner``}."""
-    order = torch.argsort(owner, stable=True)
-    each, counts = owner[order].unique_consecutive(return_counts=True)
-    return dict(zip(each.tolist(), order.split(counts.tolist()), strict=True))
+    order, counts = by_value(owner, int(owner.max()) + 1 if len(owner) else 0)
+    return {number: places for number, places in enumerate(order.split(counts)) if len(places)}
 
 
 def check_owners(silo: Silo, silos: int) -> None:

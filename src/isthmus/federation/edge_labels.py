@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from isthmus.core.errors import PeerError
 from isthmus.core.kinds import Kind
 from isthmus.federation.cross_edges import tell_other_ends
 from isthmus.graph.graph import Schema, labelled
-from isthmus.graph.silo import BY_BOTH, BY_SOURCE, BY_TARGET, Silo
+from isthmus.graph.silo import BY_BOTH, BY_SOURCE, BY_TARGET, Silo, changed
 from isthmus.wire.wire import Wire
 
 _LABELLED = 4  # added to the split of an edge whose label is known
@@ -42,7 +41,7 @@ def agree_labels(wire: Wire, silos: Sequence[Silo], schema: Schema, alone: Tenso
         split = torch.where(known & (teacher == BY_SOURCE) & (at_source >= _LABELLED), at_source, at_target) % _LABELLED
         both = known & inward & (teacher == BY_BOTH)
         twice, unlike = twice + int(both.sum()), unlike + int((both & (at_target != at_source)).sum())
-        agreed.append(replace(silo, edge_split=split.to(torch.int8), edge_teacher=teacher.to(torch.int8)))
+        agreed.append(changed(silo, edge_split=split.to(torch.int8), edge_teacher=teacher.to(torch.int8)))
     return agreed, _notes(unlike, twice if wire.hosts > 1 else 0)
 
 

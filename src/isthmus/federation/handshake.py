@@ -13,9 +13,9 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import BELOW, SERVER_NAME, Kind
 from isthmus.core.random import draw, stream
-from isthmus.federation.cross_edges import check_keys, check_owners, cross_by_peer, grouped_by
+from isthmus.federation.cross_edges import check_keys, check_owners, grouped_by
 from isthmus.graph.graph import Schema, natural, spelt_alike
-from isthmus.graph.silo import Silo
+from isthmus.graph.silo import Silo, changed
 from isthmus.wire.wire import Wire
 
 
@@ -152,10 +152,10 @@ def _short(value: object) -> str:
 def _relabel(silo: Silo, labels: tuple[str, ...]) -> Silo:
     schema: Schema = replace(silo.schema, labels=labels)
     if silo.schema.task != "classes" or silo.schema.labels == labels or not silo.schema.labels:
-        return replace(silo, schema=schema)
+        return changed(silo, schema=schema)
     place = torch.tensor([labels.index(name) for name in silo.schema.labels] + [-1])  # -1 stays unknown
     edge_y = None if silo.edge_y is None else place[silo.edge_y.long()]
-    return replace(silo, schema=schema, y=place[silo.y.long()], edge_y=edge_y)
+    return changed(silo, schema=schema, y=place[silo.y.long()], edge_y=edge_y)
 
 
 def check_single_owner(wire: Wire, silos: Sequence[Silo], seed: int) -> None:
@@ -229,14 +229,26 @@ def _look_up(silo: Silo, asked: Mapping[int, Tensor], claimed: bool) -> dict[int
     place = torch.searchsorted(owned, keys).clamp_(max=max(silo.n - 1, 0))
     known = owned[place] == keys if silo.n else torch.zeros(len(keys), dtype=torch.bool)
     rows = order[place] if silo.n else place
-    if not claimed:
-        edges = cross_by_peer(silo)
-        near = [peer * silo.n + silo.edge_index[:, each].min(0).values for peer, each in edges.items()]
-        peers = torch.tensor(list(asked), dtype=torch.int64).repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
-        known &= torch.isin(peers * silo.n + rows, torch.cat([*near, keys[:0]]))
+    if silo.n and not claimed:
+        known &= _near(silo, list(asked)).take(_numbered(lengths) * silo.n + rows)
     found = zip(rows.split(lengths), known.split(lengths), strict=True)
     each = [(rows[known], (~known).nonzero().flatten()) for rows, known in found]
     return dict(zip(asked, each, strict=True))
+
+
+def _near(silo: Silo, peers: list[int]) -> Tensor:
+    """For each of some peers which nodes of a silo are the near end of an edge to it: [peers, n] bool."""
+    near = torch.zeros(len(peers), silo.n, dtype=torch.bool)
+    for place, peer in enumerate(peers):
+        if peer in silo.cross_by_peer:
+            source, target = (end.index_select(0, silo.cross_by_peer[peer].edges) for end in silo.edge_index)
+            near[place].index_fill_(0, torch.minimum(source, target), True)
+    return near
+
+
+def _numbered(lengths: list[int]) -> Tensor:
+    """Which of several lists, of these lengths, each place of all lists end to end is in."""
+    return torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
 
 
 def _error_if_uninvited(wire: Wire, denied: Mapping[tuple[int, int], Tensor]) -> str:

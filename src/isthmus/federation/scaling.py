@@ -20,7 +20,7 @@ from isthmus.core.kinds import Kind
 from isthmus.core.tensors import stacked
 from isthmus.graph.features import Features, SparseRows, dense_blocks, rows_to_one, stored_values
 from isthmus.graph.graph import Schema
-from isthmus.graph.silo import Silo
+from isthmus.graph.silo import Silo, changed
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire
 
@@ -102,7 +102,7 @@ def scale_features(
             changes: list[dict[str, Any]] = [
                 {field: found[field].of(getattr(silo, field), place)} for place, silo in enumerate(silos)
             ]
-            scaled = [replace(silo, **change) for silo, change in zip(scaled, changes, strict=True)]
+            scaled = [changed(silo, **change) for silo, change in zip(scaled, changes, strict=True)]
     return scaled, found
 
 
@@ -120,7 +120,7 @@ def scaled_again(silo: Silo, told: Mapping[str, Mapping[str, Any]]) -> Silo:
             rows = getattr(silo, field)
             scaling = _standard(Table(LocalWire(1), rows.shape[1], (), [rows], agreed=False))
         change: dict[str, Any] = {field: scaling.of(getattr(silo, field), 0)}
-        silo = replace(silo, **change)
+        silo = changed(silo, **change)
     return silo
 
 

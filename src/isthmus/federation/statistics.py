@@ -62,6 +62,7 @@ def agree_far_ports(wire: Wire, silos: Sequence[Silo], alone: Tensor, stack: Sta
     inward = [silo.edge_index[1] < silo.n for silo in silos]  # my end is the target
     mine = [torch.where(to, silo.ports[:, 0], silo.ports[:, 1]) for silo, to in zip(silos, inward, strict=True)]
     far = torch.cat([to.long() for to in inward]) if inward else torch.zeros(0, dtype=torch.int64)
+    assert stack.ports is not None
     device = stack.ports.device
     for _, edges, theirs in tell_other_ends(wire, Kind.PORTS, silos, mine, alone):
         stack.ports[edges.to(device), far[edges].to(device)] = theirs.to(device)

@@ -81,7 +81,7 @@ def _lanes(
             Traffic(devices_of(first.sender), devices_of(first.receiver), first.rows),
             *(_moved(first, wire.silos, by) + _moved(zeros, wire.silos, by) for by in apart),
         ),
-        origin=Origin(place.silo[own], own, members(sender, out_of.near, stack.rows)),
+        origin=Origin(place.silo[own], own, members(sender, out_of.near, stack.rows), fewest),
         up=(
             Traffic(devices_of(summed.sender), summed.sender, summed.rows),
             *(Traffic((summed.sender + by) % wire.silos, summed.sender, summed.rows) for by in apart[1:]),

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.graph.silo import Silo
+from isthmus.graph.silo import Silo, changed
 
 
 def with_notes_on_edges(silos: Sequence[Silo]) -> list[Silo]:
     """The silos, the first of them with a note on cross edges that two silos describe differently, if there are any."""
     told = differing_edges(silos) if len({silo.schema.edge_features for silo in silos}) == 1 else []
-    return [replace(silo, notes=(*silo.notes, *told)) if not place else silo for place, silo in enumerate(silos)]
+    return [changed(silo, notes=(*silo.notes, *told)) if not place else silo for place, silo in enumerate(silos)]
 
 
 def differing_edges(silos: Sequence[Silo]) -> list[str]:

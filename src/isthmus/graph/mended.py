@@ -64,7 +64,7 @@ def mend(stack: Stack, beside: Tensor, number: Tensor) -> MendedStack:
         edge_teacher=None,
         in_degree=sides[0].degree.to(beside.device),
         out_degree=sides[1].degree.to(beside.device),
-        ports=torch.cat([stack.ports[edges], stack.ports.new_zeros(2 * len(beside), 2)]),
+        ports=None if stack.ports is None else torch.cat([stack.ports[edges], edges.new_zeros(2 * len(beside), 2)]),
     )
     return MendedStack(mended, before, now)
 

@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 
 
-def ports(src_key: Tensor, dst_key: Tensor, time: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def ports(keys: Tensor, source: Tensor, target: Tensor, time: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The in-port and the out-port of each edge: two tensors [m] int64.
 
     The in-port is the number of the edge's source among the in-neighbours of its target, the out-port the number of its
-    target among the out-neighbours of its source. Nodes are given by their public keys, which also break ties of time,
-    so that ports depend neither on the order of rows nor on which silo computes them. Without times all edges are
+    target among the out-neighbours of its source. Ends are rows, whose public ``keys`` [rows] break ties of time, so
+    that ports depend neither on the order of rows nor on which silo computes them. Without times all edges are
     simultaneous.
     """
-    keys, rank = torch.cat([src_key, dst_key]).unique(return_inverse=True)
-    src, dst = rank[: len(src_key)], rank[len(src_key) :]
+    rank = torch.empty_like(keys)
+    rank[torch.argsort(keys)] = torch.arange(len(keys), device=keys.device)
+    src, dst = rank.index_select(0, source), rank.index_select(0, target)
     return _number(dst, src, len(keys), time), _number(src, dst, len(keys), time)
 
 

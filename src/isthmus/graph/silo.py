@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,11 +13,20 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import combine, keys_of
+from isthmus.core.tensors import by_value
 from isthmus.graph.features import Features, take
 from isthmus.graph.graph import UNUSED, Graph, Schema
 from isthmus.graph.ports import ports
 
 BY_TARGET, BY_SOURCE, BY_BOTH = 0, 1, 2  # who has the label of an edge: the owner of its target, of its source, both
+
+
+@dataclass(frozen=True)
+class CrossEdges:
+    """Edges of a silo to one other silo, in the order of their public keys."""
+
+    edges: Tensor
+    keys: Tensor
 
 
 @dataclass(frozen=True)
@@ -63,29 +73,69 @@ class Silo:
     @cached_property
     def edge_keys(self) -> Tensor:
         """A public key for each edge; both silos of a cross edge compute the same key: [m]."""
-        source, target = self.keys[self.edge_index]
+        source, target = (self.keys.index_select(0, end) for end in self.edge_index)
         pair = combine(source, target)
         return combine(pair, parallel_rank(pair, self.edge_time, self.edge_attr))
 
     @cached_property
     def ports(self) -> Tensor:
         """In-port at the target and out-port at the source of each edge, from the edges this silo knows: [m, 2]."""
-        source, target = self.keys[self.edge_index]
-        return torch.stack(ports(source, target, self.edge_time), 1)
+        return torch.stack(ports(self.keys, self.edge_index[0], self.edge_index[1], self.edge_time), 1)
 
     @cached_property
     def crosses(self) -> Tensor:
         """Which edges have their far end in another silo: [m] bool."""
-        return (self.edge_index >= self.n).any(0)
+        return (self.edge_index[0] >= self.n) | (self.edge_index[1] >= self.n)
+
+    @cached_property
+    def cross_by_peer(self) -> dict[int, CrossEdges]:
+        """The cross edges by the silo at the far end, those of each peer in the order of their public keys.
+
+        Both silos of an edge know its key, so that lists in this order agree without a message.
+        """
+        edges = self.crosses.nonzero().flatten()
+        source, target = (end.index_select(0, edges) for end in self.edge_index)
+        peer = self.halo_owner.index_select(0, torch.maximum(source, target) - self.n)
+        order, counts = by_value(peer, int(peer.max()) + 1 if len(peer) else 0)
+        lots = edges.index_select(0, order).split(counts)
+        return {number: _by_key(lot, self.edge_keys) for number, lot in enumerate(lots) if len(lot)}
+
+
+def _by_key(edges: Tensor, keys: Tensor) -> CrossEdges:
+    """The given edges in the order of their keys."""
+    ordered, order = keys.index_select(0, edges).sort()
+    return CrossEdges(edges.index_select(0, order), ordered)
+
+
+# What a silo finds out once, and which of its fields each follows from.
+_ENDS = ("ids", "halo_ids", "edge_index")
+_FOUND = {
+    "keys": ("ids", "halo_ids"),
+    "crosses": _ENDS,
+    "edge_keys": (*_ENDS, "edge_time", "edge_attr"),
+    "ports": (*_ENDS, "edge_time"),
+    "cross_by_peer": (*_ENDS, "halo_owner", "edge_time", "edge_attr"),
+}
+
+
+def changed(silo: Silo, **values: Any) -> Silo:
+    """The silo with other values of some fields; what was found out from fields that stay need not be found again."""
+    other = replace(silo, **values)
+    known = {
+        name: silo.__dict__[name] for name, of in _FOUND.items() if name in silo.__dict__ and not {*of} & {*values}
+    }
+    other.__dict__.update(known)
+    return other
 
 
 def keep_edges(silo: Silo, kept: Tensor) -> Silo:
     """The silo with the edges marked in ``kept`` [edges], and the halo nodes that these reach."""
-    ends = silo.edge_index[:, kept]
+    every = bool(kept.all())
+    ends = silo.edge_index if every else silo.edge_index[:, kept]
     reached = torch.zeros(silo.n + silo.h, dtype=torch.bool)
     reached[: silo.n] = True
-    reached[ends] = True
-    if bool(kept.all()) and bool(reached.all()):
+    reached[ends.flatten()] = True
+    if every and bool(reached.all()):
         return silo
     far = reached[silo.n :]
     return replace(
@@ -129,13 +179,14 @@ def parallel_rank(pair: Tensor, time: Tensor | None, attr: Tensor | None) -> Ten
     They are ordered by time, then attributes, then place in the list. Two silos list their common edges in different
     orders; edges that are equal in time and attributes are interchangeable.
     """
+    rank = torch.zeros(len(pair), dtype=torch.int64)
+    alone = np.sort(pair.numpy())
+    if not bool((alone[1:] == alone[:-1]).any()):
+        return rank
     order = torch.argsort(pair, stable=True)
     ordered = pair[order]
     again = torch.zeros(len(pair), dtype=torch.bool)
     again[1:] = ordered[1:] == ordered[:-1]
-    rank = torch.zeros(len(pair), dtype=torch.int64)
-    if not bool(again.any()):
-        return rank
     member = again.clone()
     member[:-1] |= again[1:]
     edges = _by_time_and_attributes(order[member].numpy(), pair, time, attr)
@@ -167,48 +218,58 @@ def split_graph(graph: Graph, owner: Tensor, silos: int, names: Sequence[str] | 
     if graph.n and (int(owner.min()) < 0 or int(owner.max()) >= silos):
         raise IsthmusError(f"Owners lie in {int(owner.min())}..{int(owner.max())}; allowed are 0..{silos - 1}.")
     names = names or [f"silo-{i}" for i in range(silos)]
-    nodes = _by_value(owner, silos)
-    source, target = owner[graph.edge_index]
-    touching = [
-        torch.cat([a, b[target[b] != source[b]]]).sort().values
-        for a, b in zip(_by_value(target, silos), _by_value(source, silos), strict=True)
-    ]
-    return [_cut(graph, owner, i, names[i], nodes[i], touching[i]) for i in range(silos)]
+    order, sizes = by_value(owner, silos)
+    nodes = order.split(sizes)
+    touching, narrow = _touching(graph.edge_index, owner, silos), owner.to(torch.int32)
+    seen = torch.empty(graph.n, dtype=torch.int64)
+    return [_cut(graph, narrow, i, names[i], nodes[i], touching[i], seen) for i in range(silos)]
 
 
-def _by_value(value: Tensor, count: int) -> list[Tensor]:
-    """For each number 0..count-1 its positions in ``value``, ascending."""
-    order = torch.argsort(value, stable=True)
-    return list(order.split(torch.bincount(value, minlength=count).tolist()))
+def _touching(edge_index: Tensor, owner: Tensor, silos: int) -> list[Tensor]:
+    """For each silo the edges that touch its nodes, ascending."""
+    narrow = owner.to(torch.int32)
+    source, target = (narrow.index_select(0, end) for end in edge_index)
+    both = torch.stack([target, torch.where(source == target, silos, source)], 1)  # an edge's owners, side by side
+    order, counts = by_value(both.flatten(), silos + 1)
+    return list((order >> 1).split(counts))[:silos]
 
 
-def _cut(graph: Graph, owner: Tensor, number: int, name: str, nodes: Tensor, edges: Tensor) -> Silo:
-    """One silo of a graph: its rows ``nodes`` and the ``edges`` that touch them."""
-    ends = graph.edge_index[:, edges]
-    halo = torch.unique(ends[owner[ends] != number])
+def _cut(graph: Graph, owner: Tensor, number: int, name: str, nodes: Tensor, edges: Tensor, seen: Tensor) -> Silo:
+    """One silo of a graph: its ``nodes`` and the ``edges`` that touch them.
+
+    ``seen`` [n] holds any values, and is written to: afterwards the row of each node that the silo knows.
+    """
+    ends = torch.cat([end.index_select(0, edges) for end in graph.edge_index])
+    halo = _distinct(ends.masked_select(owner.index_select(0, ends) != number), seen)
     halo = halo[torch.argsort(keys_of(graph.ids[halo.numpy()]), stable=True)]
-    row = torch.full((graph.n,), -1)
-    row[nodes] = torch.arange(len(nodes))
-    row[halo] = torch.arange(len(halo)) + len(nodes)
-    y = graph.y if graph.y is not None else torch.full((graph.n,), -1)
-    split = graph.split if graph.split is not None else torch.full((graph.n,), UNUSED, dtype=torch.int8)
+    known = torch.cat([nodes, halo])
+    seen.scatter_(0, known, torch.arange(len(known)))
+    y = torch.full((len(nodes),), -1) if graph.y is None else graph.y[nodes]
+    split = torch.full((len(nodes),), UNUSED, dtype=torch.int8) if graph.split is None else graph.split[nodes]
     return Silo(
         number=number,
         name=name,
         schema=graph.schema,
         ids=graph.ids[nodes.numpy()],
         x=take(graph.x, nodes),
-        y=y[nodes],
-        split=split[nodes],
+        y=y,
+        split=split,
         halo_ids=graph.ids[halo.numpy()],
-        halo_owner=owner[halo],
-        edge_index=row[ends],
+        halo_owner=owner[halo].long(),
+        edge_index=seen.index_select(0, ends).reshape(2, -1),
         edge_attr=_taken(graph.edge_attr, edges),
         edge_time=_taken(graph.edge_time, edges),
         edge_y=_taken(graph.edge_y, edges),
         edge_split=_taken(graph.edge_split, edges),
         notes=graph.notes,
     )
+
+
+def _distinct(nodes: Tensor, seen: Tensor) -> Tensor:
+    """Each of ``nodes`` once: everybody writes its place into ``seen``, and those whose place stands there stay."""
+    place = torch.arange(len(nodes))
+    seen.scatter_(0, nodes, place)
+    return nodes[seen.index_select(0, nodes) == place]
 
 
 def _taken(values: Tensor | None, edges: Tensor) -> Tensor | None:

@@ -77,7 +77,7 @@ class Stack:
     edge_teacher: Tensor | None  # [m] int8, who has the label of an edge (see graph/silo.py); None: both of its silos
     in_degree: Tensor  # [rows] of the whole graph for owned rows; for halo rows as far as known
     out_degree: Tensor
-    ports: Tensor  # [m, 2] in-port at the target, out-port at the source
+    ports: Tensor | None  # [m, 2] in-port at the target, out-port at the source; None where no model reads them
     halo: bool = False  # the rows of far ends come from their owners, so that x holds owned rows alone
 
     @property
@@ -104,6 +104,18 @@ class Stack:
     def inner(self) -> Stack:
         """The stack with neighbours along edges between owned rows alone; rows and edge numbers do not change."""
         return self.along(self.owned[self.ends].all(0))
+
+    def without(self, gone: Tensor) -> Stack:
+        """The stack without neighbours along edges to or from some rows ([rows] bool), mostly those of absent silos.
+
+        Degrees of far ends stay as they were told.
+        """
+        left = self.along(~gone[self.ends].any(0))
+        degrees = [
+            torch.where(self.owned, now, told)
+            for now, told in ((left.in_degree, self.in_degree), (left.out_degree, self.out_degree))
+        ]
+        return replace(left, in_degree=degrees[0], out_degree=degrees[1])
 
     def bare(self) -> Stack:
         """The stack without neighbours, whose rows still know how many they have."""
@@ -137,16 +149,16 @@ class Stack:
         return Stack(**{**mine, **moved})
 
 
-def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype, schema: Schema) -> Stack:
+def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype, schema: Schema, ports: bool = False) -> Stack:
     """The stack of a host's silos, in one of three views of the ``halo``.
 
     ``drop``: owned rows and inner edges alone. ``placeholder``: far ends too, whose rows this host computes from the
     edges that the silo knows. ``halo``: far ends too, whose rows come from their owners, so that only owned rows have
-    neighbours here.
+    neighbours here. With ``ports`` edges have port numbers.
     A host without silos has a stack of one part without rows, which nobody owns.
     """
     if not silos:
-        return replace(build_stack([nobody(schema)], halo, dtype, schema), silos=())
+        return replace(build_stack([nobody(schema)], halo, dtype, schema, ports), silos=())
     keep = halo != "drop"
     sizes = [silo.n + (silo.h if keep else 0) for silo in silos]
     ptr = torch.tensor([0, *sizes]).cumsum(0)
@@ -175,7 +187,7 @@ def build_stack(silos: Sequence[Silo], halo: str, dtype: torch.dtype, schema: Sc
         edge_teacher=_edges(silos, kept, "edge_teacher", torch.int8),
         in_degree=sides[0].degree,
         out_degree=sides[1].degree,
-        ports=torch.cat([s.ports[k] for s, k in zip(silos, kept, strict=True)]),
+        ports=torch.cat([s.ports[k] for s, k in zip(silos, kept, strict=True)]) if ports else None,
         halo=halo == "halo",
     )
 

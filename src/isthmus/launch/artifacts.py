@@ -5,75 +5,110 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import torch
-from safetensors.torch import save
-from torch import Tensor
 
 from isthmus import kernels
-from isthmus.core.files import private, write_atomic
-from isthmus.core.kinds import SERVER, TESTS, Kind, Purpose
+from isthmus.core.files import private
+from isthmus.core.kinds import SERVER, TESTS
 from isthmus.core.version import VERSION
-from isthmus.engine.learner import CLASSIFIER
 from isthmus.graph.digest import Digests
+from isthmus.launch.ledger_files import bytes_per_crossing, write_ledger
 from isthmus.launch.ledgers import collect_ledgers
+from isthmus.launch.model_files import have_own_models, write_models
+from isthmus.launch.party_files import Perspective, about_party, party_folder, party_view, write_what_all_know
 from isthmus.launch.privacy import privacy_of, take_account
 from isthmus.launch.release_files import notes_on_draws, notes_on_idle_mechanisms, notes_on_noise, write_releases
 from isthmus.launch.silo_tables import silo_curves, silo_figures, silo_sizes
 from isthmus.methods.exchange.drift import drift_note, mean_drift
-from isthmus.protect.accounting.guarantee import Guarantee, as_json, headline
+from isthmus.protect.accounting.guarantee import as_json, headline
 from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.network_time import Usage, link_times, phases, price_of_scores, used
+from isthmus.runs.network_time import Usage, link_times
 from isthmus.train.judge import Verdict
 from isthmus.train.loop import Result
-from isthmus.train.metrics import Scores, led_by, metric_names
+from isthmus.train.metrics import Scores
 from isthmus.train.training import Training
 
 
 def leave_behind(
     config: RunConfig, folder: RunFolder, result: Result, data: Mapping[str, Digests]
 ) -> dict[str, Any] | None:
-    """Write models and releases on every host, and metrics and ledger at the server's; returns the metrics there.
+    """Write what this host is left with: of the whole run at the server's, and of its own parties on every host.
 
-    ``data``: hashes of what each silo of this host has read.
+    Returns the metrics of the run folder; None where another host writes them there. ``data``: hashes of what
+    each silo of this host has read.
     """
     training = result.training
-    wire = training.wire
+    wire, notes = training.wire, training.federation.notes
     sizes, figures = silo_sizes(training), silo_figures(training)
     _note_what_happened(training, sizes)
-    _write_models(training, folder)
+    at_server = wire.houses(SERVER)
+    common = at_server or folder.shared
     with private():
-        write_releases(training, folder.path)
-        accounts = take_account(training, folder.path)
-    collected = collect_ledgers(wire, training.federation.notes)
-    if not wire.houses(SERVER):
-        return None
-    usage, curve = _write_ledger(training, folder)
-    metrics = {
-        **_about(config, training, result),
-        **_scored(result, usage),
-        **_crossed(training, privacy_of(training, accounts), collected.transport),
-        **_timed(training),
-        "curve": curve,
-        "silo_curves": silo_curves(training),
-        "drift": mean_drift(_drifts(training)),
-        "bytes_per_crossing": _bytes_per_crossing(training),
-        "link": link_times(config.link, {} if config.method.merged else usage, sum(training.progress.computing)),
-        "notes": collected.notes,
-        "hosts": wire.hosts,
-        "server": _server(training),
-        "silo_nodes": sizes,
-        "silo_figures": figures,
-        "version": VERSION,
-        "data_digests": data,
-        "environment": _environment(config),
-    }
-    folder.write_json("metrics.json", metrics)
-    return metrics
+        accounts = take_account(training, folder.path if common else None)
+    collected = collect_ledgers(wire, notes)
+    found = None
+    sheet = _MetricsSheet(config, result, data, sizes, figures)
+    if common:
+        write_models(training, folder.path, at_server)
+        with private():
+            write_releases(training, folder.path, f"-host-{wire.host}" if wire.host else "")
+    if at_server:
+        everything = Perspective(wire.ledger, collected.transport, collected.notes, privacy_of(training, accounts))
+        found = sheet.write(folder, everything)
+    if wire.hosts > 1 and (folder.shared or not at_server):
+        own = party_folder(folder, wire)
+        write_models(training, own.path, not (wire.mine and have_own_models(training)))
+        with private():
+            write_releases(training, own.path)
+        if folder.shared:
+            write_what_all_know(training, config, own)
+        mine = sheet.write(own, party_view(training, accounts, collected, notes), about_party(wire))
+        found = found or (None if folder.shared else mine)
+    return found
+
+
+@dataclass(frozen=True)
+class _MetricsSheet:
+    """What ``metrics.json`` tells of a run, whoever reads it."""
+
+    config: RunConfig
+    result: Result
+    data: Mapping[str, Digests]
+    sizes: Mapping[str, Any]
+    figures: Mapping[str, Any]
+
+    def write(self, folder: RunFolder, view: Perspective, party: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Write the ledger and ``metrics.json`` of a view into a folder; returns the metrics."""
+        config, training = self.config, self.result.training
+        usage, curve = write_ledger(training, view.ledger, folder)
+        metrics = {
+            **_about(config, training, self.result),
+            **({"party": dict(party)} if party else {}),
+            **_scored(self.result, usage, view),
+            **_crossed(view),
+            **_timed(training),
+            "curve": curve,
+            "silo_curves": view.of_mine(silo_curves(training)),
+            "drift": mean_drift(_drifts(training)),
+            "bytes_per_crossing": bytes_per_crossing(training, view.ledger),
+            "link": link_times(config.link, {} if config.method.merged else usage, sum(training.progress.computing)),
+            "notes": view.notes,
+            "hosts": training.wire.hosts,
+            "server": _server(training),
+            "wire": training.wire.security,
+            "silo_nodes": view.of_mine(self.sizes),
+            "silo_figures": view.of_mine(self.figures),
+            "version": VERSION,
+            "data_digests": self.data,
+            "environment": _environment(config),
+        }
+        folder.write_json("metrics.json", metrics)
+        return metrics
 
 
 def _note_what_happened(training: Training, sizes: dict[str, dict[str, int]]) -> None:
@@ -126,11 +161,11 @@ def _about(config: RunConfig, training: Training, result: Result) -> dict[str, A
     }
 
 
-def _scored(result: Result, usage: dict[str, Usage]) -> dict[str, Any]:
+def _scored(result: Result, usage: dict[str, Usage], view: Perspective) -> dict[str, Any]:
     """Fields of ``metrics.json`` on scores: of the run's own way of scoring, and under ``scored`` of every way."""
     sizes = {how: int(usage.get(purpose, Usage()).bytes) for how, purpose in TESTS.items()}
     each = {
-        verdict.how: {"sees": _sees(result, verdict), **_verdict(verdict), "bytes": sizes[verdict.how]}
+        verdict.how: {"sees": _sees(result, verdict), **_verdict(verdict, view), "bytes": sizes[verdict.how]}
         for verdict in result.verdicts
     }
     first = result.verdicts[0].how
@@ -146,24 +181,24 @@ def _sees(result: Result, verdict: Verdict) -> str:
     return result.training.stage.phase.exchange.sees if verdict.how == "trained" else verdict.how
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def _verdict(verdict: Verdict, view: Perspective) -> dict[str, Any]:
     """Scores of the parameters that one way of scoring has selected; pooled ones where predictions were pooled."""
     splits = {"valid": verdict.valid, "test": verdict.test}
     known = {name: scores for name, scores in splits.items() if scores is not None}
     pooled = {f"{name}_pooled": s.pooled_dict() for name, s in known.items() if s.pooled is not None}
-    each = {name: _scores(scores) for name, scores in splits.items()}
+    each = {name: _scores(scores, view) for name, scores in splits.items()}
     return {**each, **pooled, "best_epoch": verdict.best_epoch, "seeds_scored": verdict.test.counts.tolist()}
 
 
-def _crossed(training: Training, privacy: list[Guarantee], transport: dict[str, int]) -> dict[str, Any]:
+def _crossed(view: Perspective) -> dict[str, Any]:
     """Bytes that crossed, by kind and by the model that messages were about, and the privacy loss of each kind."""
-    sizes = training.wire.ledger.by_kind()
+    sizes = view.ledger.by_kind()
     return {
         "bytes": {"total": sum(sizes.values()), **sizes},
-        "bytes_by_model": training.wire.ledger.by_model(),
-        "transport": transport,
-        "epsilon": as_json(headline(privacy).epsilon),
-        "privacy": [guarantee.as_dict() for guarantee in privacy],
+        "bytes_by_model": view.ledger.by_model(),
+        "transport": dict(view.transport),
+        "epsilon": as_json(headline(view.privacy).epsilon),
+        "privacy": [guarantee.as_dict() for guarantee in view.privacy],
     }
 
 
@@ -185,56 +220,8 @@ def _server(training: Training) -> dict[str, Any]:
     return {"host": wire.members.home(SERVER), "beside": beside}
 
 
-def _write_ledger(training: Training, folder: RunFolder) -> tuple[dict[str, Usage], dict[str, list[Any]]]:
-    """Write the ledger's three tables; returns network usage by purpose, and bytes and legs up to each validation."""
-    import pyarrow.parquet as pq
-
-    ledger, schema = training.wire.ledger, training.federation.schema
-    steps, legs = ledger.step_table(), ledger.leg_table()
-    for name, table in {"ledger": ledger.table(), "steps": steps, "legs": legs}.items():
-        pq.write_table(table, folder.path / f"{name}.parquet")
-    name = metric_names(schema)[led_by(training.train.metric, schema)[0]]
-    scores = {line["epoch"]: line["valid"][name] for line in training.progress.history if "valid" in line}
-    return used(phases(steps, legs), "purpose"), price_of_scores(steps, legs, scores)
-
-
-def _bytes_per_crossing(training: Training) -> float | None:
-    """Mean bytes, without gradients, of steps at which silos cross or the server corrects; None if there are none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lines, phase = training.wire.ledger.step_table(), training.stage.phase
-    crossing = [Purpose.STEP] if phase.schedule.always else [Purpose.CROSSING, Purpose.MIXED]
-    crossing = [*crossing, Purpose.CORRECTION]
-    there = pc.is_in(lines["purpose"], pa.array([purpose.value for purpose in crossing]))
-    lines = lines.filter(pc.and_(there, pc.not_equal(lines["kind"], Kind.GRADIENTS)))
-    steps = len(pc.unique(lines["step"]))
-    return pc.sum(lines["bytes"]).as_py() / steps if steps else None
-
-
-def _scores(scores: Scores | None) -> dict[str, Any]:
-    return {} if scores is None else {**scores.as_dict(), "silos": scores.per_silo()}
-
-
-def _write_models(training: Training, folder: RunFolder) -> None:
-    """Write ``model.safetensors``, and ``model-silo-N.safetensors`` where silos of this host have their own models.
-
-    Other models than the classifier are written to ``model-NAME.safetensors``. Masks are multiplied into the weights,
-    so that a model without masks can load them.
-    """
-    wire, personal = training.wire, training.stage.phase.sync.personal and training.wire.silos > 1
-    for name, model in training.learner.models.items():
-        live, stem = model.sets.unmasked(), "model" if name == CLASSIFIER else f"model-{name}"
-        if personal:
-            for i, silo in enumerate(wire.mine):
-                write_atomic(folder.path / f"{stem}-silo-{silo}.safetensors", _one_set(live, i))
-        if wire.houses(SERVER):
-            write_atomic(folder.path / f"{stem}.safetensors", _one_set(live, 0))
-
-
-def _one_set(live: dict[str, Tensor], place: int) -> bytes:
-    """The tensors of one parameter set, as a safetensors file."""
-    return save({name: t[min(place, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()})
+def _scores(scores: Scores | None, view: Perspective) -> dict[str, Any]:
+    return {} if scores is None else {**scores.as_dict(), "silos": view.of_mine(scores.per_silo())}
 
 
 def _environment(config: RunConfig) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 
 from isthmus import data, kernels
 from isthmus.core.errors import HostLost, IsthmusError, PeerError
-from isthmus.core.files import telling_of_disks, write_atomic
+from isthmus.core.files import sweep, telling_of_disks, write_atomic
 from isthmus.core.kinds import SERVER
 from isthmus.core.tensors import keep_freed_blocks
 from isthmus.data.members import is_parts, member_names
@@ -23,9 +23,12 @@ from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.digest import digests
 from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo, changed, split_graph
 from isthmus.launch.artifacts import leave_behind
+from isthmus.launch.live_status import Live
+from isthmus.launch.policies import Policies
 from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
+from isthmus.launch.returning import refuse_return, reopen, take_up
 from isthmus.launch.settings import common_settings
 from isthmus.methods.exchange.base import Nothing
 from isthmus.runs.config import DataConfig, RunConfig
@@ -33,10 +36,13 @@ from isthmus.runs.folder import RunFolder
 from isthmus.train.checkpoint import Checkpoints
 from isthmus.train.loop import Watcher, train
 from isthmus.train.progress import Progress
+from isthmus.train.rounds import Returned
 from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
 from isthmus.wire.membership import Membership
+from isthmus.wire.policy import Refused
+from isthmus.wire.rendezvous import Rendezvous
 from isthmus.wire.wire import Wire
 
 
@@ -93,7 +99,7 @@ def agree_before_merge(silos: list[Silo], config: DataConfig) -> list[Silo]:
     silos, _ = agree_schema(wire, silos)
     check_single_owner(wire, silos, config.seed)
     silos, _, notes = agree_edges(wire, silos, config.edges)
-    return [replace(silo, notes=(*silo.notes, *notes)) for silo in silos]
+    return [changed(silo, notes=(*silo.notes, *notes)) for silo in silos]
 
 
 def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
@@ -105,7 +111,8 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
         wire, silos, config.seed, asked.scale, _agrees_on_moments(config), asked.edges, asked.cross, asked.level
     )
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    return Training(federation, config.method, config.model, config.train, config.seed, config.system.device, dtype)
+    given = config.method, config.model, config.train, config.seed, config.system.device, dtype
+    return Training(federation, *given, config.absence)
 
 
 def _agrees_on_moments(config: RunConfig) -> bool:
@@ -127,60 +134,118 @@ class Recorder(Watcher):
         self.inner.on_step(progress, loss)
 
     def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-        """Append the lines to ``metrics.jsonl``, then commit a checkpoint if one is due."""
-        if self.checkpoints.logs:
-            with open(self.folder.path / "metrics.jsonl", "a") as file:
-                file.writelines(json.dumps(line) + "\n" for line in lines)
+        """Append the lines to ``metrics.jsonl``, or to this host's own file, then commit a checkpoint if one is due."""
+        self.checkpoints.log.append("".join(json.dumps(line) + "\n" for line in lines).encode())
         ended = progress.epoch == self.training.stage.last_epoch
         if progress.epoch % self.checkpoints.every(self.training) == 0 or ended:
             self.checkpoints.commit(self.training)
         self.inner.on_epoch(progress, lines)
 
+    def on_rollback(self, progress: Progress) -> None:
+        """Take lines of epochs that will be taken again out of ``metrics.jsonl``, or out of this host's own file."""
+        self.checkpoints.log.rewrite("".join(json.dumps(line) + "\n" for line in progress.history).encode())
+        self.inner.on_rollback(progress)
 
-def host_main(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
-    """Run this host to the end over the wire that its configuration names; the server's host returns the metrics."""
+
+def host_main(
+    config: RunConfig,
+    folder: RunFolder,
+    resume: bool,
+    watcher: Watcher,
+    meeting: Rendezvous | None = None,
+    policy: str = "",
+) -> dict[str, Any] | None:
+    """Run this host to the end over the wire that its configuration names; returns the metrics of its folder.
+
+    Where hosts have a folder in common they are those of the whole run, which the server's host alone returns.
+    ``meeting``: where parties have met by name; None: hosts meet by rank. ``policy``: the file or name of the policy
+    of silos on this host that have none in the folder of their part.
+    """
     set_up_process(config)
     count = 1 if config.method.merged else config.data.silos
     if config.system.hosts == 1:
-        return run_over(LocalWire(count, config.method.chain), config, folder, resume, watcher)
+        return run_over(LocalWire(count, config.method.chain), config, folder, resume, watcher, policy)
     place = config.system.timeout, config.system.device
-    wire = DistributedWire(count, *place, config.method.chain, common_settings(config, resume))
-    return run_over(wire, config, folder, resume, watcher)
+    wire = DistributedWire(count, *place, config.method.chain, common_settings(config, resume), meeting)
+    return run_over(wire, config, folder, resume, watcher, policy)
 
 
-def run_over(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+def run_over(
+    wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str = ""
+) -> dict[str, Any] | None:
     """Run this host to the end over a wire; where it ends by an error, the other hosts are told.
 
-    They hear the reason itself only where another host is to blame: other errors may tell of this host's own data.
+    They hear the reason itself only where another host is to blame: other errors may tell of this host's own data. Of
+    what a policy refuses they hear the kind and the rule.
     """
     try:
-        with telling_of_disks():
-            return _run_on(wire, config, folder, resume, watcher)
+        with telling_of_disks(), Live(wire, folder.path, config.system.log) as live:
+            return _run_on(wire, config, folder, resume, live, watcher, policy)
     except HostLost:
+        raise
+    except Refused as error:
+        wire.end(error.told)
         raise
     except IsthmusError as error:
         told = isinstance(error, PeerError)
         wire.end(str(error) if told else f"The host of {wire.who[wire.host]} has ended; what it printed says why.")
         raise
+    except Exception as error:
+        wire.end(f"The host of {wire.who[wire.host]} has ended by an error of its own ({type(error).__name__}).")
+        raise
 
 
-def _run_on(wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
-    """Read the parts of this host, run the handshake, train, and write the files of the run; returns its metrics."""
+def _run_on(
+    wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, live: Live, watcher: Watcher, policy: str
+) -> dict[str, Any] | None:
+    """Ask policies, then read the parts of this host and run over them; returns the run's metrics."""
+    policies = Policies.on(wire, config, policy)
+    policies.check_run(wire)
     many = wire.hosts > 1
     split_here = many and not is_parts(config.data.name)
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
     silos = load_silos(source, config.method.merged, wire.mine if many else None)
+    policies.check_data(silos, open_run)
+    with policies.guarding(wire, folder.path, resume) as begin:
+        return _train(wire, config, folder, silos, resume, live, watcher, policies, begin)
+
+
+def _train(
+    wire: Wire,
+    config: RunConfig,
+    folder: RunFolder,
+    silos: list[Silo],
+    resume: bool,
+    live: Live,
+    watcher: Watcher,
+    policies: Policies,
+    begin: Callable[[Training], None],
+) -> dict[str, Any] | None:
+    """Run the handshake, train, and write the files of the run; returns its metrics."""
     data = {silo.name: digests(silo) for silo in silos}
-    training = open_run(config, wire, silos)
     at_server = wire.houses(SERVER)
-    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, at_server, data)
+    checkpoints = Checkpoints(folder.path, config.digest(), wire.host, at_server or not folder.shared, data)
+    if wire.returned:
+        refuse_return(config, checkpoints)
+        wire.come_back()
+    training = open_run(config, wire, silos)
+    policies.note(training.federation)
     if not at_server:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
-    if not resume or checkpoints.resume(training) == 0:
+    if wire.returned:
+        take_up(training, checkpoints)
+    elif not resume or checkpoints.resume(training) == 0:
         checkpoints.clear()
+    sweep(folder.path)
     if resume and wire.noise.secrets and not by_seed(wire):
         training.federation.note(RESUMED)
-    result = train(training, Recorder(training, folder, checkpoints, watcher))
+    result = None
+    while result is None:
+        begin(training)
+        try:
+            result = train(training, Recorder(training, folder, checkpoints, live.follow(training, watcher)))
+        except Returned as back:
+            training = reopen(lambda: open_run(config, wire, silos), training, back)
     metrics = leave_behind(config, folder, result, data)
     wire.close_down()
     return metrics

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.core.kinds import KINDS, PURPOSES, SERVER, Kind, devices_of
+from isthmus.core.kinds import SERVER, Kind, devices_of
 from isthmus.core.parcel import Traffic
 from isthmus.federation.handshake import raise_together
+from isthmus.launch.ledger_lines import check_lines
+from isthmus.launch.own_ledger import own_ledger
 from isthmus.protect.events import Events, from_json, to_json
-from isthmus.wire.ledger import BOOKS, COLUMNS
+from isthmus.wire.ledger import COLUMNS, Ledger
 from isthmus.wire.wire import Wire
 
 _NAMED = ("ledger", "loads", "steps")  # books that differ from host to host; every host has the same legs
@@ -23,10 +25,14 @@ _LONGEST = 1000  # letters of a note, and notes of a host
 
 @dataclass(frozen=True)
 class Collected:
-    """What the server's host has collected: bytes that transports carried, and notes of all hosts."""
+    """What a host knows once ledgers are collected: bytes that transports carried, notes, and its parties' ledger.
+
+    ``transport`` and ``notes`` are those of all hosts at the server's, and its own elsewhere.
+    """
 
     transport: dict[str, int]
     notes: list[str]
+    own: Ledger
 
 
 @dataclass(frozen=True)
@@ -39,14 +45,14 @@ class _HostReport:
 
 
 def collect_ledgers(wire: Wire, notes: Sequence[str]) -> Collected:
-    """Send every silo's ledger lines and its host's notes to the server; returns bytes carried and notes of all.
+    """Send every silo's ledger lines and its host's notes to the server, which tells each silo what it received.
 
     The letter that carries a ledger cannot list itself: the server adds a line for each that it receives. Lines that a
     silo cannot have are refused, on every host.
     """
     ledger = wire.ledger
     if wire.hosts == 1:
-        return Collected(dict(ledger.transport), list(notes))
+        return Collected(dict(ledger.transport), list(notes), ledger)
     said = _letters(wire, notes)
     with ledger.at_once():
         heard = {what: wire.gather(Kind.LEDGER, letters) for what, letters in said.items()}
@@ -54,14 +60,20 @@ def collect_ledgers(wire: Wire, notes: Sequence[str]) -> Collected:
     problem = ""
     try:
         for host in (host for host in wire.members.hosts if host != wire.host and wire.houses(SERVER)):
-            told[host] = _adopt(wire, host, {what: each or {} for what, each in heard.items()})
+            told[host] = _checked(wire, host, {what: each or {} for what, each in heard.items()})
     except IsthmusError as error:
         problem = str(error)
     raise_together(wire, problem, Kind.LEDGER)
+    before = ledger.book("ledger")
+    for host, each in told.items():
+        _adopt(wire, host, {what: letters or {} for what, letters in heard.items()}, each)
+    own = own_ledger(wire, before)
     transport = dict(ledger.transport)
     for kind, size in (item for each in told.values() for item in each.transport.items()):
         transport[kind] = transport.get(kind, 0) + size
-    return Collected(transport, merged_notes(wire, {wire.host: notes, **{h: each.notes for h, each in told.items()}}))
+    return Collected(
+        transport, merged_notes(wire, {wire.host: notes, **{h: each.notes for h, each in told.items()}}), own
+    )
 
 
 def _letters(wire: Wire, notes: Sequence[str]) -> dict[str, dict[int, Tensor]]:
@@ -84,30 +96,41 @@ def _concerns(lines: Tensor, silo: int) -> Tensor:
     return own | ((sender == SERVER) & (receiver == silo))
 
 
-def _adopt(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]]) -> _HostReport:
-    """Check what another host has told, and add its lines to this ledger."""
-    ledger, silos = wire.ledger, wire.members.on(host)
+def _checked(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]]) -> _HostReport:
+    """Check what another host has told; returns what it told beside the lines of its ledger."""
+    silos = wire.members.on(host)
     who = ", ".join(map(wire.party, silos))
     if not silos:
         return _HostReport()
     told = _decoded(heard["words"][silos[0]], who)
     for silo in silos:
         lines = heard["ledger"][silo]
-        _check_lines(wire, "ledger", lines, len(told.events), wire.party(silo))
+        check_lines(wire, "ledger", lines, len(told.events), wire.party(silo))
         if not bool(_concerns(lines, silo).all()):
             raise IsthmusError(f"{wire.party(silo)} sent ledger lines of messages between other parties.")
-        ledger.adopt({"ledger": lines}, told.events)
-        for what in heard:
-            letter = heard[what][silo]
-            row = letter.shape[1:].numel() * letter.element_size()
-            ledger.record(Kind.LEDGER, (), Traffic.single(silo, SERVER, len(letter)), row)
     for what in ("loads", "steps"):
-        _check_lines(wire, what, heard[what][silos[0]], len(told.events), who)
-        ledger.adopt({what: heard[what][silos[0]]}, told.events)
+        check_lines(wire, what, heard[what][silos[0]], len(told.events), who)
     pairs, steps = torch.cat([heard["ledger"][silo] for silo in silos]), heard["steps"][silos[0]]
     if not torch.equal(pairs[:, -3:].sum(0), steps[:, -3:].sum(0)):
         raise IsthmusError(f"{who} sent a ledger whose lines and sums by step do not agree.")
     return told
+
+
+def _adopt(wire: Wire, host: int, heard: Mapping[str, Mapping[int, Tensor]], told: _HostReport) -> None:
+    """Add the lines of another host to this ledger, and a line for each letter that came after they were counted.
+
+    These are the letters that carried the lines, and an empty one in which each silo said that it has no objection.
+    """
+    ledger, silos = wire.ledger, wire.members.on(host)
+    for silo in silos:
+        ledger.adopt({"ledger": heard["ledger"][silo]}, told.events)
+        for letters in heard.values():
+            letter = letters[silo]
+            row = letter.shape[1:].numel() * letter.element_size()
+            ledger.record(Kind.LEDGER, (), Traffic.single(silo, SERVER, len(letter)), row)
+        ledger.record(Kind.LEDGER, (), Traffic.single(silo, SERVER, 0), 1)
+    for silo in silos[:1]:  # the first of a host tells these of all
+        ledger.adopt({what: heard[what][silo] for what in ("loads", "steps")}, told.events)
 
 
 def _decoded(words: Tensor, who: str) -> _HostReport:
@@ -123,25 +146,6 @@ def _decoded(words: Tensor, who: str) -> _HostReport:
     if not whole or not short:
         raise IsthmusError(f"{who} sent a ledger with impossible counts of bytes, or notes that are too long.")
     return told
-
-
-def _check_lines(wire: Wire, book: str, lines: Tensor, events: int, who: str) -> None:
-    """Refuse lines of a book with a wrong shape, or with parties, kinds or events that do not exist."""
-    columns = BOOKS[book]
-    if lines.dtype != torch.int64 or lines.dim() != 2 or lines.shape[1] != len(columns):
-        raise IsthmusError(f"{who} sent lines of the book '{book}' that are {lines.dtype} {list(lines.shape)}.")
-    parties = (devices_of(wire.silos - 1), wire.silos)
-    allowed: dict[str, tuple[int, int]] = {
-        "purpose": (0, len(PURPOSES)),
-        "kind": (0, len(KINDS)),
-        "event": (0, max(events, 1)),
-        "model": (0, len(wire.ledger.models)),
-        **dict.fromkeys(("sender", "receiver", "party"), parties),
-    }
-    for place, column in enumerate(columns):
-        low, high = allowed.get(column, (0, 2**62))
-        if len(lines) and not low <= int(lines[:, place].min()) <= int(lines[:, place].max()) < high:
-            raise IsthmusError(f"{who} sent lines of the book '{book}' whose column {column} is out of range.")
 
 
 def merged_notes(wire: Wire, notes: Mapping[int, Sequence[str]]) -> list[str]:

@@ -23,7 +23,7 @@ from isthmus.protect.accounting.metric_rows import MetricFigures, homogeneity_no
 from isthmus.protect.accounting.seed_labels import SeedFigures, label_guarantees, seed_figures
 from isthmus.protect.events import GaussianNoise
 from isthmus.train.training import Training
-from isthmus.wire.ledger import STEP_COLUMNS
+from isthmus.wire.ledger import STEP_COLUMNS, Ledger
 from isthmus.wire.wire import Wire
 
 ALL_DATA = "all data, in one place"
@@ -33,8 +33,9 @@ ALL_DATA = "all data, in one place"
 class Accounts:
     """What the accountant needs: charges [silos, kinds, fields of ``Charge``], and figures of silos by name.
 
-    ``figures``: of metric privacy, for this host's silos. ``lists``: at the server's host, of every silo's drawn lists;
-    empty where draws are not counted. ``labels``: of every silo's labels; empty where steps are not bounded.
+    ``figures``: of metric privacy, for this host's silos. ``lists``: of drawn lists, of every silo at the server's host
+    and of their own silos on others; empty where draws are not counted. ``labels``: of every silo's labels; empty where
+    steps are not bounded.
     """
 
     charges: Tensor
@@ -67,12 +68,17 @@ def take_account(training: Training, folder: Path | None = None) -> Accounts:
     return accounts
 
 
-def privacy_of(training: Training, accounts: Accounts) -> list[Guarantee]:
-    """The guarantees of a run, at the server's host; the first is that of everything, the run's headline."""
+def privacy_of(training: Training, accounts: Accounts, ledger: Ledger | None = None) -> list[Guarantee]:
+    """The guarantees of a run; the first is that of everything, the headline.
+
+    Of all silos at the server's host, whose ledger has what all have sent; or of those silos whose messages another
+    ``ledger`` has.
+    """
     if training.method.merged:
         return [Guarantee(EVERYTHING, NODE, DP, float("inf"), 0.0, bare=(ALL_DATA,))]
     wire, schema = training.wire, training.federation.schema
-    left = {kind: wire.ledger.treatments(kind) for kind in (*CHARGED, *RECORDS)}
+    ledger = wire.ledger if ledger is None else ledger
+    left = {kind: ledger.treatments(kind) for kind in (*CHARGED, *RECORDS)}
     spent: Spent = {
         kind: {
             wire.party(silo): (Charge(*accounts.charges[silo, i].tolist()), noise_of(list(each)))
@@ -81,9 +87,9 @@ def privacy_of(training: Training, accounts: Accounts) -> list[Guarantee]:
         for i, kind in enumerate(CHARGED)
         if left[kind]
     }
-    at_steps = Kind.STATISTICS in _during_training(wire)
+    at_steps = Kind.STATISTICS in _during_training(ledger)
     bare = [kind.value for kind in RECORDS if left[kind]] + [Kind.STATISTICS.value] * at_steps
-    apart = [kind.value for kind in APART if kind.value in wire.ledger.by_kind()]
+    apart = [kind.value for kind in APART if kind.value in ledger.by_kind()]
     edges = bool(schema.edge_features) or schema.target == "edge"
     found = guarantees(spent, bare, apart, edges)
     noise = _embedding_noise(wire)
@@ -91,7 +97,7 @@ def privacy_of(training: Training, accounts: Accounts) -> list[Guarantee]:
         found.append(metric_guarantee(accounts.figures, noise))
     event = training.federation.learnt.event
     if accounts.labels and event is not None:
-        open_labels = [kind.value for kind in (Kind.LABELS, Kind.SCORES, Kind.ADJOINTS) if wire.ledger.treatments(kind)]
+        open_labels = [kind.value for kind in (Kind.LABELS, Kind.SCORES, Kind.ADJOINTS) if ledger.treatments(kind)]
         found += label_guarantees(accounts.labels, event, open_labels, apart)
     if any(RESUMED in note for note in training.federation.notes):
         found = [replace(each, assumptions=(*each.assumptions, RESUMED)) for each in found]
@@ -113,12 +119,13 @@ def _share_label_figures(training: Training) -> dict[str, SeedFigures]:
 
 
 def _gather_list_figures(training: Training) -> dict[str, ListFigures]:
-    """By silo's name, figures of its drawn lists, at the server's host; {} elsewhere, or where draws do not count."""
+    """By silo's name, figures of drawn lists: all silos' at the server's host, its own on others; {} if not counted."""
     if training.train.draws != "refill":
         return {}
     wire, book = training.wire, training.federation.drawn
     mine = {silo: list_figures(book, rows).to_numbers() for silo, rows in _places(training)}
-    told = wire.gather(Kind.METRICS, mine) or {}
+    heard = wire.gather(Kind.METRICS, mine)
+    told = mine if heard is None else heard
     for silo, numbers in told.items():
         check_figures(numbers, wire.party(silo))
     rate = book.claimed_rate
@@ -149,9 +156,9 @@ def _embedding_noise(wire: Wire) -> GaussianNoise | None:
     return noise if isinstance(noise, GaussianNoise) else None
 
 
-def _during_training(wire: Wire) -> set[Kind]:
+def _during_training(ledger: Ledger) -> set[Kind]:
     """The kinds that left at steps and rounds; if statistics are among them, these are moments of rows of a batch."""
-    lines = wire.ledger.book("steps")
+    lines = ledger.book("steps")
     kind, purpose = (lines[:, STEP_COLUMNS.index(name)] for name in ("kind", "purpose"))
     besides = torch.tensor([PURPOSES.index(each) for each in (Purpose.SETUP, Purpose.HANDOVER, *FINAL)])
     return {KINDS[i] for i in kind[~torch.isin(purpose, besides)].unique().tolist()}

@@ -11,40 +11,55 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
 from isthmus.core.errors import HostLost, IsthmusError, Terminated
-from isthmus.core.files import write_atomic
 from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
 from isthmus.launch.host import host_main, load_silos, prepare
+from isthmus.launch.party import as_party, keep_config
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.train.loop import Watcher
+from isthmus.wire.meeting import MeetingPlace
+from isthmus.wire.rendezvous import LOOPBACK, SECRET, listening_store
+from isthmus.wire.token import fresh
 
 _GRACE = 8.0  # seconds; a host sees at once that another is gone, and takes about three seconds to find out which
 LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user must mend something
 
 
-def execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
-    """Run a configuration in a run folder; returns the final metrics on the server's host."""
+def execute(
+    config: RunConfig,
+    folder: RunFolder,
+    resume: bool,
+    watcher: Watcher,
+    place: MeetingPlace | None = None,
+    policy: str = "",
+) -> dict[str, Any] | None:
+    """Run a configuration in a run folder; returns the final metrics on every host that has a folder of its own.
+
+    ``place``: as which party, and where it meets the others; None: all run on this machine, or by rank. ``policy``: the
+    file or the name of the policy of silos that have none in the folder of their part.
+    """
     with terminable():
-        return _execute(config, folder, resume, watcher)
+        if place is None:
+            return _execute(config, folder, resume, watcher, policy)
+        return as_party(config, folder, resume, watcher, place, policy)
 
 
-def _execute(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+def _execute(
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str
+) -> dict[str, Any] | None:
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return _as_member(config, folder, resume, watcher)
+        return _as_member(config, folder, resume, watcher, policy)
     config = prepare(config)
     keep_config(config, folder, resume)
     if config.system.hosts == 1:
-        return host_main(config, folder, resume, watcher)
+        return host_main(config, folder, resume, watcher, policy=policy)
     _write_parts(config, folder)
-    _start_hosts(config, folder, resume)
+    _start_hosts(config, folder, resume, policy)
     return RunFolder.open(folder.path).metrics
 
 
@@ -65,19 +80,9 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def keep_config(config: RunConfig, folder: RunFolder, resume: bool) -> None:
-    """Write ``config.toml``; refuse to resume a run whose ``config.toml`` differs in more than length and place."""
-    if resume and (folder.path / "config.toml").is_file():
-        kept = resolve(folder.config)
-        if kept.digest() != config.digest():
-            raise IsthmusError(
-                f"'{folder.path}' is a run of another configuration: {config.difference(kept)}. "
-                "Resume with the same options, or start again with --overwrite."
-            )
-    write_atomic(folder.path / "config.toml", config.toml().encode())
-
-
-def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher) -> dict[str, Any] | None:
+def _as_member(
+    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str
+) -> dict[str, Any] | None:
     """Run as one process of a job that ``torchrun`` or :func:`_start_hosts` started; it reads only its own parts."""
     config = prepare(replace(config, system=replace(config.system, hosts=int(os.environ["WORLD_SIZE"]))))
     if not is_parts(config.data.name) and not is_parts(str(folder.path / "parts")):
@@ -87,7 +92,7 @@ def _as_member(config: RunConfig, folder: RunFolder, resume: bool, watcher: Watc
         )
     if os.environ["RANK"] == "0":
         keep_config(config, folder, resume)
-    return host_main(config, folder, resume, watcher)
+    return host_main(config, replace(folder, shared=True), resume, watcher, policy=policy)
 
 
 def _write_parts(config: RunConfig, folder: RunFolder) -> None:
@@ -98,25 +103,20 @@ def _write_parts(config: RunConfig, folder: RunFolder) -> None:
     write_parts(load_silos(config.data, merged=False), parts)
 
 
-def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
+def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool, policy: str) -> None:
     """Start one process for each host, watch them, and tell which one failed and why."""
-    store = TCPStore(
-        "127.0.0.1",
-        0,
-        is_master=True,
-        timeout=timedelta(seconds=config.system.timeout),
-        wait_for_workers=False,
-    )
+    store = listening_store(LOOPBACK, 0, config.system.timeout)
     logs = folder.path / "hosts"
     logs.mkdir(exist_ok=True)
     module = ["-P", "-m", "isthmus.launch.processes"]  # -P: not from the current folder, whatever lies there
-    command = [sys.executable, *module, str(folder.path), "resume" if resume else "start"]
-    processes = []
+    command = [sys.executable, *module, str(folder.path), "resume" if resume else "start", policy]
+    processes, secret = [], fresh()  # which keeps other users of this machine out
     for host in range(config.system.hosts):
         environment = os.environ | {
             "RANK": str(host),
             "WORLD_SIZE": str(config.system.hosts),
-            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_ADDR": LOOPBACK,
+            SECRET: secret,
             "MASTER_PORT": str(store.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(config.system.threads or 1)),
@@ -126,21 +126,26 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool) -> None:
             out = None if host == 0 else log  # the first host shows the progress
             processes.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out))
     try:
-        codes = _watch(processes)
+        codes = _watch(processes, config.absence.goes_on)
     finally:
         for process in processes:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-    if any(codes):
+    if codes[0] if config.absence.goes_on else any(codes):
         raise _explain(codes, logs)
 
 
-def _watch(processes: list[subprocess.Popen[bytes]]) -> list[int]:
-    """Exit codes of all processes; once one fails, the others get some seconds to notice and say why."""
+def _watch(processes: list[subprocess.Popen[bytes]], goes_on: bool) -> list[int]:
+    """Exit codes of all processes; once one fails, the others get some seconds to notice and say why.
+
+    Where a run ``goes_on`` without a host, that begins when the first one, the server's, has ended.
+    """
     failed_at: float | None = None
     while any(process.poll() is None for process in processes):
-        if failed_at is None and any(process.poll() not in (None, 0) for process in processes):
+        codes = [process.poll() for process in processes]
+        over = codes[0] is not None if goes_on else any(code not in (None, 0) for code in codes)
+        if failed_at is None and over:
             failed_at = time.monotonic()
         if failed_at is not None and time.monotonic() - failed_at > _GRACE:
             break
@@ -153,6 +158,11 @@ def _explain(codes: list[int], logs: Path) -> IsthmusError:
     for host, code in enumerate(codes):
         if code < 0 and code != -signal.SIGSTOP:
             how = signal.Signals(-code).name
+            if code == -signal.SIGABRT:
+                return HostLost(
+                    f"Host {host} was ended by its transport ({how}), as happens where another host sends more than it "
+                    "has announced; look at what the others run. The last checkpoint is intact, continue with --resume."
+                )
             return HostLost(f"Host {host} was killed ({how}); the last checkpoint is intact, continue with --resume.")
     for wanted in (REFUSED, 1, LOST):
         for host, code in enumerate(codes):
@@ -173,7 +183,7 @@ def _end_with(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point of a host process: the run folder, and whether to resume."""
+    """Entry point of a host process: the run folder, whether to resume, and the policy that was named, if any."""
     from isthmus.launch.progress_bar import watcher_for
 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
@@ -181,7 +191,7 @@ def main(arguments: list[str]) -> int:
     config = resolve(folder.config)
     watcher = watcher_for(config, quiet=os.environ["RANK"] != "0")
     try:
-        execute(config, folder, arguments[1] == "resume", watcher)
+        execute(config, folder, arguments[1] == "resume", watcher, policy=arguments[2])
     except IsthmusError as error:
         (folder.path / "hosts" / f"host-{os.environ['RANK']}.error").write_text(str(error))
         return LOST if isinstance(error, HostLost) else REFUSED

@@ -71,10 +71,11 @@ def notes_on_draws(training: Training) -> list[str]:
     return [DRAWN_BY_SEED] if training.train.draws == "refill" and training.train.batch else []
 
 
-def write_releases(training: Training, folder: Path) -> None:
+def write_releases(training: Training, folder: Path, suffix: str = "") -> None:
     """Write ``releases.parquet`` (how often each node left) and ``released.safetensors`` (its last values).
 
     Of this host's silos alone; both stay with the host. The rows of a kind and layer lie in the order of the lines.
+    ``suffix`` tells the files of hosts apart that write into one folder.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -94,7 +95,6 @@ def write_releases(training: Training, folder: Path) -> None:
             if kind == Kind.EMBEDDINGS and releases.has(LEFT, kind):  # else they left inside sums alone
                 rows[f"{kind.value}/{layer}"] = releases.get(LEFT, kind, layer).cpu()[at].contiguous()
     if parts:
-        suffix = f"-host-{training.wire.host}" if training.wire.host else ""
         pq.write_table(pa.concat_tables(parts), folder / f"releases{suffix}.parquet")
         write_atomic(folder / f"released{suffix}.safetensors", save(rows))
 

@@ -126,15 +126,18 @@ def optimes() -> Method:
 
 @method
 def ce_fedgnn() -> Method:
-    """Moving averages of pre-activations (the paper's equation 5) and gradients (9), exchanged every K = 32 steps."""
-    summary = "moving averages of embeddings and gradients, exchanged every 32 steps"
+    """Moving averages of pre-activations (the paper's equation 5) and gradients (9), exchanged once an epoch.
+
+    With long epochs that is every K = 32 steps, as in the paper; ``sync.local_steps=32`` does so in short ones, too.
+    """
+    summary = "moving averages of embeddings and gradients, exchanged every epoch, or every 32 steps"
     return Method("ce-fedgnn", summary, _MOVING, one_phase(exchange=MovingAverage(), sync=GradientAverage()))
 
 
 @method
 def fedgnn_st() -> Method:
     """CE-FedGNN without averages: rows as last computed, plain gradients."""
-    summary = "boundary embeddings every 32 steps, read as they were computed"
+    summary = "boundary embeddings every epoch, or every 32 steps, read as they were computed"
     parts = one_phase(exchange=MovingAverage(gamma=1.0), sync=GradientAverage(beta=1.0))
     return Method("fedgnn-st", summary, _MOVING, parts)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import DEVICE, SCORES, SILO
+from isthmus.engine.absence import LAST, AbsenceConfig
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import KNOWN
@@ -247,6 +248,23 @@ class Method:
             raise IsthmusError(
                 f"Method '{self.name}' merges all silos, with the edges between them; use data.cross=known."
             )
+
+    def check_absence(self, absence: AbsenceConfig) -> None:
+        """Refuse parts that cannot go on without a member, and options that say how, where the run ends without one."""
+        parts: list[tuple[str, Any]] = [(axis, getattr(phase, axis)) for phase in self.phases for axis in AXES]
+        parts += [("protect", mechanism) for mechanism in self.protect]
+        for axis, part in parts:
+            why = str(getattr(part, "needs_all", ""))
+            if absence.goes_on and why:
+                raise IsthmusError(
+                    f"federation.absent=stale, but {axis}={part.name} cannot go on without a member: {why}; "
+                    "use federation.absent=stop, or another method."
+                )
+            if not absence.goes_on and getattr(part, "absent", LAST) != LAST:
+                raise IsthmusError(
+                    f"{axis}.absent={part.absent} says what is read for rows of absent silos, but a run ends without "
+                    "one (federation.absent=stop); use federation.absent=stale."
+                )
 
     def check_level(self, level: str, pooled: bool = False) -> None:
         """Refuse parts that work on rows of another level than the data's, and scores for which silos read devices."""

@@ -138,7 +138,7 @@ class Block:
         return self.dst_ptr.diff()
 
 
-def side_by_side(rows: Rows, attr: Tensor | None, ports: Tensor) -> Block:
+def side_by_side(rows: Rows, attr: Tensor | None, ports: Tensor | None) -> Block:
     """A block in which each edge has a source row and a target row of its own; ``rows`` are the edges."""
     each = torch.arange(len(rows), device=rows.keys.device)
     block = Block(each, each, rows, rows, attr=attr, ports=ports)

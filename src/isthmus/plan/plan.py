@@ -10,8 +10,10 @@ from typing import Any
 from isthmus.core.kinds import ROWS, STEPS, Kind, Purpose
 from isthmus.engine.settings import TrainConfig
 from isthmus.launch.host import load_silos, open_run, prepare, set_up_process
+from isthmus.launch.policies import Policies
 from isthmus.launch.privacy import Accounts, privacy_of, take_account
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
+from isthmus.plan.policies import AskedPolicies
 from isthmus.plan.run_length import Length, length_of, trial_steps_of
 from isthmus.plan.trial import ByPurpose, Stopwatch
 from isthmus.protect.accounting.guarantee import EDGE, EVERYTHING, NODE, as_json, headline
@@ -60,24 +62,30 @@ class Plan:
         return {**length, "trial_steps": self.trial.steps, **rest, "bytes": total}
 
 
-def make_plan(config: RunConfig, trial_steps: int | None = None) -> Plan:
+def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "") -> Plan:
     """Open the run with all silos in this process, train a few steps of each phase, and scale what they cost.
 
     The trial is a run to its end, so that final scores and report are counted too; its scores, made by a model that has
-    hardly learnt, are not looked at.
+    hardly learnt, are not looked at. Nothing is booked. Policies (those of silos, or the one that ``policy`` names)
+    look at everything that would leave; where one refuses something the plan is refused too.
     """
     config = prepare(config)
     set_up_process(config)
+    count = 1 if config.method.merged else config.data.silos
+    wire = LocalWire(count, config.method.chain)
+    asked = AskedPolicies(Policies.on(wire, config, policy), wire)
     silos = load_silos(config.data, config.method.merged)
-    wire = LocalWire(len(silos), config.method.chain)
+    asked.set_up(silos)
     wire.releases = releases = ByPurpose(wire.ledger)
     training = open_run(config, wire, silos)
+    asked.watch(training)
     tried = _try_phases(training, config.train, trial_steps, releases)
     finish(training)
     silo_sizes(training)  # called for the messages that the end of a run sends
     silo_figures(training)
     training.stage.exchange.notes()
     releases.scale([each.rows for each in tried], [each.often for each in tried])
+    asked.answer(training, releases)
     accounts = take_account(training)
     by_phase = _bytes(wire.ledger, tried)
     sizes = _over_phases(by_phase)

@@ -40,6 +40,7 @@ class Mechanism:
     """
 
     name: ClassVar[str] = "nothing"
+    needs_all: ClassVar[str] = ""  # why it cannot go on without a member; empty: it can
     encodes: ClassVar[bool] = False  # its rows can be read only after ``open``
     whole: ClassVar[bool] = False  # its rows are whole numbers, which can be added up before ``open``
     reads_whole: ClassVar[bool] = False  # it takes whole numbers, as a mechanism before it makes them

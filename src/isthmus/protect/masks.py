@@ -32,6 +32,7 @@ class Masks(Mechanism):
 
     group: int = 64
     name: ClassVar[str] = "masks"
+    needs_all: ClassVar[str] = "masks of whoever is absent would not cancel"
     changes_rows: ClassVar[bool] = False
     of_devices: ClassVar[bool] = True
 

@@ -29,6 +29,7 @@ class Releases:
 
     def __init__(self) -> None:
         self.rows = 0
+        self.sizes: tuple[int, ...] = ()  # rows of each silo of this host, which lie one after the other
         self.events: dict[Kind, list[Events]] = {}  # every treatment that rows, or whole payloads, of a kind had
         self.state: dict[str, Tensor] = {}  # by table/kind/layer
 

@@ -30,6 +30,7 @@ class Shares(Mechanism):
     threshold: int = 1
     secrets: str = ""
     name: ClassVar[str] = "shares"
+    needs_all: ClassVar[str] = "an absent holder of shares leaves sums that nobody can open"
     encodes: ClassVar[bool] = True
     whole: ClassVar[bool] = True
     reads_whole: ClassVar[bool] = True

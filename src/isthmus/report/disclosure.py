@@ -10,7 +10,7 @@ from isthmus.core.kinds import SERVER_NAME, Kind, owner_of_devices
 from isthmus.protect.events import UNPROTECTED, hides, silos_in_sum, veil
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.plain_words import RAW, WORDS, never
-from isthmus.runs.summary import DEVICES, OTHERS, Flow, fact, is_merged, rank, read_flows
+from isthmus.runs.summary import DEVICES, OTHERS, Flow, fact, is_merged, of_party, rank, read_flows
 from isthmus.runs.text import bytes_text, list_names, party_order
 
 SIMULATED = "Keys of these masks follow from the run's seed, which stands for keys that silos agree on: a simulation."
@@ -61,13 +61,14 @@ def disclosure(folder: RunFolder) -> list[Paragraph]:
     for flow in flows:
         received.setdefault(flow.receiver, []).append(flow)
     silent = sorted({flow.sender for flow in flows} - {OTHERS, DEVICES, *received}, key=party_order)
+    silent = [] if of_party(folder) else silent  # one party's ledger does not tell what others received of each other
     groups: dict[frozenset[tuple[str, str, str]], list[str]] = {}
     for receiver in sorted(received, key=party_order):
         alike = frozenset((f.kind, f.direction, f.event) for f in received[receiver])
         groups.setdefault(alike, []).append(receiver)
     sheet = [_party([f for name in names for f in received[name]], names) for names in groups.values()]
     sheet += [Paragraph(_names(silent), "Received nothing.")] if silent else []
-    return [*sheet, _absent(flows)]
+    return [*sheet, _absent(flows, of_party(folder))]
 
 
 def _party(of_group: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
@@ -178,16 +179,25 @@ def _saving(name: str) -> str:
 
 
 def server_place(folder: RunFolder) -> str:
-    """One sentence on where the server ran, if silos ran in that process too; empty where none did."""
+    """Where the server ran, if silos ran in that process too, and whose ledger it is, if one party's; in words."""
     if is_merged(folder):
         return ""
     if int(fact(folder, "hosts", 1)) == 1:
         return "All silos and the server ran in one process: a simulation, whose ledger counts what would cross."
     beside = [str(silo) for silo in fact(folder, "server", {}).get("beside") or ()]
+    party = of_party(folder)
+    alone = f"It tells what {party} sent and received, and not what others sent to each other." if party else ""
     if not beside:
-        return ""
+        return alone
     owners = "its owner also sees" if len(beside) == 1 else "their owners also see"
-    return f"The server ran in the process of {list_names(beside)}, so that {owners} what the server sees."
+    told = f"The server ran in the process of {list_names(beside)}, so that {owners} what the server sees."
+    return f"{told} {alone}".strip()
+
+
+def wire_words(folder: RunFolder) -> str:
+    """A sentence on how the wire between hosts was secured; empty where there was none."""
+    told = str(fact(folder, "wire", ""))
+    return f"The wire between hosts was {told}." if told else ""
 
 
 def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
@@ -226,8 +236,11 @@ def _how_left(flows: Sequence[Flow]) -> str:
     return ", ".join([*noise, *([_VEILS[word]] if word else [])])
 
 
-def _absent(flows: Sequence[Flow]) -> Paragraph:
-    """The paragraph on what did not cross: kinds without a line in the ledger, and records that are never sent."""
+def _absent(flows: Sequence[Flow], party: str) -> Paragraph:
+    """The paragraph on what did not cross: kinds without a line in the ledger, and records that are never sent.
+
+    ``party``: whose ledger it is; empty where it is that of all.
+    """
     names = in_short(flows)[1]
     kinds = {flow.kind for flow in flows}
     points = tuple(f"{name[0].upper()}{name[1:]}." for name in names)
@@ -237,7 +250,8 @@ def _absent(flows: Sequence[Flow]) -> Paragraph:
         first += ", but aggregates of embeddings are computed from them" if Kind.PARTIALS in kinds else ""
         first += ", but sums of node features run along edges" if Kind.AGGREGATES in kinds else ""
         points = (f"{first}.", *points[1:])
-    return Paragraph("What did not cross", "The ledger holds no line for any of these.", points=points)
+    title = f"What {party} neither sent nor received" if party else "What did not cross"
+    return Paragraph(title, "The ledger holds no line for any of these.", points=points)
 
 
 def _one_party(flows: Sequence[Flow]) -> Paragraph:

@@ -11,7 +11,7 @@ from isthmus.core.files import write_atomic
 from isthmus.core.kinds import SCORES
 from isthmus.protect.accounting.guarantee import headline
 from isthmus.report.adversary import adversary
-from isthmus.report.disclosure import disclosure, in_short, server_place
+from isthmus.report.disclosure import disclosure, in_short, server_place, wire_words
 from isthmus.report.generated import generated
 from isthmus.report.network import over_network
 from isthmus.report.page import box, page, table, tiles
@@ -31,6 +31,7 @@ from isthmus.runs.summary import (
     guarantees,
     is_merged,
     members,
+    of_party,
     primary,
     read_flows,
     run_label,
@@ -38,6 +39,11 @@ from isthmus.runs.summary import (
     steps_of,
 )
 from isthmus.runs.text import bytes_text, count_text, duration, epsilon_text, gain_text, metric_label, score_text
+
+_PARTY = (
+    "These are the results of {0}. Traffic and the disclosure sheet are of what {0} sent and received, epsilon of what "
+    "it sent, scores by silo its own; means over silos and curves are those of the federation, told to every party."
+)
 
 
 def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkConfig | None = None) -> Path:
@@ -62,7 +68,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
         over_network(folder, link or link_of(folder.config)),
         privacy(folder, flows),
         adversary(folder),
-        sheet(disclosure(folder), len(members(folder)), server_place(folder)),
+        sheet(disclosure(folder), len(members(folder)), f"{server_place(folder)} {wire_words(folder)}".strip()),
         _settings(folder),
     ]
     path = folder.path / "report.html"
@@ -78,7 +84,7 @@ def _header(folder: RunFolder, name: str) -> str:
     when = finished(folder)
     device = fact(folder, "environment", {}).get("device") or folder.config.get("system", {}).get("device", "–")
     start = f"Finished {when:%Y-%m-%d %H:%M} UTC" if when else "Ran"
-    where = f"{start} on {count_text(int(fact(folder, 'hosts', 1)), 'host')}, device {device}."
+    where = f"{start} on {count_text(int(fact(folder, 'hosts', 1)), 'host')}, device {device}. {wire_words(folder)}"
     title = f"<h1>{escape(f'{name} on {data_name(folder)}')}</h1>"
     lead = escape(_sentence(folder, name) + about + _scored(folder))
     return f'{title}<p class="lead">{lead}</p><p class="small">{escape(where)}</p>'
@@ -109,6 +115,8 @@ def _scored(folder: RunFolder) -> str:
 def _notes(folder: RunFolder, why_not: str) -> str:
     """The box of what the reader must know before the numbers."""
     notes = [str(note) for note in fact(folder, "notes", [])]
+    if of_party(folder):
+        notes.insert(0, _PARTY.format(of_party(folder)))
     if is_merged(folder):
         notes.insert(0, "One party held all data: a simulation, as an upper bound for comparison.")
     elif int(fact(folder, "hosts", 1)) == 1:

@@ -6,7 +6,7 @@ from isthmus.core.kinds import SCORES
 from isthmus.report import plots
 from isthmus.report.page import Cell, CellRow, figure, table
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.summary import curves, fact, final_score, members, primary, silo_names
+from isthmus.runs.summary import curve_names, curves, fact, final_score, members, primary, silo_names
 from isthmus.runs.text import bytes_text, gain_text, metric_label, score_text, spread_text
 
 _DRAWN = 60  # silos that a drawing has room for
@@ -121,7 +121,7 @@ def training(folder: RunFolder) -> str:
         drawn = plots.loss_curve(found.steps, found.loss)
         parts.append(figure(drawn, f"Training loss of the federation by step.{mean}"))
     if found.epochs:
-        named = dict(zip(silo_names(folder), found.silos, strict=False))
+        named = dict(zip(curve_names(folder), found.silos, strict=False))
         best = [int(epoch) for epoch in fact(folder, "best_epoch", [])]
         mark = best[0] if len(set(best)) == 1 and not mean else 0
         svg = plots.valid_curve(found.epochs, found.valid, named, metric, mark)

@@ -13,6 +13,7 @@ from isthmus.core.coerce import as_default, fill, table_of
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import LEVELS
 from isthmus.core.plugins import load_plugins
+from isthmus.engine.absence import STOPPING, AbsenceConfig
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.cross_edges import EDGES, MUTUAL
 from isthmus.federation.federation import CROSS
@@ -59,7 +60,8 @@ class DataConfig:
 class SystemConfig:
     """Settings of speed and place, which never affect results.
 
-    ``threads`` 0 leaves the number of threads to PyTorch; ``kernels`` "plain" switches compiled kernels off.
+    ``threads`` 0 leaves the number of threads to PyTorch; ``kernels`` "plain" switches compiled kernels off. ``log`` is
+    a file for JSON lines on what happens (empty: none).
     """
 
     device: str = "cpu"
@@ -67,6 +69,7 @@ class SystemConfig:
     timeout: float = 60.0
     threads: int = 1
     kernels: str = "auto"
+    log: str = ""
 
     def check(self) -> None:
         """Raise a clear error for a value that is not allowed."""
@@ -97,6 +100,7 @@ class RunConfig:
     seed: int = 0
     dtype: str = "float32"
     link: LinkConfig = LinkConfig()
+    absence: AbsenceConfig = STOPPING
 
     def as_dict(self) -> dict[str, Any]:
         """The configuration as a recipe that repeats the run."""
@@ -109,6 +113,7 @@ class RunConfig:
             "train": asdict(self.train),
             "system": asdict(self.system),
             "link": asdict(self.link),
+            "federation": asdict(self.absence),
         }
         recipe |= tables_of(self.method)
         plain: dict[str, Any] = json.loads(json.dumps(recipe))
@@ -160,7 +165,7 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     ``method`` is composed instead of the catalogue's method that the recipe names.
     """
     load_plugins()
-    allowed = {"method", "seed", "dtype", "data", "model", "train", "system", "link", "score", *TABLES}
+    allowed = {"method", "seed", "dtype", "data", "model", "train", "system", "link", "federation", "score", *TABLES}
     for key in recipe:
         if key not in allowed:
             raise unknown("key", key, allowed)
@@ -183,7 +188,18 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     method.check_cross(data.cross)
     method.check_level(data.level, train.pooled)
     seed = _whole("seed", recipe.get("seed", 0))
-    return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe))
+    absence = _absence(recipe, method, system)
+    return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe), absence)
+
+
+def _absence(recipe: Mapping[str, Any], method: Method, system: SystemConfig) -> AbsenceConfig:
+    """The settings of a recipe's ``[federation]``."""
+    absence = fill(STOPPING, table_of(recipe, "federation"), "federation")
+    absence.check()
+    method.check_absence(absence)
+    if absence.away and system.hosts > 1:
+        absence.check_silos(MOST_SILOS, system.hosts)
+    return absence
 
 
 def _part_table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:

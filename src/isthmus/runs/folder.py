@@ -22,13 +22,23 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 LOCK = ".lock"
+FORGOTTEN = "forgotten.json"  # in a run whose rows were deleted
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run: config.toml, metrics.jsonl, metrics.json, ledger.parquet, model.safetensors, ..."""
+    """The folder of a run: config.toml, metrics.jsonl, metrics.json, ledger.parquet, model.safetensors, ...
+
+    ``shared``: several hosts write into it, so that what is one party's own lies in ``parties/NAME`` below it.
+    """
 
     path: Path
+    shared: bool = False
+
+    @property
+    def parties(self) -> list[RunFolder]:
+        """The folders of single parties below this one."""
+        return [RunFolder(path.parent) for path in sorted(self.path.glob("parties/*/metrics.json"))]
 
     @staticmethod
     def create(path: Path, resume: bool, overwrite: bool) -> RunFolder:
@@ -42,6 +52,11 @@ class RunFolder:
             elif not resume:
                 raise IsthmusError(
                     f"'{path}' already holds a run; use --resume to continue it, --overwrite to replace it."
+                )
+            elif (path / FORGOTTEN).is_file():
+                raise IsthmusError(
+                    f"The checkpoints of '{path}' were deleted with its rows (isthmus forget); it cannot go on. Start "
+                    "again with --overwrite, or choose another --out."
                 )
             elif not (path / "config.toml").is_file():
                 raise IsthmusError(f"'{path}' holds files but no run to resume; choose another --out.")
@@ -110,6 +125,9 @@ class RunFolder:
         """The content of a file; raises a clear error if it is damaged or missing."""
         try:
             return how(self.path / name)
+        except PermissionError as error:  # not damaged: another user's
+            error.filename = error.filename or str(self.path / name)
+            raise
         except (ValueError, OSError) as error:  # what TOML, JSON, Arrow and the disk raise
             reason = str(error).splitlines()[0]
             raise IsthmusError(
@@ -149,7 +167,7 @@ def _kept_or_restored(folder: RunFolder, aside: Path, was: list[Path] | None, ov
     path = folder.path
     try:
         yield
-    except IsthmusError as error:
+    except (IsthmusError, OSError) as error:
         if (overwrite or not was) and not folder.begun and not isinstance(error, HostLost):
             _clear(path, keep=was is not None)
             _put_back(path, aside, overwrite)

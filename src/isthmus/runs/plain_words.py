@@ -165,6 +165,8 @@ WORDS: dict[Kind, Words] = {
         "Lines of a silo's ledger, sent at the end of a run on several hosts: who sent how many messages, rows and "
         "bytes of which kind to whom, at which step and under which protection, without their contents.",
         "They tell which silos have edges with each other, and about how many.",
+        down="Lines of the ledgers of others and of the server, sent at the end of a run on several hosts: of the "
+        "messages that this silo has received, and of no others.",
     ),
     Kind.PROTOTYPES: Words(
         "means of groups of nodes' rows",

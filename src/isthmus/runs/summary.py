@@ -13,7 +13,7 @@ from isthmus.core.kinds import BELOW, SERVER_NAME, Kind, Purpose, devices_name, 
 from isthmus.protect.accounting.guarantee import CHARGED, DP, EVERYTHING, NODE, RECORDS, Guarantee, headline
 from isthmus.protect.events import hides
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.text import party_order
+from isthmus.runs.text import list_names, party_order
 
 
 def is_merged(folder: RunFolder) -> bool:
@@ -64,8 +64,13 @@ def final_score(folder: RunFolder, split: str, metric: str, silo: str = "") -> f
     return None if value is None else float(value)
 
 
+def curve_names(folder: RunFolder) -> list[str]:
+    """Names of the silos that curves are of, in their order: of all, also where scores are those of one party."""
+    return [str(name) for name in fact(folder, "party", {}).get("federation", silo_names(folder))]
+
+
 def silo_names(folder: RunFolder) -> list[str]:
-    """Names of all silos in the final scores or sizes, in the order in which curves have them."""
+    """Names of the silos in the final scores or sizes, in the order of silos."""
     parts = [(folder.metrics.get(split) or {}).get("silos") or {} for split in ("valid", "test")]
     parts.append(fact(folder, "silo_nodes", {}))
     return list(dict.fromkeys(name for part in parts for name in part))
@@ -209,11 +214,24 @@ def guarantees(folder: RunFolder) -> list[Guarantee]:
     """
     told = fact(folder, "privacy", [])
     found = [Guarantee.from_dict(each) for each in told] if isinstance(told, list) else []
-    flows = read_flows(folder)
+    flows = [f for f in read_flows(folder) if _is_charged(folder, f)]
     bare = [kind for kind in (*CHARGED, *RECORDS) if any(f.kind == kind and not hides(f.event) for f in flows)]
     if not any(each.of == EVERYTHING for each in found):  # of an older version
         return [Guarantee(EVERYTHING, NODE, DP, float("inf") if flows else 0.0, 0.0, bare=tuple(bare))]
     return [replace(each, epsilon=float("inf")) if bare and each.of in (EVERYTHING, *bare) else each for each in found]
+
+
+def _is_charged(folder: RunFolder, flow: Flow) -> bool:
+    """Whether the guarantees of a folder are of what a flow holds: those of one party are of what it has sent."""
+    silos = fact(folder, "party", {}).get("silos")
+    return silos is None or (owner_of_devices(flow.sender) or flow.sender) in silos
+
+
+def of_party(folder: RunFolder) -> str:
+    """Whose files a folder holds: the names of its parties; empty where it is that of the whole run."""
+    told = fact(folder, "party", {})
+    names = [*told.get("silos", ()), *([SERVER_NAME] if told.get("server") else [])]
+    return list_names(names) if names else ""
 
 
 def epsilon_of(folder: RunFolder) -> float:

@@ -199,7 +199,7 @@ class Batcher:
         return made[0]
 
     def _edges(self, side: _Side, s: Tensor, t: Tensor, sources: Rows, targets: Rows, own: Tensor | None) -> Block:
-        ports = self.stack.ports.index_select(0, side.edge)
+        ports = None if self.stack.ports is None else self.stack.ports.index_select(0, side.edge)
         degree = self.stack.in_degree if side.forward else self.stack.out_degree
         return Block(
             src=torch.searchsorted(s, side.near),
@@ -208,7 +208,7 @@ class Batcher:
             targets=targets,
             own=own,
             attr=None if self.stack.edge_attr is None else self.stack.edge_attr.index_select(0, side.edge),
-            ports=ports if side.forward else ports.flip(1),
+            ports=ports if ports is None or side.forward else ports.flip(1),
             src_degree=degree[s] if self.degrees else None,
             dst_degree=degree[t] if self.degrees else None,
             kept=side.kept,
@@ -249,8 +249,8 @@ class Batcher:
         )
 
     def _seed_edges(self, seeds: Seeds, rows: Rows) -> Block:
-        attr = self.stack.edge_attr
-        return side_by_side(rows, None if attr is None else attr[seeds.index], self.stack.ports[seeds.index])
+        attr, ports = (None if of is None else of[seeds.index] for of in (self.stack.edge_attr, self.stack.ports))
+        return side_by_side(rows, attr, ports)
 
     def slots(self, seeds: Seeds) -> Tensor | None:
         """The smallest batch slot of each stack row (NO_SEED: none); None where the model has no ego ids."""

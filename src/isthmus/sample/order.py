@@ -12,6 +12,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.core.random import draw, order, stream
 from isthmus.sample.batches import Seeds
+from isthmus.wire.membership import Membership
 from isthmus.wire.wire import Wire
 
 
@@ -24,6 +25,19 @@ class Pool:
     ptr: tuple[int, ...]
     counts: Tensor  # [all silos]
     share: Tensor | None = None  # [s] what a seed counts in its silo's mean (None: all alike)
+
+    def among(self, members: Membership, mine: tuple[int, ...]) -> Pool:
+        """The seeds of present silos alone; those that live here (``mine``) keep their places."""
+        if members.complete:
+            return self
+        here = torch.zeros(len(self.counts), dtype=torch.bool)
+        here[list(members.present)] = True
+        stay = here[list(mine)] if mine else torch.zeros(len(self.ptr) - 1, dtype=torch.bool)
+        held = torch.tensor(self.ptr).diff()
+        kept = stay.repeat_interleave(held).to(self.index.device)
+        share = None if self.share is None else self.share[kept]
+        ptr = (0, *(held * stay).cumsum(0).tolist())
+        return Pool(self.index[kept], self.keys[kept], ptr, self.counts * here, share)
 
     def all(self, weights: Tensor) -> Seeds:
         """All seeds in one batch."""
@@ -81,7 +95,7 @@ class Joint:
         parts = hashes.split(torch.tensor(pool.ptr).diff().tolist())
         said = dict(zip(wire.mine, parts, strict=True)) if wire.mine else {}
         answers = wire.consult(Kind.ORDER, said, _ranks)
-        return torch.cat([*(answers[silo] for silo in wire.mine), hashes[:0]]).to(pool.index.device)
+        return torch.cat([*(answers[silo] for silo in wire.here), hashes[:0]]).to(pool.index.device)
 
     def seeds_of(self, pool: Pool, size: int, step: int) -> Tensor:
         """Seeds of each silo at a step of an epoch, on average: [all silos]."""
@@ -129,7 +143,12 @@ def rule_of(how: str, weights: str = "") -> Local | Joint:
 def draw_batches(
     pool: Pool, wire: Wire, rule: Local | Joint, size: int, seed: int, purpose: str, epoch: int
 ) -> Iterator[Seeds]:
-    """The seeds of each step of an epoch; ``size`` 0 means all of them in one step."""
+    """The seeds of each step of an epoch, of present silos alone; ``size`` 0 means all of them in one step.
+
+    An epoch has as many steps without a silo as with it; at the last ones nobody may have seeds.
+    """
+    steps = len(rule.seeds_per_step(pool, size)) if size else 1
+    pool = pool.among(wire.members, wire.mine)
     if size == 0:
         yield pool.all(rule.seed_weights(pool, int(pool.counts.sum()), 0)[list(wire.mine)])
         return
@@ -138,6 +157,7 @@ def draw_batches(
     step = rank // size
     by_step = torch.argsort(step, stable=True)
     counts = rule.seeds_per_step(pool, size)
+    counts += [0] * (steps - len(counts))
     parts = by_step.split(torch.bincount(step, minlength=len(counts)).tolist())
     for number, (part, count) in enumerate(zip(parts, counts, strict=True)):
         held = torch.bincount(silo[part], minlength=len(pool.ptr) - 1)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.engine.absence import STOPPING, AbsenceConfig
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
@@ -106,6 +107,7 @@ def open_of(
     wire: Wire | None = None,
     model_options: dict[str, Any] | None = None,
     device: str = "cpu",
+    absence: AbsenceConfig = STOPPING,
     **training: Any,
 ) -> Training:
     """A run of a few steps of a method, dropout on, with every silo of the wire's host."""
@@ -115,7 +117,7 @@ def open_of(
     federation = open_federation(wire, [parts[i] for i in wire.mine], seed, cross=method.cross, level=method.level)
     config = replace(MODELS[model], hidden=8, dropout=0.4, **{"layers": 2, **(model_options or {})})
     settings = TrainConfig(**{"epochs": 3, "lr": 0.05, **training})
-    return Training(federation, method, config, settings, seed, device, dtype)
+    return Training(federation, method, config, settings, seed, device, dtype, absence)
 
 
 def walk(training: Training, rounds: bool = True) -> Iterator[Seeds]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from pathlib import Path
 
 from isthmus.core.errors import IsthmusError
+from isthmus.core.files import write_atomic
 
 
 class Appended:
@@ -45,7 +45,13 @@ class Appended:
     def cut_back(self, mark: list[int]) -> None:
         """Drop what was added after a mark."""
         self.size, self.checksum = mark
-        os.truncate(self.path, self.size)
+        with open(self.path, "ab") as file:  # makes one that is not there, since nothing was ever added
+            file.truncate(self.size)
+
+    def rewrite(self, content: bytes) -> None:
+        """Put ``content`` in the place of all that the file has; the next mark reads it from its beginning."""
+        write_atomic(self.path, content)
+        self.size = self.checksum = 0
 
     def clear(self) -> None:
         """Delete the file."""

@@ -44,11 +44,12 @@ class Checkpoints:
     ) -> None:
         """``digest`` is of the configuration, ``data`` of each silo's data.
 
-        ``logs``: this host, the server's, also writes ``metrics.jsonl``.
+        ``logs``: this host writes ``metrics.jsonl``; of hosts that have a folder in common the server's does, and each
+        of the others keeps its own lines beside its checkpoints.
         """
-        self.root, self.digest, self.host, self.logs = folder / "checkpoint", digest, host, logs
+        self.root, self.digest, self.host = folder / "checkpoint", digest, host
         self.data = {silo: dict(each) for silo, each in (data or {}).items()}
-        self.log = Appended(folder / "metrics.jsonl")
+        self.log = Appended(folder / "metrics.jsonl" if logs else self.root / f"metrics-host-{host}.jsonl")
         self.pages = {name: Appended(self.root / f"{name}-host-{host}.bin") for name in _PAGES}
 
     def every(self, training: Training) -> int:
@@ -85,6 +86,8 @@ class Checkpoints:
             "begun": [stage.first_step, stage.first_epoch],
             "epoch": progress.epoch,
             "step": progress.step,
+            "round": progress.round,
+            "missed": [[silo, count] for silo, count in progress.missed.items()],
             "due": progress.due,
             "seconds": progress.seconds,
             "wire_seconds": progress.wire_seconds,
@@ -94,7 +97,7 @@ class Checkpoints:
             "transport": wire.ledger.transport,
             "notes": training.federation.notes,
             "pages": {name: page.mark() for name, page in self.pages.items()},
-            "log": self.log.mark() if self.logs else [0, 0],
+            "log": self.log.mark(),
         }
 
     def _append(self, training: Training) -> None:
@@ -110,26 +113,31 @@ class Checkpoints:
             page.clear()
         for path in self.root.glob(f"epoch-*/host-{self.host}.*"):
             path.unlink(missing_ok=True)
-        if self.logs:
-            self.log.clear()
-            self.log.append(b"")
+        self.log.clear()
+        with private():
+            self.root.mkdir(parents=True, exist_ok=True)
+        self.log.append(b"")
 
     def committed(self) -> list[int]:
         """Epochs that this host has committed, oldest first."""
-        found = [path.parent.name[6:] for path in self.root.glob(f"epoch-*/host-{self.host}.json")]
-        return sorted(int(number) for number in found if number.isdigit())
+        folders = [each for each in self.root.iterdir() if each.name[6:].isdigit()] if self.root.is_dir() else []
+        return sorted(int(each.name[6:]) for each in folders if (each / f"host-{self.host}.json").is_file())
 
-    def resume(self, training: Training) -> int:
-        """Load the newest checkpoint that every host has; returns its epoch, 0 where there is none."""
-        epoch = self._newest_of_all(training)
+    def resume(self, training: Training, alone: bool = False) -> int:
+        """Load the newest checkpoint that every host has; returns its epoch, 0 where there is none.
+
+        ``alone``: the newest of this host, which comes back to a run that the others are in the middle of.
+        """
+        epoch = max(self.committed(), default=0) if alone else self._newest_of_all(training)
         if epoch == 0:
             return 0
         progress, wire = training.progress, training.wire
-        meta, tensors, pages = self._read_together(epoch, wire)
+        meta, tensors, pages = self._read(epoch) if alone else self._read_together(epoch, wire)
         if meta["phase"]:
             progress.step, progress.epoch = meta["begun"]
             training.enter(meta["phase"])
-        progress.epoch, progress.step = meta["epoch"], meta["step"]
+        progress.epoch, progress.step, progress.round = meta["epoch"], meta["step"], meta["round"]
+        progress.missed = dict(meta["missed"])
         progress.seconds, progress.wire_seconds, progress.due = meta["seconds"], meta["wire_seconds"], meta["due"]
         wire.noise.draws = meta["draws"]
         progress.round_starts = training.stage.round_over(progress.step, progress.epoch)
@@ -166,6 +174,10 @@ class Checkpoints:
         assert found is not None
         return found
 
+    def read_newest(self) -> None:
+        """Raise where the newest checkpoint of this host is damaged, or of other data or settings."""
+        self._read(max(self.committed()))
+
     def _read(self, epoch: int) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, bytes]]:
         """Meta, tensors and appended files of a checkpoint, all checked before anything of the run is changed."""
         meta, body = self._whole(epoch)
@@ -186,7 +198,7 @@ class Checkpoints:
                 "data of that time, or start again with --overwrite."
             )
         pages = {name: page.read(meta["pages"][name]) for name, page in self.pages.items()}
-        return meta, load(body), pages | ({"log": self.log.read(meta["log"])} if self.logs else {})
+        return meta, load(body), pages | {"log": self.log.read(meta["log"])}
 
     def _whole(self, epoch: int) -> tuple[dict[str, Any], bytes]:
         """Meta and the bytes of the tensors of a checkpoint; raises where one does not fit its checksum."""
@@ -216,9 +228,8 @@ class Checkpoints:
         ledger.restore(books, growing, [from_json(each) for each in meta["events"]], meta["transport"])
         ledger.epoch, ledger.step = progress.epoch, progress.step
         progress.computing = np.frombuffer(pages["computing"]).tolist()
-        if self.logs:
-            self.log.cut_back(meta["log"])
-            progress.history = [json.loads(line) for line in pages["log"].splitlines()]
+        self.log.cut_back(meta["log"])
+        progress.history = [json.loads(line) for line in pages["log"].splitlines()]
 
     def _place(self, epoch: int) -> Path:
         return self.root / f"epoch-{epoch:06d}"

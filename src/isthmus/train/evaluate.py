@@ -36,6 +36,8 @@ def evaluate(scorer: Scorer, wire: Wire, objective: LiveObjective, split: int, p
     mine = score_silos(found.logits, found.y, found.ptr, schema, objective.minority)[:, order]
     merged = len(names) != wire.silos
     silos = mine if merged else wire.share(Kind.METRICS, mine)
+    if not merged and not wire.members.complete:
+        silos[[silo for silo in range(wire.silos) if silo not in wire.members.present]] = torch.nan
     check_scores(silos, names)
     weights = (counts if train.average == "seeds" else counts > 0).double()
     together = _pooled(wire, schema, found, objective.minority, train.pooled) if pool else None

@@ -21,25 +21,15 @@ from isthmus.train.judge import Judge, Verdict
 from isthmus.train.metrics import Scores
 from isthmus.train.passes import Work
 from isthmus.train.progress import Progress, silo_sums
+from isthmus.train.rounds import Rounds
 from isthmus.train.seed_gradients import bounded_backward
 from isthmus.train.select import Best
 from isthmus.train.stage import Stage
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from isthmus.wire.wire import Wire
 
-
-@dataclass
-class Watcher:
-    """Base of what follows a training, such as a progress bar or a run folder: called at steps, epochs and the end."""
-
-    def on_step(self, progress: Progress, loss: float) -> None:
-        """Called after every step, with this host's loss."""
-
-    def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-        """Called after every epoch, with the lines for ``metrics.jsonl``; the place to write a checkpoint."""
-
-    def close(self) -> None:
-        """Called when the run has ended, also by an error."""
+__all__ = ["Result", "Watcher", "train"]
 
 
 def train(training: Training, watcher: Watcher | None = None) -> Result:
@@ -53,32 +43,62 @@ def train(training: Training, watcher: Watcher | None = None) -> Result:
 
 
 def train_phase(training: Training, watcher: Watcher) -> None:
-    """Train the epochs that are left of the current phase."""
-    stage, progress, wire = training.stage, training.progress, training.wire
-    stage.exchange.begin()
-    while progress.epoch < stage.last_epoch and not stage.best.exhausted(training.train.patience):
-        started, waited = time.perf_counter(), wire.seconds
-        for model in stage.learned:
-            model.set_rate(training.train.rate(progress.epoch - stage.first_epoch))
-        for seeds in stage.epoch_seeds(progress):
-            if progress.round_starts:
-                begin_round(stage)
-            step(stage, progress, seeds)
-            progress.round_starts = stage.round_over(progress.step, progress.epoch + 1)
-            if progress.round_starts:
-                end_round(stage)
-                if not stage.epoch_over(progress.step):  # a validation that fell due within the round
-                    validate(stage, progress)
-            watcher.on_step(progress, progress.last_loss)
-        progress.epoch += 1
-        progress.due |= stage.evaluates(progress.epoch)
+    """Train the epochs that are left of the current phase, round by round."""
+    training.stage.exchange.begin()
+    rounds = Rounds(training, watcher) if training.absence.goes_on else None
+    while not training.phase_over:
+        if rounds is None:
+            train_round(training, watcher)
+        else:  # it ends, or is rolled back as a whole and taken again without whoever was lost
+            rounds.take(train_round)
+    if rounds is not None:
+        rounds.close()
+
+
+def train_round(training: Training, watcher: Watcher) -> None:
+    """Train up to the end of a round, or of the phase."""
+    stage, progress = training.stage, training.progress
+    while not training.phase_over:
+        if stage.epoch_over(progress.step):
+            begin_epoch(training)
+        seeds = stage.seeds(progress)
         if progress.round_starts:
-            validate(stage, progress)
-        lines = progress.end_epoch(wire, training.phase_name)
-        spent, waited = time.perf_counter() - started, wire.seconds - waited
-        progress.seconds, progress.wire_seconds = progress.seconds + spent, progress.wire_seconds + waited
-        progress.computing.append(spent - waited)
-        watcher.on_epoch(progress, lines)
+            begin_round(stage)
+        step(stage, progress, seeds)
+        progress.round_starts = ended = stage.round_over(progress.step, progress.epoch + 1)
+        if ended:
+            end_round(stage)
+            training.count_round()
+            if not stage.epoch_over(progress.step):  # a validation that fell due within the round
+                validate(stage, progress)
+        watcher.on_step(progress, progress.last_loss)
+        if stage.epoch_over(progress.step) or progress.over:
+            end_epoch(training, watcher)
+        if ended:
+            return
+
+
+def begin_epoch(training: Training) -> None:
+    """Start the clock of an epoch, and set its learning rate."""
+    stage, progress = training.stage, training.progress
+    progress.began = time.perf_counter(), training.wire.seconds
+    for model in stage.learned:
+        model.set_rate(training.train.rate(progress.epoch - stage.first_epoch))
+
+
+def end_epoch(training: Training, watcher: Watcher) -> None:
+    """Validate, if that is due and no round is in the middle; tell losses and scores, and stop the clock."""
+    stage, progress, wire = training.stage, training.progress, training.wire
+    progress.epoch += 1
+    progress.due |= stage.evaluates(progress.epoch)
+    if progress.round_starts:
+        validate(stage, progress)
+    lines = progress.end_epoch(wire, training.phase_name)
+    started, waited = progress.began
+    spent, waited = time.perf_counter() - started, wire.seconds - waited
+    progress.seconds, progress.wire_seconds = progress.seconds + spent, progress.wire_seconds + waited
+    progress.computing.append(spent - waited)
+    watcher.on_epoch(progress, lines)
 
 
 def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
@@ -106,17 +126,20 @@ def step(stage: Stage, progress: Progress, seeds: Seeds) -> None:
     wire.close(loss if penalty is None else loss + penalty).backward()
     for name, sync in stage.syncs.items():
         with wire.ledger.about(name):
-            move(stage, name, sync, active)
+            move(stage, name, sync, active, seeds.count > 0)
             sync.step_end(progress.step - 1 - stage.first_step)
     progress.note_losses(per_silo.detach(), counts)
 
 
-def move(stage: Stage, name: str, sync: LiveSync, active: Tensor) -> None:
-    """Let a model take an optimiser step, in the silos that had seeds, with what its sync makes of the gradients."""
+def move(stage: Stage, name: str, sync: LiveSync, active: Tensor, anybody: bool) -> None:
+    """Let a model take an optimiser step, in the silos that had seeds, with what its sync makes of the gradients.
+
+    Where all silos step alike, they do if ``anybody`` had seeds.
+    """
     model = stage.site.learner.models[name]
     stage.exchange.hand_in(model)
     sync.gradients(active)
-    model.step([True] * model.sets.count if stage.phase.sync.lockstep else active.tolist())
+    model.step([anybody] * model.sets.count if stage.phase.sync.lockstep else active.tolist())
 
 
 def seed_losses(stage: Stage, work: Work) -> Tensor:
@@ -152,6 +175,8 @@ def validate(stage: Stage, progress: Progress) -> None:
         with stage.site.wire.ledger.during(Purpose.VALIDATION):
             for judge in stage.judges:
                 scores = evaluate(judge.scorer, stage.site.wire, stage.objective, VALID)
+                if stage.site.absence.goes_on and len(scores.silos) == stage.site.wire.silos:
+                    scores = judge.best.with_absent(scores, stage.site.wire.members.present)
                 judge.best.offer(stage.site.learner, scores, progress.epoch)
                 progress.scores[judge.how] = scores
             if stage.exchange.drift is not None:

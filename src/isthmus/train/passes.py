@@ -13,6 +13,7 @@ from isthmus.engine.layout import SPLITS
 from isthmus.engine.site import Site
 from isthmus.graph.graph import SPLIT_NAMES, TRAIN
 from isthmus.graph.stack import Stack
+from isthmus.methods.exchange.absent_rows import absent_rows
 from isthmus.methods.exchange.base import LiveExchange
 from isthmus.nn.model import LAYERS
 from isthmus.sample.batches import Batch, Batcher, Ground, Seeds
@@ -44,6 +45,12 @@ class BatchMaker:
         ground = self.exchange.ground(known, step, training=purpose == TRAINING)
         return Work(ground.batch(seeds, step, purpose, self.whole), self.exchange)
 
+    def among_members(self, site: Site) -> BatchMaker:
+        """A maker for the silos that are present, without edges to absent ones where the exchange leaves these out."""
+        if site.wire.members.complete or not self.exchange.spec.leaves_out:
+            return self
+        return replace(make_maker(site, self.exchange, self.batcher.stack.without(absent_rows(site))), whole=self.whole)
+
 
 def make_maker(site: Site, exchange: LiveExchange, stack: Stack) -> BatchMaker:
     """A maker of batches along the edges of ``stack``, for passes with ``exchange``."""
@@ -71,6 +78,11 @@ class Passes:
     across: Mapping[str, BatchMaker]
     some: BatchMaker
     apart: BatchMaker
+
+    def among_members(self, site: Site) -> Passes:
+        """Passes for the silos that are present, made of these, which are for all silos."""
+        across = {split: maker.among_members(site) for split, maker in self.across.items()}
+        return Passes(across, self.some.among_members(site), self.apart.among_members(site))
 
     def train(self, seeds: Seeds, step: int, cross: Tensor, mine: tuple[int, ...]) -> list[Work]:
         """The passes of a training step: one for the silos that cross ([silos] bool), one for the others.

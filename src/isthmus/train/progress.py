@@ -21,6 +21,8 @@ class Progress:
     phase: int = 0
     epoch: int = 0
     step: int = 0
+    round: int = 0  # rounds that have ended
+    missed: dict[int, int] = field(default_factory=dict)  # rounds, by the silo that was absent
     epochs: int = 0  # of the whole run, as far as can be told
     last_step: int = 0  # of the current phase
     steps_per_epoch: int = 1
@@ -29,6 +31,7 @@ class Progress:
     seconds: float = 0.0  # of training
     wire_seconds: float = 0.0  # of these, spent in the transport between hosts
     computing: list[float] = field(default_factory=list)  # by epoch, seconds outside of the transport
+    began: tuple[float, float] = (0.0, 0.0)  # the clock, and the wire's seconds, when the epoch began
     round_starts: bool = True
     due: bool = False  # a validation waits for the end of a round
     scores: dict[str, Scores] = field(default_factory=dict)  # of the last validation of this epoch, by way of scoring

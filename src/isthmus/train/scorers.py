@@ -42,7 +42,12 @@ class Scorer:
 
     def pool(self, split: int) -> Pool:
         """The seeds of a split that are scored."""
-        return self.layout.pools[split]
+        return self.layout.pools[split].among(self.site.wire.members, self.site.wire.mine)
+
+    def among_members(self) -> Self:
+        """A scorer for the silos that are present, made of this one, which is for all silos."""
+        makers = {split: maker.among_members(self.site) for split, maker in self.makers.items()}
+        return replace(self, makers=makers)
 
     @torch.no_grad()
     def logits(self, split: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,7 +120,9 @@ def _own(site: Site, exchange: LiveExchange, across: Mapping[str, BatchMaker]) -
     if isinstance(exchange.spec, Nothing):
         return Scorer(site, across, site.layout.order)
     if site.schema.target == "edge" or site.layout.view != "halo":
-        layout = lay_out(site.federation, "drop", site.layout.order, False, site.device, site.dtype)
+        layout = lay_out(
+            site.federation, "drop", site.layout.order, False, site.device, site.dtype, site.model.ports > 0
+        )
         site = replace(site, layout=layout)
     live = Exchange().open(site)
     return Scorer(site, makers_by_split(site, live, site.stack.inner()), site.layout.order)
@@ -127,7 +134,7 @@ def _across(site: Site, exchange: LiveExchange, across: Mapping[str, BatchMaker]
     if joint and across:
         return Scorer(site, across, site.layout.order)
     order = rule_of("joint")
-    layout = lay_out(site.federation, "halo", order, False, site.device, site.dtype)
+    layout = lay_out(site.federation, "halo", order, False, site.device, site.dtype, site.model.ports > 0)
     site = replace(site, layout=layout, whole=site.train.batch == 0)
     FreshRows().check(site.model)
     live = FreshRows().open(site)
@@ -154,7 +161,7 @@ class GlobalScorer(Scorer):
         whole = merge(silos)
         federation = open_federation(LocalWire(1), [whole], site.seed)
         federation.drawn.open([whole.n], site.train.floor)
-        layout = lay_out(federation, "drop", rule_of("joint"), False, site.device, site.dtype)
+        layout = lay_out(federation, "drop", rule_of("joint"), False, site.device, site.dtype, site.model.ports > 0)
         scored = site.learner.classifier
         module = scored.make().to(site.device, site.dtype)
         sets = ParameterSets(module, 1, 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from isthmus.engine.learner import Learner
-from isthmus.train.metrics import Scores
+from isthmus.train.metrics import Scores, weighted_mean
 
 _KEPT = "kept/"
 
@@ -24,7 +25,23 @@ class Best:
         self.score = torch.full((len(mine) if alone else 1,), -torch.inf, dtype=torch.float64)
         self.epoch = torch.zeros(len(self.score), dtype=torch.int64)  # 0: nothing was selected
         self.waited = 0
+        self.told: Tensor | None = None  # [silos, 1 + metrics] weight and scores that each silo told last
         self.kept: dict[str, Tensor] = {}
+
+    def with_absent(self, scores: Scores, present: Sequence[int]) -> Scores:
+        """Scores in which absent silos stand with what they told last.
+
+        So selection always compares means over the silos that have told any, whoever is there.
+        """
+        now = torch.cat([scores.weights[:, None].double(), scores.silos.double()], 1)
+        gone = [silo for silo in range(len(now)) if silo not in present]
+        if self.told is not None:
+            now[gone] = self.told[gone]
+        self.told = now
+        if not gone:
+            return scores
+        silos, weights = now[:, 1:], now[:, 0]
+        return replace(scores, silos=silos, weights=weights, overall=weighted_mean(silos, weights))
 
     def offer(self, learner: Learner, scores: Scores, epoch: int) -> None:
         """Keep the current parameters where their first metric is better than any before."""
@@ -71,9 +88,11 @@ class Best:
     def state(self) -> dict[str, Tensor]:
         """Scores, epochs and kept parameters of the selection, for a checkpoint."""
         marks = {"score": self.score, "epoch": self.epoch, "waited": torch.tensor(self.waited)}
+        marks |= {} if self.told is None else {"told": self.told}
         return marks | {f"{_KEPT}{name}": tensor for name, tensor in self.kept.items()}
 
     @state.setter
     def state(self, state: dict[str, Tensor]) -> None:
         self.score, self.epoch, self.waited = state["score"].cpu(), state["epoch"].cpu(), int(state["waited"])
+        self.told = state["told"].cpu() if "told" in state else None
         self.kept = {name.removeprefix(_KEPT): x for name, x in state.items() if name.startswith(_KEPT)}

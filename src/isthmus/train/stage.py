@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Purpose
+from isthmus.engine.absence import AbsenceConfig
 from isthmus.engine.layout import Layout, check_seeds, lay_out
 from isthmus.engine.learner import Learned, Learner
 from isthmus.engine.settings import TrainConfig
@@ -30,6 +32,7 @@ from isthmus.train.progress import Progress
 from isthmus.train.scorers import Scorer, open_scorer
 from isthmus.train.seed_gradients import check_bounded
 from isthmus.train.select import Best
+from isthmus.wire.membership import Membership
 
 
 @dataclass
@@ -48,6 +51,9 @@ class Stage:
     first_epoch: int
     last_step: int
     last_epoch: int
+    _everybody: tuple[Passes, tuple[Judge, ...]] | None = None  # for all silos, where some are absent
+    _dealt: Iterator[Seeds] = field(default_factory=lambda: iter(()))
+    _next: tuple[int, int, tuple[int, ...]] | None = None  # epoch, step and silos that ``_dealt`` goes on with
 
     @property
     def layout(self) -> Layout:
@@ -95,12 +101,31 @@ class Stage:
         ended = self.phase.sync.round_over(step - self.first_step, epoch - self.first_epoch, self.epoch_over(step))
         return ended or step >= self.last_step
 
+    def regroup(self, members: Membership) -> None:
+        """Let all further steps be those of ``members``: every host that has one of them calls this."""
+        self.site.wire.regroup(members)
+        passes, judges = self._everybody = self._everybody or (self.passes, self.judges)
+        self.passes = passes.among_members(self.site)
+        self.judges = tuple(replace(judge, scorer=judge.scorer.among_members()) for judge in judges)
+        self.exchange.regroup()
+
+    def seeds(self, progress: Progress) -> Seeds:
+        """The seeds of the next step, dealt anew where an epoch begins, others are present, or a round is repeated."""
+        present = self.site.wire.members.present
+        if self._next != (progress.epoch, progress.step, present):
+            self._dealt = self.epoch_seeds(progress)
+        seeds = next(self._dealt)
+        self._next = progress.epoch, progress.step + 1, present
+        return seeds
+
     def epoch_seeds(self, progress: Progress) -> Iterator[Seeds]:
-        """The seeds of each step of this epoch, up to the last step of the phase."""
+        """The seeds of the steps that are left of this epoch, up to the last step of the phase."""
+        taken = (progress.step - self.first_step) % self.steps_per_epoch
         site, ledger = self.site, self.site.wire.ledger
         ledger.epoch, ledger.step, ledger.purpose = progress.epoch + 1, progress.step + 1, Purpose.ORDER
         pool, size = self.layout.pools[TRAIN], site.train.batch
-        for seeds in draw_batches(pool, site.wire, self.layout.order, size, site.seed, "train", progress.epoch):
+        every = draw_batches(pool, site.wire, self.layout.order, size, site.seed, "train", progress.epoch)
+        for seeds in islice(every, taken, None):
             if progress.over:
                 return
             ledger.step = progress.step + 1
@@ -134,10 +159,12 @@ class Stage:
             judge.best.state = states[f"judge-{judge.how}"]
 
 
-def lay_out_phase(phase: Phase, federation: Federation, device: torch.device, dtype: torch.dtype) -> Layout:
-    """The layout that a phase computes on."""
+def lay_out_phase(
+    phase: Phase, federation: Federation, device: torch.device, dtype: torch.dtype, ports: bool
+) -> Layout:
+    """The layout that a phase computes on; ``ports``: its model reads them."""
     order = rule_of(phase.batches, phase.sync.seed_weights)
-    return lay_out(federation, phase.exchange.view, order, phase.exchange.doubles, device, dtype)
+    return lay_out(federation, phase.exchange.view, order, phase.exchange.doubles, device, dtype, ports)
 
 
 def open_stage(
@@ -149,15 +176,16 @@ def open_stage(
     dtype: torch.dtype,
     scores: tuple[str, ...],
     begun: Progress,
+    absence: AbsenceConfig,
 ) -> Stage:
     """The stage of a phase: its parts opened on this host; ``begun`` says how far training has come."""
     wire, schedule = layout.federation.wire, phase.schedule
     _check_schedule(phase, layout)
+    _check_ends(phase, layout)
     check_seeds(layout)
     crossing = schedule.everybody(int(layout.learn.sum())) or "trained" in scores
-    site = Site(
-        layout, learner, train, seed, dtype, train.agrees(phase.batches), not train.batch and crossing, phase.net
-    )
+    whole = not train.batch and crossing
+    site = Site(layout, learner, train, seed, dtype, train.agrees(phase.batches), whole, phase.net, absence)
     timetable = schedule.open(seed, layout.learn)
     objective = phase.objective.open(site)
     if wire.protect.bounds_seeds:
@@ -187,6 +215,15 @@ def phase_length(phase: Phase, train: TrainConfig, size: int, begun: Progress) -
     left = train.steps - begun.step if train.steps else (train.epochs - begun.epoch) * size
     steps = max(min(phase.epochs * size, left) if phase.epochs else left, 0)
     return -(-steps // size), steps
+
+
+def _check_ends(phase: Phase, layout: Layout) -> None:
+    """Refuse to leave out edges of absent silos where labels lie on edges."""
+    if phase.exchange.leaves_out and layout.federation.schema.target == "edge":
+        raise IsthmusError(
+            "Labels lie on edges, and with exchange.absent=drop one that leads to an absent silo would have an end "
+            "without a row; use exchange.absent=last."
+        )
 
 
 def _check_schedule(phase: Phase, layout: Layout) -> None:

@@ -1,9 +1,9 @@
-"""Checks of what arrives from other hosts, before it is used: size, shape, number format, order, finite numbers."""
+"""Checks of what arrives from other hosts, before it is used: whole, of the right form, in order, finite numbers."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from isthmus.core.errors import PeerError
 from isthmus.core.kinds import Kind
 from isthmus.protect.field import PRIME
 
+_MARK = 8  # bytes by which a message that ends too early is found out
 # Letters of these are finite; scores may be undefined.
 NUMBERS = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.FEATURES, Kind.GENERATED, Kind.ROW_GRADIENTS)
 
@@ -19,13 +20,64 @@ NUMBERS = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.FEATURES, Kind.GENERATED, Kind.
 def check_sizes(kind: Kind, sizes: Sequence[int], most: Sequence[int] | None, width: int, who: Sequence[str]) -> None:
     """Refuse announced numbers of rows (``width`` bytes each) that are too large, before memory is taken for them.
 
-    ``most`` is the largest number that each host may announce; None: as many as half of the memory holds.
+    ``most`` is the largest number that each host may announce; None: its share of half of the memory.
     """
-    room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2 // max(width, 1)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    room = memory // 2 // max(width, 1) // max(len(sizes), 1)
     for host, size in enumerate(sizes):
         limit = room if most is None else most[host]
         if not 0 <= size <= limit:
             raise PeerError(f"{who[host]} said that {size:,} rows of {kind} would come, where {limit:,} can.")
+
+
+def mark_ends(rows: Tensor, splits: Sequence[int]) -> list[Tensor]:
+    """Write, where the last bytes of each host's rows will be, what no host sends; returns what was written there.
+
+    ``splits`` of the rows are to come from each host. A transport fills less than it should without a word.
+    """
+    marks = []
+    for block in rows.split(list(splits)):
+        end = _end(block)
+        if block.is_floating_point():  # a number that is none, of a form that no arithmetic makes
+            one = torch.tensor([0xA5] * (block.element_size() - 2) + [0xF7, 0xFF], dtype=torch.uint8)
+            end.copy_(one.repeat(len(end) // len(one)))
+        elif len(end) >= _MARK:
+            end.copy_(torch.frombuffer(bytearray(os.urandom(len(end))), dtype=torch.uint8))
+        else:
+            end.zero_()  # too short for a mark that cannot be a message
+        marks.append(end.clone())
+    return marks
+
+
+def check_whole(kind: Kind, rows: Tensor, splits: Sequence[int], marks: Sequence[Tensor], who: Sequence[str]) -> None:
+    """Refuse rows whose end never came: there the marks of `mark_ends` still stand; ``who`` sent each of ``splits``."""
+    for sender, block, mark in zip(who, rows.split(list(splits)), marks, strict=True):
+        marked = block.is_floating_point() or len(mark) >= _MARK
+        if len(mark) and marked and torch.equal(_end(block), mark):
+            raise PeerError(f"{sender} sent fewer bytes of {kind} than are due.")
+
+
+def _end(block: Tensor) -> Tensor:
+    """The last bytes of a block of rows, as far as they are a mark's: a view of them."""
+    size = block.element_size()
+    flat = block.reshape(-1)[-max(_MARK // size, 1) :]
+    return flat.view(torch.uint8)
+
+
+def check_posted(kind: Kind, got: Mapping[tuple[int, int], Tensor], due: Iterable[tuple[int, int, str]]) -> None:
+    """Refuse an exchange in which a letter is missing; ``due`` has sender, receiver and the sender's name of each."""
+    for sender, receiver, who in due:
+        if (sender, receiver) not in got:
+            raise PeerError(f"{who} sent no letter of {kind} where one is due.")
+
+
+def check_form(kind: Kind, letter: Tensor, own: Tensor, who: str) -> None:
+    """Refuse a letter whose number format, or whose shape but for its length, is not that of one's ``own``."""
+    if letter.dtype != own.dtype or letter.dim() != own.dim() or letter.shape[1:] != own.shape[1:]:
+        raise PeerError(
+            f"{who} sent {kind} of the form {letter.dtype} {list(letter.shape)}, where {own.dtype} "
+            f"{['any', *own.shape[1:]]} is due."
+        )
 
 
 def check_like(kind: Kind, row: Tensor, rows: Tensor, who: str) -> None:

@@ -22,7 +22,8 @@ class Across(torch.autograd.Function):
         """Rows of ``h`` and of other silos, where ``route`` puts them: [route.size, width]; and the token."""
         ctx.wire, ctx.route, ctx.layer = wire, route, layer
         rows = wire.move(kind, h.index_select(0, route.send.at), route.send, route.fill, layer)
-        y = h.new_empty(route.size, h.shape[1])
+        filled = len(route.keep) + len(route.fill.at) >= route.size  # else rows of absent silos are missing: zeros
+        y = (h.new_empty if filled else h.new_zeros)((route.size, h.shape[1]))
         return y.index_copy_(0, route.keep, h).index_copy_(0, route.fill.at, rows), token.clone()
 
     @staticmethod

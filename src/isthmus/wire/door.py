@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from isthmus.core.errors import HostLost
 from isthmus.core.kinds import Kind
 from isthmus.core.parcel import Level, Parcel
 from isthmus.protect.base import Chain
@@ -37,13 +38,16 @@ class Door(ABC):
 
     def __init__(self, members: Membership, host: int, hosts: int, protect: Chain | None = None) -> None:
         self.members, self.host, self.hosts = members, host, hosts
-        self.mine = members.on(host)  # the present silos that live in this process
+        self.mine = members.carried(host)  # the silos that live in this process, present or not
         self.protect = protect or Chain()
-        self.policy = Policy()
+        self.policy: Policy = Policy()
         self.level = Level()
         self.noise = Noise()
         self.ledger = Ledger(alone=hosts == 1)
         self.releases = Releases()
+        self.security = ""  # of the wire between hosts, in words; in one process there is none
+        self.returned = False  # this host comes back to a run that the others are in the middle of
+        self.recovers = False  # whether those who are left go on when somebody is lost now
         self.seconds = 0.0  # spent in the transport between hosts, waiting for slower ones included
         self._token: Tensor | None = None
 
@@ -65,14 +69,43 @@ class Door(ABC):
     @property
     def who(self) -> list[str]:
         """Names of the silos on each host, for errors that name the sender: [hosts]."""
-        return [", ".join(map(self.party, self.members.on(host))) or "the server" for host in range(self.hosts)]
+        return [", ".join(map(self.party, self.members.carried(host))) or "the server" for host in range(self.hosts)]
 
     def end(self, problem: str) -> None:  # noqa: B027 - in one process there is nobody to tell
         """Tell the other hosts why this one ends, so that they can say it too."""
 
-    def gather_members(self, members: Membership) -> None:
-        """Let later collectives run over ``members`` only. Every host that has one of them calls this, and no other."""
-        self.members, self.mine = members, members.on(self.host)
+    def waiting_for(self) -> list[str]:
+        """The hosts that this one is ahead of at this moment, by the silos on them; in one process nobody waits."""
+        return []
+
+    def come_back(self) -> None:  # noqa: B027 - in one process nobody was away
+        """Wait until the others let this host in, which has ``returned`` to a run that they are in the middle of."""
+
+    def muster(self, planned: Membership) -> Membership:
+        """Who takes part in the round that begins; every host calls this, and none returns before all have called.
+
+        ``planned``: whom a simulation lets take part.
+        """
+        return planned
+
+    def survivors(self, rounds: Sequence[int]) -> tuple[Membership, int]:
+        """After somebody was lost: who is left, and from which of the ``rounds`` that this host can go back to.
+
+        All who are left call this, get one answer, and can talk to each other again afterwards.
+        """
+        raise HostLost("Nobody can be lost in one process.")
+
+    @property
+    def here(self) -> tuple[int, ...]:
+        """The silos of this process that are present, ascending."""
+        return self.members.on(self.host)
+
+    def regroup(self, members: Membership) -> None:
+        """Let all that follows run over ``members`` only. Every host that has one of them calls this, and no other.
+
+        Calls stay as they are: a host passes rows for all of its silos, and those of absent ones do not leave.
+        """
+        self.members = members
 
     # ---- the one function by which data leaves
 
@@ -92,8 +125,7 @@ class Door(ABC):
         them yet. A row that is divided into shares is one message to each of its holders. No other function hands data
         of a party to a transport, so whoever wants to know what a silo discloses reads this function and its callers.
         """
-        for parcel in parcels.values():
-            self.policy.check(parcel)
+        self.policy.admit(self, parcels.values())
         sealed = {}
         for key, parcel in parcels.items():
             done = self.protect.seal(parcel, self.noise)

@@ -51,6 +51,10 @@ class Membership:
         """The present silos of a host, ascending."""
         return tuple(silo for silo in self.present if self.homes[silo] == host)
 
+    def carried(self, host: int) -> tuple[int, ...]:
+        """All silos that live on a host, present or not, ascending."""
+        return tuple(silo for silo, home in enumerate(self.homes) if home == host)
+
     def home(self, party: int) -> int:
         """The host on which a party lives."""
         return self.server if party == SERVER else self.homes[party]

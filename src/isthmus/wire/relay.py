@@ -94,19 +94,22 @@ def open_relay(
     """
     device = labels.device
     at_server = wire.houses(SERVER)
-    mine = torch.tensor(wire.mine, dtype=torch.int64, device=device)
+    mine = torch.tensor(wire.here, dtype=torch.int64, device=device)
     counts = torch.bincount(slots[0], minlength=wire.silos)[mine]
     with wire.ledger.at_once():
         told, from_hosts = tell_server(wire, Kind.IDS, labels, partials[0])
         opened, _ = tell_server(wire, Kind.IDS, counts[:, None], mine)
-    every = opened.flatten()
+    every = opened.new_zeros(wire.silos)
+    if at_server:
+        every[list(wire.members.present)] = opened.flatten()
     first = every.cumsum(0) - every
     group = first[told[:, 0]] + told[:, 1] if at_server else told[:, 0]
     total = int(every.sum()) if at_server else 0
     held = torch.zeros(total, dtype=torch.int64, device=device).index_add_(0, group, told[:, 2])
     to_hosts = by_host(wire, every) if at_server else [0] * wire.hosts
     silo, row, parts = partials
-    ends = Ends(silo, row, from_hosts, parts), Ends(*slots, to_hosts)
+    alone = int(labels[:, 2].min()) if len(labels) else fewest  # the server reads each partial, unless it has shares
+    ends = Ends(silo, row, from_hosts, parts, fewest if straight is not None else alone), Ends(*slots, to_hosts)
     return Relay(*ends, group, held >= fewest, near < fewest, straight)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from isthmus.core.errors import IsthmusError
 from isthmus.wire.membership import Membership
@@ -19,25 +17,8 @@ _PAUSE = 0.05  # seconds between two looks at who is here
 _calls = 0  # roll calls of this process; every host makes the same ones, so that each has keys of its own
 
 
-def open_store(hosts: int, timeout: float) -> TCPStore:
-    """Connect to the store that all hosts share; host 0 holds it, or whoever has started the hosts."""
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    holds = os.environ["RANK"] == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    try:
-        return TCPStore(address, port, is_master=holds, timeout=timedelta(seconds=timeout))
-    except (RuntimeError, ValueError) as error:
-        if holds:
-            raise IsthmusError(
-                f"Host 0 cannot listen at port {port} ({_first_line(error)}); choose another MASTER_PORT on all hosts."
-            ) from error
-        raise IsthmusError(
-            f"Host 0 is missing: nobody answered at {address}:{port} for {timeout:g} s. Start all {hosts} hosts with "
-            "the same MASTER_ADDR and MASTER_PORT, the one with RANK=0 where MASTER_ADDR says."
-        ) from error
-
-
 def call_roll(
-    store: TCPStore, host: int, members: Membership, said: Mapping[str, Any], timeout: float
+    store: Store, host: int, members: Membership, said: Mapping[str, Any], timeout: float
 ) -> list[dict[str, Any]]:
     """Tell all hosts ``said``; returns what each host said, in host order, and raises where a host does not come.
 
@@ -62,7 +43,7 @@ def call_roll(
     raise IsthmusError(_who_is_missing(missing, members, timeout))
 
 
-def _await(store: TCPStore, keys: Sequence[str], missing: list[int], timeout: float) -> None:
+def _await(store: Store, keys: Sequence[str], missing: list[int], timeout: float) -> None:
     """Wait until the keys at all places in ``missing`` are in the store; those that come are taken out of the list."""
     end = time.monotonic() + timeout
     while missing:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from isthmus.core.parcel import Origin, Traffic
+from isthmus.wire.membership import Membership
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,40 @@ class Asked:
         """All six fields in order, with which a subclass is made from an `Asked`."""
         return self.halo, self.halo_pair, self.halo_splits, self.served, self.served_pair, self.served_splits
 
+    def marked(self, halo: Tensor, served: Tensor) -> Asked:
+        """The marked rows of what was asked; both sides mark equal rows, so that their lists still agree."""
+        return Asked(
+            self.halo[halo],
+            self.halo_pair[halo],
+            _kept(self.halo_splits, halo),
+            self.served[served],
+            self.served_pair[served],
+            _kept(self.served_splits, served),
+        )
+
+    def among(self, members: Membership) -> Asked:
+        """What was asked when all were present, without rows of or for silos that are absent now."""
+        if members.complete:
+            return self
+        return self.marked(both_present(self.halo_pair, members), both_present(self.served_pair, members))
+
     def lots(self, silos: int) -> tuple[Lot, Lot]:
         """The served rows as a lot that leaves, and the halo rows as the lot that arrives."""
         sent = Lot(self.served, self.served, self.served_pair, self.served_splits, silos)
         return sent, Lot(self.halo, self.halo, self.halo_pair, self.halo_splits, silos)
+
+
+def both_present(pairs: Tensor, members: Membership) -> Tensor:
+    """Which pairs of silos (one number each, sender * silos + receiver) have both of them present: [pairs] bool."""
+    if members.complete:
+        return torch.ones_like(pairs, dtype=torch.bool)
+    here = torch.zeros(members.silos, dtype=torch.bool, device=pairs.device)
+    here[list(members.present)] = True
+    return here[pairs // members.silos] & here[pairs % members.silos]
+
+
+def _kept(splits: list[int], mark: Tensor) -> list[int]:
+    return [int(part.sum()) for part in mark.split(splits)]
 
 
 @dataclass(frozen=True)

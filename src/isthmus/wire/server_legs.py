@@ -21,6 +21,7 @@ class Ends:
     row: Tensor  # [n] stack rows
     hosts: list[int]  # rows of each host; known where the server lives, zeros elsewhere
     parts: Tensor | None = None  # stack rows that these are sums of, each once for every sum (None: no sums)
+    fewest: int = 1  # of how many rows any sum that somebody reads is made at least
 
     @cached_property
     def up(self) -> Traffic:
@@ -44,8 +45,9 @@ def tell_server(wire: Door, kind: Kind, numbers: Tensor, silo: Tensor) -> tuple[
 
 def lift(wire: Door, kind: Kind, rows: Tensor, ends: Ends, layer: int) -> Tensor:
     """Send rows of this host's silos to the server; returns there all silos' rows in order, and no rows elsewhere."""
-    parts = ends.parts if kind == Kind.PARTIALS else None
-    parcel = Parcel(kind, rows, Origin(ends.silo, ends.row, parts), ends.up, layer)
+    sums = kind == Kind.PARTIALS
+    origin = Origin(ends.silo, ends.row, ends.parts, ends.fewest) if sums else Origin(ends.silo, ends.row)
+    parcel = Parcel(kind, rows, origin, ends.up, layer)
     return wire.swap(parcel, to_server(wire, len(rows)), ends.hosts)
 
 
@@ -59,8 +61,8 @@ def hand_out(wire: Door, kind: Kind, rows: Tensor, ends: Ends, opened: bool = Tr
 
 
 def by_host(wire: Door, counts: Tensor) -> list[int]:
-    """Sums over the silos of each host, from a number for every present silo."""
-    home = torch.tensor([wire.members.home(silo) for silo in wire.members.present])
+    """Sums over the silos of each host, from a number for every silo of the federation."""
+    home = torch.tensor(wire.members.homes)
     sums = torch.zeros(wire.hosts, dtype=torch.int64).index_add_(0, home, counts.cpu())
     return [int(total) for total in sums]
 

@@ -69,9 +69,10 @@ def add_sealed(wire: Door, relay: Relay, x: Tensor, columns: Sequence[Column], l
     """Sums of the partials ``x`` at this host's slots, without a gradient; zeros at slots that are shut."""
     if any(column.join != "sum" for column in columns):
         raise IsthmusError("Sealed partials can be added up, but no maximum of them can be found; leave protect out.")
-    origin = Origin(relay.partials.silo, relay.partials.row, relay.partials.parts)
+    ends = relay.partials
+    origin = Origin(ends.silo, ends.row, ends.parts, ends.fewest)
     ways = None if relay.straight is None else (relay.straight.sent, relay.straight.due)
-    held = _send(wire, Kind.PARTIALS, x, origin, relay.partials, ways, layer)
+    held = _send(wire, Kind.PARTIALS, x, origin, ends, ways, layer)
     sums = _add(wire, held[_FIRST], relay.group, len(relay.open)).masked_fill(~relay.open[:, None], 0)
     first = hand_out(wire, _kind_of_sums(wire, Kind.PARTIALS), sums, relay.slots, opened=False)
     second = [] if ways is None else [_add(wire, held[_SECOND], ways[1].at, len(relay.shut))]

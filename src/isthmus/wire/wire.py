@@ -11,12 +11,12 @@ from torch import Tensor
 
 from isthmus.core.kinds import ROWS, SERVER, Kind
 from isthmus.core.parcel import Origin, Parcel, Traffic
-from isthmus.wire.arrival_checks import NUMBERS, check_finite, check_like, check_places
+from isthmus.wire.arrival_checks import NUMBERS, check_finite, check_form, check_like, check_places, check_posted
 from isthmus.wire.crossing import Across, detached
 from isthmus.wire.door import Door
 from isthmus.wire.neighbour_sums import Summed, Surroundings, add_up
 from isthmus.wire.relay import Column, Relay, Relayed, relayed
-from isthmus.wire.route import Asked, Boundary, Route
+from isthmus.wire.route import Asked, Boundary, Route, both_present
 from isthmus.wire.shared_relay import AddedSealed, add_sealed
 
 Letters = Mapping[tuple[int, int], Tensor]  # (sender, receiver) -> payload
@@ -34,7 +34,7 @@ class Wire(Door):
         """
         assert kind not in ROWS, f"{kind} are rows of nodes: use linear, move or merge"
         parcels = {}
-        for sender, receiver in sorted(letters):
+        for sender, receiver in self._between_members(letters):
             copy = letters[sender, receiver].detach().clone()
             origin = Origin(torch.full((len(copy),), sender), torch.arange(len(copy)))
             traffic = Traffic.single(sender, receiver, len(copy))
@@ -53,7 +53,7 @@ class Wire(Door):
         where many pairs of silos write to each other.
         """
         assert kind not in ROWS, f"{kind} are rows of nodes: use linear, move or merge"
-        pairs = sorted(letters)
+        pairs = self._between_members(letters)
         lengths = [len(letters[pair]) for pair in pairs]
         rows = torch.cat([letters[pair].detach() for pair in pairs] or [torch.zeros(0, dtype=torch.int64)])
         ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
@@ -66,15 +66,29 @@ class Wire(Door):
         self.ledger.leg()
         return dict(sorted(self.leave(kind, {0: parcel}, carry).items()))
 
+    def _between_members(self, letters: Letters) -> list[tuple[int, int]]:
+        """Senders and receivers of letters, ascending, without those to or from silos that are absent."""
+        there = {SERVER, *self.members.present}
+        return sorted(pair for pair in letters if there.issuperset(pair))
+
     def gather(self, kind: Kind, said: Mapping[int, Tensor]) -> dict[int, Tensor] | None:
-        """Send a tensor of each silo to the server; returns {silo: tensor} on the server's host and None elsewhere."""
+        """Send a tensor of each silo to the server; returns {silo: tensor} on the server's host and None elsewhere.
+
+        Tensors may differ in length alone; of another form are refused, and their silo is named.
+        """
         got = self.post(kind, {(silo, SERVER): words for silo, words in said.items()})
-        return {silo: got[silo, SERVER] for silo in self.members.present} if self.houses(SERVER) else None
+        if not self.houses(SERVER):
+            return None
+        check_posted(kind, got, ((silo, SERVER, self.party(silo)) for silo in self.members.present))
+        for silo in self.members.present if said else ():
+            check_form(kind, got[silo, SERVER], next(iter(said.values())), self.party(silo))
+        return {silo: got[silo, SERVER] for silo in self.members.present}
 
     def answer(self, kind: Kind, verdict: Tensor | None) -> Tensor:
         """Send ``verdict`` of the server (None on other hosts) to every silo; returns it on every host."""
         down = {} if verdict is None else {(SERVER, silo): verdict for silo in self.members.present}
         got = self.post(kind, down)
+        check_posted(kind, got, ((SERVER, silo, self.party(SERVER)) for silo in self.here))
         return verdict if verdict is not None else next(iter(got.values()))
 
     def settle(self, kind: Kind, said: Mapping[int, Tensor], judge: Callable[[dict[int, Tensor]], Tensor]) -> Tensor:
@@ -85,11 +99,12 @@ class Wire(Door):
     def consult(
         self, kind: Kind, said: Mapping[int, Tensor], judge: Callable[[dict[int, Tensor]], dict[int, Tensor]]
     ) -> dict[int, Tensor]:
-        """Send a tensor of each silo to the server, and an answer to each silo; returns those to this host's silos."""
+        """Send a tensor of each silo to the server, and an answer to each; returns those to present silos here."""
         heard = self.gather(kind, said)
         down = {} if heard is None else {(SERVER, silo): each for silo, each in judge(heard).items()}
         got = self.post(kind, down)
-        return {silo: got[SERVER, silo] for silo in self.mine}
+        check_posted(kind, got, ((SERVER, silo, self.party(SERVER)) for silo in self.here))
+        return {silo: got[SERVER, silo] for silo in self.here}
 
     def share(self, kind: Kind, x: Tensor) -> Tensor:
         """Make the rows ``x`` [silos of this host, ...] known to all through the server: [silos, ...].
@@ -114,8 +129,11 @@ class Wire(Door):
         """Sum of ``x`` [silos of this host, ...] over all silos, in silo order, through the server; differentiable.
 
         With ``weights``, one for each row, ``x`` is weighted after it was bounded and got noise, and before it is
-        masked. A host without silos passes one row of the right width, which is not added.
+        masked. A host without silos passes one row of the right width, which is not added, like those of absent silos.
         """
+        if len(self.here) < len(self.mine):
+            places = torch.tensor([self.mine.index(silo) for silo in self.here], device=x.device)
+            x, weights = x[places], None if weights is None else weights[places]
         if x.requires_grad:
             y: Tensor
             assert weights is None
@@ -124,10 +142,10 @@ class Wire(Door):
         return self._totalled(kind, x, weights)
 
     def _totalled(self, kind: Kind, x: Tensor, weights: Tensor | None = None) -> Tensor:
-        x = x.detach() if self.mine else x.detach()[:0]
-        origin = Origin.whole(torch.tensor(self.mine, dtype=torch.int64))
-        given = None if weights is None or not self.mine else weights.reshape(-1, *[1] * (x.dim() - 1))
-        traffic = Traffic.round_trip(self.mine)
+        x = x.detach() if self.here else x.detach()[:0]
+        origin = Origin.whole(torch.tensor(self.here, dtype=torch.int64), len(self.members.present))
+        given = None if weights is None or not self.here else weights.reshape(-1, *[1] * (x.dim() - 1))
+        traffic = Traffic.round_trip(self.here)
         parcel = Parcel(kind, x, origin, traffic, added=self.members.present, weights=given)
 
         def carry(sealed: Tensor) -> Tensor:
@@ -137,22 +155,27 @@ class Wire(Door):
         return self.leave_alone(parcel, carry, legs=2)[0]
 
     def total_of_hosts(self, kind: Kind, x: Tensor) -> Tensor:
-        """Sum over hosts of ``x`` [...], already a sum over the silos of each host (where they share parameters)."""
+        """Sum over hosts of ``x`` [...], already a sum over the present silos of each (where they share parameters)."""
         if self.protect.separates(kind):
             raise AssertionError(f"{kind} must be sealed silo by silo, and cannot be summed before")
         if self.protect.weighs(kind):  # masks are between silos: a host's first stands for all, and is rounded once
             return self._totalled(
-                kind, torch.cat([x.detach()[None], x.new_zeros(max(len(self.mine) - 1, 0), *x.shape)])
+                kind, torch.cat([x.detach()[None], x.new_zeros(max(len(self.here) - 1, 0), *x.shape)])
             )
-        origin = Origin.whole(torch.tensor(self.mine or (SERVER,)))  # one row, in which all of them are
-        parcel = Parcel(kind, x.detach()[None], origin, Traffic.round_trip(self.mine))
+        here = torch.tensor(self.here or (SERVER,))  # one row, in which all of them are
+        origin = Origin.whole(here, len(self.members.present))
+        parcel = Parcel(kind, x.detach()[None], origin, Traffic.round_trip(self.here))
         return self.leave_alone(parcel, lambda x: self._sum_hosts(kind, x, per_silo=False)[None], legs=2)[0]
 
     # ---- rows of nodes
 
     def ask(self, boundary: Boundary, rows: Tensor) -> Asked:
-        """Ask owners for halo rows (stack rows of this host); returns them, and the rows that others ask for."""
+        """Ask owners for halo rows (stack rows of this host); returns them, and the rows that others ask for.
+
+        Absent silos neither ask nor are asked.
+        """
         place = boundary.place[rows].sort().values
+        place = place[self._both_present(boundary.halo_pair[place])]
         pairs = boundary.halo_pair[place]
         splits, served, asked = self._tell(place, boundary.halo_ptr, pairs, boundary.served_ptr)
         mine = boundary.halo[place], pairs, splits
@@ -161,12 +184,17 @@ class Wire(Door):
     def offer(self, boundary: Boundary, place: Tensor) -> Asked:
         """Announce to holders which rows will come (ascending places in ``boundary.served``).
 
-        Returns these rows, and the halo rows of this host that others announced.
+        Returns these rows, and the halo rows of this host that others announced; none of or for absent silos.
         """
+        place = place[self._both_present(boundary.served_pair[place])]
         pairs = boundary.served_pair[place]
         splits, halo, offered = self._tell(place, boundary.served_ptr, pairs, boundary.halo_ptr)
         mine = boundary.served[place], pairs, splits
         return Asked(boundary.halo[halo], boundary.halo_pair[halo], offered, *mine)
+
+    def _both_present(self, pairs: Tensor) -> Tensor:
+        """Which pairs of silos (sender * silos + receiver) have both of them present: [pairs] bool."""
+        return both_present(pairs, self.members)
 
     def _tell(self, place: Tensor, ptr: Tensor, pairs: Tensor, theirs: Tensor) -> tuple[list[int], Tensor, list[int]]:
         """Send places in this host's lists of rows, which the other hosts hold in the same order.

@@ -41,6 +41,12 @@ class Exchange:
     holders: ClassVar[float] = 2  # among how many parties each row can then be divided, at most
     levels: ClassVar[tuple[str, ...]] = (SILO,)  # whose the rows may be that it works on
     needs: ClassVar[Mapping[str, ModelSpec]] = {}
+    needs_all: ClassVar[str] = ""  # why it cannot go on without a member; empty: it can
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether edges to nodes of absent silos are left out of its passes; else something stands in for these."""
+        return False
 
     @property
     def view(self) -> str:
@@ -130,6 +136,12 @@ class LiveExchange:
     def round_end(self) -> None:
         """Called after a round of local training, before parameters are synchronised."""
 
+    def regroup(self) -> None:
+        """Called when other silos are present than before, on all hosts that have one of them."""
+
+    def welcome(self, back: Sequence[int]) -> None:
+        """Called when silos are ``back`` after rounds that they missed: what they missed is to reach them."""
+
     def hand_over(self) -> dict[str, dict[str, Tensor]]:
         """Tensors for parts of the next phase, {axis: {name: tensor}}; called when this phase has ended."""
         return {}
@@ -207,11 +219,15 @@ def whole_graph(site: Site, batcher: Batcher) -> Batch:
     return batcher.whole(Seeds(none, none, (0,) * (mine + 1), 0, torch.zeros(mine)), 0)
 
 
-def tell_holders(site: Site, asked: Asked, rows: Tensor, layer: int) -> Tensor:
-    """Owners release the rows that were ``asked`` of them; returns my halo rows, in the order of the boundary."""
+def tell_holders(site: Site, asked: Asked, rows: Tensor, layer: int, before: Tensor | None = None) -> Tensor:
+    """Owners release the rows that were ``asked`` of them; returns my halo rows, in the order of the boundary.
+
+    Rows of absent silos, which nobody can ask, are those of ``before`` (None: zeros).
+    """
     leaving, arriving = asked.lots(site.wire.silos)
     told = site.wire.move(Kind.EMBEDDINGS, rows, leaving, arriving, layer)
-    return torch.empty_like(told).index_copy_(0, site.boundary.place[asked.halo], told)
+    known = told.new_zeros(len(site.boundary.halo), told.shape[1]) if before is None else before.to(told.dtype)
+    return known.index_copy(0, site.boundary.place[asked.halo], told)
 
 
 def need_sums(model: ModelConfig) -> None:

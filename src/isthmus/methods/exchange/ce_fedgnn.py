@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,9 +11,11 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import Kind
+from isthmus.engine.absence import AVERAGE, DROP, LAST
 from isthmus.engine.forward import Beyond, layers
 from isthmus.engine.site import Site
 from isthmus.graph.features import Features
+from isthmus.methods.exchange.absent_rows import AbsentRows, check_absent
 from isthmus.methods.exchange.base import (
     Exchange,
     LiveExchange,
@@ -44,7 +47,8 @@ class MovingAverage(Exchange):
     half, the head gets its full gradient from the two of them, but the layers below only half of it; with ``correct``
     the gradient of an own end of a cross edge counts twice. ``scored_with``: parameters are scored with halo rows
     that their owners compute with them, a release of every boundary row (``fresh``), or with those of the last round
-    (``released``), which other parameters have made.
+    (``released``), which other parameters have made. ``absent``: rows of silos that miss a round are as they were
+    released ``last``, the moving ``average`` of what was released, or their edges are left out (``drop``).
     """
 
     gamma: float = 0.5
@@ -54,6 +58,7 @@ class MovingAverage(Exchange):
     cross: str = "both"
     correct: bool = False
     scored_with: str = "fresh"
+    absent: str = LAST
     name: ClassVar[str] = "ce-fedgnn"
 
     def __post_init__(self) -> None:
@@ -70,6 +75,12 @@ class MovingAverage(Exchange):
                 raise unknown(f"exchange.{name}", getattr(self, name), [choice for choice in choices if choice])
         if self.correct and self.cross != "both":
             raise IsthmusError("exchange.correct makes up for halves, which exchange.cross=target does not have.")
+        check_absent(self.absent)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether edges to nodes of absent silos are left out."""
+        return self.absent == DROP
 
     @property
     def view(self) -> str:
@@ -110,6 +121,7 @@ class LiveMovingAverage(LiveExchange):
         self.place = site.stack.own_line  # [stack rows] the line of an owned row in the tables
         self.fresh: dict[int, Tensor] = {}  # halo rows to score with, by layer
         self._drift = Drift(site)
+        self._absent = AbsentRows(self, spec.absent)
         owned, halo, width = int(site.stack.owned.sum()), len(site.boundary.halo), site.model.hidden
         kept = FORMATS[spec.table] or site.dtype
         for layer in range(site.model.layers + 1):
@@ -128,8 +140,8 @@ class LiveMovingAverage(LiveExchange):
         """Own rows as they are and halo rows as last released; fresh halo rows where parameters are scored so."""
         assert isinstance(h, Tensor)
         if layer == 0 and this.training:  # the input embedding is no average: it is kept as it was last used
-            self._keep(0, self.place[batch.layout.held[0]], h.detach())
-        released = self.state[f"halo-{layer}"]
+            self._keep(0, batch.layout.held[0], h.detach())
+        released = self._released(layer)
         return _with_halo(self.site, layer, h, batch, released if this.training else self.fresh.get(layer, released))
 
     def settle(self, layer: int, pre: Tensor, batch: Batch, this: Pass) -> Tensor:
@@ -140,7 +152,7 @@ class LiveMovingAverage(LiveExchange):
         old, seen = self.state[f"average-{layer + 1}"][at].to(pre.dtype), self.state[f"seen-{layer + 1}"][at]
         pace = torch.where(seen | (self.spec.first == "zero"), self.spec.gamma, 1.0).to(pre.dtype)[:, None]
         average = (1 - pace) * old + pace * pre
-        self._keep(layer + 1, at, average.detach())
+        self._keep(layer + 1, batch.layout.held[layer + 1], average.detach())
         return pre + (average - pre).detach() if self.spec.backward == "straight" else average
 
     def meet(self, ends: Tensor, batch: Batch) -> Tensor:
@@ -150,8 +162,16 @@ class LiveMovingAverage(LiveExchange):
         crosses = (batch.seeds.share < 1).to(ends.dtype)[:, None]
         return ends + crosses * (ends - ends.detach())
 
-    def _keep(self, layer: int, at: Tensor, rows: Tensor) -> None:
-        table = self.state[f"average-{layer}"]
+    def _released(self, layer: int) -> Tensor:
+        """Halo rows as last released; of absent silos their moving averages, where these were asked for."""
+        return self._absent.patched(layer, self.state[f"halo-{layer}"])
+
+    def _keep(self, layer: int, held: Tensor, rows: Tensor) -> None:
+        """Write averages of the owned stack rows ``held``; those of absent silos stand still."""
+        if not self.site.wire.members.complete:
+            stay = self.site.present(held)
+            held, rows = held[stay], rows[stay]
+        at, table = self.place[held], self.state[f"average-{layer}"]
         table[at] = rows.to(table.dtype)
         self.state[f"seen-{layer}"][at] = True
         self.state[f"changed-{layer}"][at] = True
@@ -160,6 +180,7 @@ class LiveMovingAverage(LiveExchange):
     def round_end(self) -> None:
         """Release the boundary rows that changed, layer by layer; the others stand as they were last released."""
         self._drift.begin()
+        here = self.site.present(self.site.stack.owned.nonzero().flatten())
         count = self.site.model.layers + (self.site.schema.target == "edge")  # ends of edges meet after the last layer
         for layer in range(count):
             changed = self.state[f"changed-{layer}"]
@@ -172,7 +193,17 @@ class LiveMovingAverage(LiveExchange):
             known = self.state[f"arrived-{layer}"][places].nonzero().flatten()
             self._drift.compare(places[known], halo[places[known]].to(rows.dtype), rows[known])
             halo[places], self.state[f"arrived-{layer}"][places] = rows.to(halo.dtype), True
-            changed.zero_()
+            if self.site.absence.goes_on and self.spec.absent == AVERAGE:
+                self._absent.keep(layer, places, rows)
+            changed[here] = False
+
+    def welcome(self, back: Sequence[int]) -> None:
+        """All rows that silos hold which are ``back`` are released to them again when the round ends."""
+        boundary, silos = self.site.boundary, self.site.wire.silos
+        missed = torch.isin(boundary.served_pair % silos, torch.tensor(list(back), device=self.site.device))
+        at = self.place[boundary.served[missed]]
+        for name in [name for name in self.state if name.startswith("changed-")]:
+            self.state[name][at] |= self.state[name.replace("changed", "seen")][at]
 
     @torch.no_grad()
     def score_begin(self, batcher: Batcher) -> None:
@@ -180,7 +211,7 @@ class LiveMovingAverage(LiveExchange):
         self.fresh = {}
         if self.spec.scored_with == "released":
             return
-        site, release = self.site, ReleaseOfAllRows(self.spec, self.site)
+        site, release = self.site, ReleaseOfAllRows(self.spec, self.site, self._released)
         batch, this = whole_graph(site, batcher), site.passing(training=False)
         *_, h = layers(site.net, release, batch, this)
         if site.schema.target == "edge":
@@ -207,11 +238,12 @@ class LiveMovingAverage(LiveExchange):
 class ReleaseOfAllRows(LiveExchange):
     """A pass over whole graphs in which owners release every boundary row at every layer, as they compute it.
 
-    ``halo`` keeps what arrived, by layer: [halo rows, width].
+    ``halo`` keeps what arrived, by layer: [halo rows, width]; of absent silos what was ``released`` before.
     """
 
-    def __init__(self, spec: MovingAverage, site: Site) -> None:
+    def __init__(self, spec: MovingAverage, site: Site, released: Callable[[int], Tensor]) -> None:
         super().__init__(spec, site)
+        self.released = released
         self.halo: dict[int, Tensor] = {}
 
     def beyond(self, layer: int, h: Features, batch: Batch, this: Pass) -> Beyond:
@@ -219,7 +251,7 @@ class ReleaseOfAllRows(LiveExchange):
         assert isinstance(h, Tensor)
         asked = self.site.wire.ask(self.site.boundary, self.site.boundary.halo)
         own = h[torch.searchsorted(batch.layout.held[layer], asked.served)]
-        self.halo[layer] = tell_holders(self.site, asked, own, layer)
+        self.halo[layer] = tell_holders(self.site, asked, own, layer, self.released(layer))
         return _with_halo(self.site, layer, h, batch, self.halo[layer])
 
 

@@ -9,11 +9,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from isthmus.core.kinds import Kind
+from isthmus.engine.absence import DROP, LAST
 from isthmus.engine.forward import Beyond
 from isthmus.engine.site import Site
 from isthmus.federation.boundary import make_route
 from isthmus.graph.features import Features
 from isthmus.graph.stack import Stack
+from isthmus.methods.exchange.absent_rows import AbsentRows, check_absent
 from isthmus.methods.exchange.base import Exchange, LiveExchange, Nothing, agree_on_far_ends, need_embedding
 from isthmus.methods.exchange.local_samples import ServedSampler
 from isthmus.nn.model import ModelConfig
@@ -30,17 +32,29 @@ class LayerWise(Exchange):
 
     With ``adjoint`` (Fwd/Bwd-LE) every holder returns the derivative of its loss by h_v to the owner, which sums them:
     the transpose of the forward copy. Without it (Fwd-LE) what arrives is a constant.
+
+    ``absent``: rows of silos that miss a round are as they were released ``last`` (zeros, where they never were), the
+    moving ``average`` of what was released, or their edges are left out (``drop``).
     """
 
     adjoint: bool = True
+    absent: str = LAST
     name: ClassVar[str] = "fwd-bwd-le"
     stepwise: ClassVar[bool] = True
     asks_degrees: ClassVar[bool] = False  # degrees and ports of far ends are told even if silos keep own statistics
+
+    def __post_init__(self) -> None:
+        check_absent(self.absent)
 
     @property
     def sees(self) -> str:
         """``across``: owners compute the rows of far ends with the parameters that are scored."""
         return "across"
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether edges to nodes of absent silos are left out."""
+        return self.absent == DROP
 
     @property
     def view(self) -> str:
@@ -49,7 +63,7 @@ class LayerWise(Exchange):
 
     def with_batches(self, batches: str) -> Exchange:
         """With joint batches this exchange; with local ones `LocalLayerWise`, in which owners serve only some rows."""
-        return self if batches == "joint" else LocalLayerWise(adjoint=self.adjoint)
+        return self if batches == "joint" else LocalLayerWise(self.adjoint, self.absent)
 
     def check(self, model: ModelConfig) -> None:
         """Refuse a model without an embedding, whose raw features would cross."""
@@ -76,7 +90,7 @@ class LocalLayerWise(LayerWise):
 
     def with_batches(self, batches: str) -> Exchange:
         """With local batches this exchange; with joint ones `LayerWise`, in which owners serve every row."""
-        return self if batches == "local" else LayerWise(adjoint=self.adjoint)
+        return self if batches == "local" else LayerWise(self.adjoint, self.absent)
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,7 @@ class FreshRows(LayerWise):
     """Halo rows as their owners compute them, whatever the batches: how parameters are scored across the boundary."""
 
     adjoint: bool = False
+    absent: str = DROP
     name: ClassVar[str] = "fresh-rows"
     asks_degrees: ClassVar[bool] = True
 
@@ -95,11 +110,14 @@ class FreshRows(LayerWise):
 class LiveLayerWise(LiveExchange):
     """Layer-wise exchange at work on one host; routes of passes over whole graphs are made once."""
 
+    spec: LayerWise
+
     def __init__(self, spec: LayerWise, site: Site) -> None:
         super().__init__(spec, site)
         spec.check(site.model)
         self.adjoint = spec.adjoint
-        self._whole: Route | None = None
+        self._whole: dict[tuple[int, ...], Route] = {}  # by who is present
+        self._absent = AbsentRows(self, spec.absent)
         self._everything: Asked | None = None
         if site.agreed or spec.asks_degrees:
             agree_on_far_ends(site)
@@ -122,7 +140,12 @@ class LiveLayerWise(LiveExchange):
         """Fill the halo rows that this layer reads."""
         assert isinstance(h, Tensor)
         route = self._route(layer, batch.layout)
-        return Beyond(self.site.wire.linear(h, route, Kind.EMBEDDINGS, self.adjoint, layer))
+        rows = self.site.wire.linear(h, route, Kind.EMBEDDINGS, self.adjoint, layer)
+        if not self.site.absence.goes_on or self.spec.leaves_out:
+            return Beyond(rows)
+        if this.training:
+            self._absent.keep(layer, self.site.boundary.place[route.fill.row], rows[route.fill.at])
+        return Beyond(self._absent.fill(layer, rows, batch.layout.read[layer]))
 
     def _route(self, layer: int, layout: LayerRows) -> Route:
         """The route of layer l: rows asked for in the first (layers - l) hops; all rows if untrimmed or full batch."""
@@ -133,7 +156,9 @@ class LiveLayerWise(LiveExchange):
                 asks = layout.asks[: len(layout.read) - layer]
                 layout.routes[layer] = make_route(asks, layout.held[layer], layout.read[layer], wire)
             return layout.routes[layer]
-        if self._whole is None:
+        present = wire.members.present
+        if present not in self._whole:
             assert self._everything is not None
-            self._whole = make_route([self._everything], layout.held[0], layout.read[0], wire)
-        return self._whole
+            asked = self._everything.among(wire.members)
+            self._whole[present] = make_route([asked], layout.held[0], layout.read[0], wire)
+        return self._whole[present]

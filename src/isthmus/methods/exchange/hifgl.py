@@ -48,6 +48,7 @@ class SecretMessages(SumsAlone):
     whole_graphs: ClassVar[bool] = True
     levels: ClassVar[tuple[str, ...]] = (DEVICE,)
     holders: ClassVar[float] = math.inf  # a device, and as many silos as there are
+    needs_all: ClassVar[str] = "shares of an absent device's row cannot be added up"
 
     def __post_init__(self) -> None:
         for name, least in (("fewest", 1), ("padded_to", 0)):

@@ -11,7 +11,7 @@ from torch import Tensor
 from isthmus.core.kinds import Kind
 from isthmus.graph.stack import Stack
 from isthmus.sample.neighbours import Draws, Sample, Sampler
-from isthmus.wire.route import Asked, Boundary
+from isthmus.wire.route import Boundary
 from isthmus.wire.wire import Wire
 
 
@@ -35,20 +35,4 @@ class ServedSampler(Sampler):
         halo_hop = torch.maximum(here, self.wire.move(Kind.IDS, there, served, halo)).flatten()
         served_hop = torch.maximum(there, self.wire.move(Kind.IDS, here, halo, served)).flatten()
         hops = range(len(self.fanout) + 1)  # a row that one side does not have lies beyond them
-        return replace(sample, asks=tuple(_at_hop(asked, halo_hop == hop, served_hop == hop) for hop in hops))
-
-
-def _at_hop(asked: Asked, halo: Tensor, served: Tensor) -> Asked:
-    """The marked rows of what was asked; both sides mark the same rows, so that their lists still agree."""
-    return Asked(
-        asked.halo[halo],
-        asked.halo_pair[halo],
-        _kept(asked.halo_splits, halo),
-        asked.served[served],
-        asked.served_pair[served],
-        _kept(asked.served_splits, served),
-    )
-
-
-def _kept(splits: list[int], mark: Tensor) -> list[int]:
-    return [int(part.sum()) for part in mark.split(splits)]
+        return replace(sample, asks=tuple(asked.marked(halo_hop == hop, served_hop == hop) for hop in hops))

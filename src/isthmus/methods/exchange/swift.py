@@ -74,6 +74,11 @@ class ServerAggregate(SumsAlone):
         if self.fewest < 1:
             raise IsthmusError(f"exchange.fewest is {self.fewest}; it must be at least 1.")
 
+    @property
+    def leaves_out(self) -> bool:
+        """Edges to nodes of absent silos are left out: nobody has the parts of sums that these would make."""
+        return True
+
     def check(self, model: ModelConfig) -> None:
         """Refuse models that have no aggregate to merge."""
         need_embedding(model, "An aggregate of one neighbour would be its raw features")
@@ -116,11 +121,18 @@ class LiveServerAggregate(LiveExchange):
         self._edges = build_edge_boundary(site.wire, site.boundary, site.stack, alone)
         self._all: Reduction | None = None
         if site.whole:  # now, or a resumed run would ask again
-            every = PartialSampler(site.stack, (), site.draws, site.wire, self._edges).everything()
-            self._all = reduce_for_others([every], site, spec.fewest)
+            self._all = self._ask_for_all()
         self.state["handed"] = torch.zeros(len(site.wire.mine), 3, dtype=torch.int64, device=site.device)
         if site.wire.protect.shares:
             self.state["opened"] = torch.zeros_like(self.state["handed"][:, :1])
+
+    def _ask_for_all(self) -> Reduction:
+        every = PartialSampler(self.site.stack, (), self.site.draws, self.site.wire, self._edges).everything()
+        return reduce_for_others([every], self.site, self.spec.fewest)
+
+    def regroup(self) -> None:
+        """Ask for all cross edges between the silos that are present now, where passes run over whole graphs."""
+        self._all = None if self._all is None else self._ask_for_all()
 
     def sampler(self, stack: Stack, fanout: Sequence[int]) -> Sampler:
         """Expand the sample across the boundary; the silo that asks never sees a far row."""

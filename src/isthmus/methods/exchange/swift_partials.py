@@ -75,7 +75,7 @@ def _block(edges: Tensor, at: Tensor, sources: Tensor, far: Tensor, stack: Stack
         sources=Rows(stack.segments(sources), stack.keys[sources]),
         targets=Rows(stack.segments(far), stack.keys[far]),
         attr=None if stack.edge_attr is None else stack.edge_attr[edges],
-        ports=stack.ports[edges],
+        ports=None if stack.ports is None else stack.ports[edges],
         src_degree=stack.in_degree[sources] if site.degrees else None,
     )
 

@@ -30,6 +30,7 @@ class AskedReconstruction(Reconstruction):
     """
 
     name: ClassVar[str] = "asked-reconstruction"
+    needs_all: ClassVar[str] = "rows of every other silo are asked for at every step"
 
     def open(self, site: Site) -> LiveObjective:
         """The live objective, which hides nodes of my silos."""

@@ -33,6 +33,7 @@ class Objective:
     name: ClassVar[str] = "task"
     needs: ClassVar[Mapping[str, ModelSpec]] = {}
     holds: ClassVar[bool] = False
+    needs_all: ClassVar[str] = ""  # why it cannot go on without a member; empty: it can
 
     def __post_init__(self) -> None:
         if not 0 < self.minority_weight < math.inf:

@@ -35,6 +35,7 @@ class Sync:
     lockstep: ClassVar[bool] = False
     alone: ClassVar[bool] = True
     mixes: ClassVar[bool] = False
+    needs_all: ClassVar[str] = ""  # why it cannot go on without a member; empty: it can
 
     @property
     def personal(self) -> bool:
@@ -85,6 +86,14 @@ class LiveSync:
     def __init__(self, spec: Sync, site: Site, model: Learned, losses: Losses) -> None:
         self.spec, self.site, self.model, self.losses = spec, site, model, losses
         self.state: dict[str, Tensor] = {}
+
+    def shared(self) -> dict[str, Tensor]:
+        """Beside parameters, what all silos hold alike when a round begins, for one that returns: {name: tensor}."""
+        return {}
+
+    def take_over(self, name: str, x: Tensor) -> None:
+        """Write what :meth:`shared` gave on another host into this one's state."""
+        raise AssertionError(f"{self.spec.name} shares no {name}")
 
     def round_begin(self) -> None:
         """Called when a round of local training starts."""

@@ -44,7 +44,7 @@ class SampleSender:
         degree = self._gathered(Kind.EDGES, stack.in_degree[rows], rows) if site.degrees else torch.zeros_like(nodes)
         ends = self._gathered(Kind.EDGES, stack.keys[stack.ends[:, edge]].T.contiguous(), target)
         ports, attr = torch.zeros_like(ends), None
-        if site.model.ports:
+        if stack.ports is not None:
             ports = self._gathered(Kind.EDGES, stack.ports[edge], target)
         if stack.edge_attr is not None and site.net.encoder is not None:
             attr = self._gathered(Kind.FEATURES, stack.edge_attr[edge], target)

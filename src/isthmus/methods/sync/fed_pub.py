@@ -46,6 +46,7 @@ class SimilarModels(FedAvg):
     nodes: int = 100
     density: float = 0.1
     name: ClassVar[str] = "fed-pub"
+    needs_all: ClassVar[str] = "the server mixes the models of all silos for each of them"
     mixes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

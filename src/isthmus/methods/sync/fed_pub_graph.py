@@ -71,7 +71,7 @@ class Questions:
         module.to(site.device, site.dtype)
         self._sets = ParameterSets(module, self._once, self._once)
         [whole] = split_graph(graph, torch.zeros(graph.n, dtype=torch.int64), 1)
-        stack = build_stack([whole] * self._once, "drop", site.dtype, site.schema).to(site.device)
+        stack = build_stack([whole] * self._once, "drop", site.dtype, site.schema, site.model.ports > 0).to(site.device)
         module.set_degree(*mean_log_degree(site.wire, stack, agreed=False))
         none = torch.zeros(0, dtype=torch.int64, device=site.device)
         nobody = Seeds(none, none, (0,) * (self._once + 1), 0, torch.zeros(self._once))

@@ -39,6 +39,7 @@ class PseudoItems(SyncSGD):
     weights: str = "silos"
     items: int = 1000
     name: ClassVar[str] = "fedpergnn"
+    needs_all: ClassVar[str] = "the weights of its mean are settled for all silos before the first step"
 
     def __post_init__(self) -> None:
         super().__post_init__()

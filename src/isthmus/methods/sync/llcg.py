@@ -38,6 +38,7 @@ class LLCG(FedAvg):
     neighbours: int = -1
     lr: float = 0.0
     name: ClassVar[str] = "llcg"
+    needs_all: ClassVar[str] = "the batch on which the server steps is dealt among all silos"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,6 +30,7 @@ class LLCGEveryStep(SyncSGD):
     seeds: int = 0
     neighbours: int = -1
     name: ClassVar[str] = "llcg-every-step"
+    needs_all: ClassVar[str] = "the batch on which the server steps is dealt among all silos"
 
     def __post_init__(self) -> None:
         super().__post_init__()

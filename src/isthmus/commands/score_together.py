@@ -1,0 +1,87 @@
+"""Scoring together: each silo scores its own nodes, with fresh rows from beyond the boundary by their owners."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from isthmus.commands.predictions import predictions
+from isthmus.commands.trained_model import (
+    configure,
+    load_parameters,
+    model_file,
+    to_score,
+    trained_with,
+    without_labels,
+)
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Purpose
+from isthmus.data.members import is_parts, member_names
+from isthmus.federation.scaling import scaled_again
+from isthmus.launch.host import load_silos, open_run
+from isthmus.launch.ledgers import collect_ledgers
+from isthmus.launch.party import parties_of
+from isthmus.launch.settings import common_settings
+from isthmus.runs.config import RunConfig
+from isthmus.runs.folder import RunFolder
+from isthmus.wire.distributed import DistributedWire
+from isthmus.wire.local import LocalWire
+from isthmus.wire.meeting import MeetingPlace, meet
+from isthmus.wire.wire import Wire
+
+
+def score_together(
+    folder: RunFolder, data: str, sets: tuple[str, ...], silo: str | None, place: MeetingPlace | None, out: Path
+) -> tuple[Any, list[str]]:
+    """Predictions for the silos of this host, and notes; writes the ledger of what it sent and received beside ``out``.
+
+    ``place``: as which party, and where it meets the others; None: all silos in this process, a simulation.
+    """
+    if not is_parts(data):
+        raise IsthmusError(f"Silos score together on parts, and '{data}' has none; write them with 'isthmus split'.")
+    config = configure(folder, data, sets, together=True)
+    names = member_names(Path(data))
+    config = replace(config, data=replace(config.data, silos=len(names), scale="none"))
+    if place is None:
+        return _score_over(LocalWire(len(names), config.method.chain), config, folder, silo, out)
+    meeting = meet(place, parties_of(config, place.name), 0, config.system.timeout)
+    try:
+        config = replace(config, system=replace(config.system, hosts=meeting.hosts))
+        settings = common_settings(config, resume=False)
+        where = config.system.timeout, config.system.device
+        wire = DistributedWire(len(names), *where, config.method.chain, settings, meeting)
+        try:
+            found = _score_over(wire, config, folder, silo, out)
+        except IsthmusError:
+            wire.end(f"The host of {wire.who[wire.host]} has ended; what it printed says why.")
+            raise
+        wire.close_down()
+        return found
+    finally:
+        meeting.close()
+
+
+def _score_over(wire: Wire, config: RunConfig, folder: RunFolder, silo: str | None, out: Path) -> tuple[Any, list[str]]:
+    """Open the silos of this host over a wire, load the run's parameters, and score."""
+    import pyarrow.parquet as pq
+
+    model = model_file(folder, silo if wire.hosts == 1 else _own_name(wire))
+    told, trained = folder.metrics.get("scale", {}), trained_with(folder)
+    mine = load_silos(config.data, False, wire.mine)
+    parts = [without_labels(each, trained, config.data.name) for each in mine]
+    training = open_run(config, wire, [scaled_again(to_score(each, config.data.name), told) for each in parts])
+    load_parameters(training, model)
+    with wire.ledger.during(Purpose.TEST_ACROSS):
+        table = predictions(training, training.stage.scorer)
+    collected = collect_ledgers(wire, training.federation.notes)
+    ledger = out.with_name(f"{out.stem}-ledger.parquet")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(collected.own.table(), ledger)
+    sent = f"What crossed for these predictions is in {ledger}"
+    return table, [*collected.notes, f"{sent}; the wire was {wire.security}." if wire.security else f"{sent}."]
+
+
+def _own_name(wire: Wire) -> str | None:
+    """The silo of this host; None at a server without any, which needs a model's shapes alone."""
+    return wire.party(wire.mine[0]) if wire.mine else None

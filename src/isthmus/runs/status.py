@@ -1,0 +1,155 @@
+"""How a run stands, read from its folder alone: while it runs, when it has ended, and when it was cut off."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import re
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.errors import IsthmusError
+from isthmus.runs.folder import LOCK
+
+FILE = "status-host-{}.json"
+STATES = ("starting", "running", "finished", "failed", "cut off", "not told")
+SILENT = 15.0  # seconds without a word after which a host on another machine counts as gone
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    """What one host has last told of itself in ``status-host-N.json``; ``state`` is one of `STATES`."""
+
+    host: int
+    party: str = ""
+    state: str = "not told"
+    phase: str = ""
+    epoch: int = 0
+    epochs: int = 0
+    step: int = 0
+    loss: float | None = None
+    steps_per_second: float = 0.0
+    bytes: int = 0
+    waiting_for: list[str] = field(default_factory=list)
+    why: str = ""
+    pid: int = 0
+    started: str = ""
+    updated: str = ""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How a whole run stands: its state, the last checkpoint of each host, what its hosts tell, what is damaged."""
+
+    folder: str
+    state: str
+    hosts: list[HostStatus]
+    checkpoints: dict[int, int]  # by host, the last epoch that it committed
+    forgotten: str  # when its rows were deleted
+    damaged: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The status as ``isthmus status --json`` prints it."""
+        return asdict(self)
+
+
+def status_of(path: Path) -> RunStatus:
+    """How the run in a folder stands; damaged files are listed, and never keep one from seeing the others."""
+    if not (path / "config.toml").is_file():
+        raise IsthmusError(f"'{path}' is not a run (no config.toml); give the folder of a run, like runs/demo/fedavg.")
+    damaged: list[str] = []
+    held = is_held(path)
+    hosts = [_host(path, number, damaged, held) for number in _numbers(path, FILE)]
+    finished = _read(path / "metrics.json", damaged)
+    forgotten = _read(path / "forgotten.json", damaged)
+    return RunStatus(
+        str(path),
+        _state(hosts, bool(finished), held),
+        hosts,
+        _checkpoints(path),
+        str(forgotten.get("when", "")),
+        damaged,
+    )
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process of this machine works in a run folder now."""
+    try:
+        with open(path / LOCK) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no lock
+        return False
+    return False
+
+
+def _state(hosts: list[HostStatus], finished: bool, held: bool) -> str:
+    """The state of a run: of the first host that has not come as far as the others."""
+    if held:
+        return "running" if hosts else "starting"
+    told = {host.state for host in hosts}
+    for state in ("failed", "cut off", "running"):
+        if state in told:
+            return state
+    return "finished" if finished else "cut off"
+
+
+def _host(path: Path, number: int, damaged: list[str], held: bool) -> HostStatus:
+    """What a host has told; one that says it runs, and neither holds the folder nor has told anything new, is gone."""
+    told = _read(path / FILE.format(number), damaged)
+    kinds = {name: type(value) for name, value in asdict(HostStatus(number)).items() if value is not None}
+    for name, value in told.items():
+        right = name in kinds and isinstance(value, kinds[name]) or (name == "loss" and _is_number(value))
+        if not right and not (kinds.get(name) is float and isinstance(value, int)):
+            damaged.append(f"{FILE.format(number)}: {name}")
+            return HostStatus(number)
+    found = HostStatus(**{**told, "host": number})
+    if found.state != "running" or held:
+        return found
+    return found if _age(found.updated) < SILENT else HostStatus(**{**told, "host": number, "state": "cut off"})
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and math.isfinite(value))
+
+
+def _age(when: str) -> float:
+    """Seconds since a time as hosts write it; endless where it is none."""
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(when)).total_seconds()
+    except (ValueError, TypeError):
+        return math.inf
+
+
+def _read(path: Path, damaged: list[str]) -> dict[str, Any]:
+    """A JSON table from a file; empty where there is none, and where it is damaged, which is listed."""
+    if not path.is_file():
+        return {}
+    try:
+        told = json.loads(path.read_bytes())
+    except ValueError:
+        told = None
+    if isinstance(told, dict):
+        return told
+    damaged.append(path.name)
+    return {}
+
+
+def _numbers(path: Path, name: str) -> list[int]:
+    """The numbers of hosts that have left a file of this name."""
+    pattern = re.compile(re.escape(name).replace(r"\{\}", "([0-9]{1,6})"))
+    return sorted(int(match[1]) for match in (pattern.fullmatch(each.name) for each in path.iterdir()) if match)
+
+
+def _checkpoints(path: Path) -> dict[int, int]:
+    """The last epoch that each host has committed."""
+    last: dict[int, int] = {}
+    for folder in sorted(path.glob("checkpoint/epoch-*")):
+        if folder.name[6:].isdigit() and folder.is_dir():
+            for host in _numbers(folder, "host-{}.json"):
+                last[host] = max(last.get(host, 0), int(folder.name[6:]))
+    return last

@@ -1,0 +1,1 @@
+"""Letters between organisations: sealed from end to end by the parties; NVIDIA FLARE carries them and reads nothing."""

@@ -1,0 +1,68 @@
+"""Forgetting a run: nothing of single nodes is left, scores and ledger stay, and it says what it deleted."""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.runs.folder import FORGOTTEN, LOCK
+from isthmus.train import loop
+from tests.helpers.command import SMALL, refuse, snapshot, succeed
+from tests.helpers.killing import at, killed
+
+NOISY: tuple[Any, ...] = ("--method", "optimes", "--set", "protect.sigma=0.1", "--set", "protect.clip=1")
+KEPT = ("config.toml", "metrics.json", "metrics.jsonl", "ledger.parquet", "steps.parquet", "legs.parquet")
+
+
+@pytest.mark.usefixtures("no_report")
+def test_rows_are_deleted_and_what_they_cost_is_kept(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    succeed(*SMALL, *NOISY, "--out", run)
+    before = snapshot(run)
+    gone = {name for name in before if name.startswith("checkpoint/") or name.startswith("released")}
+    assert "released.safetensors" in gone and len(gone) > 5
+    (done,) = json.loads(succeed("forget", run, "--json").out)
+    assert done["deleted"].keys() == {"released.safetensors", "checkpoint"}
+    assert done["bytes"] == sum(len(before[name]) for name in gone)
+    after = snapshot(run)
+    told = json.loads(after.pop(FORGOTTEN))
+    assert after == {name: content for name, content in before.items() if name not in gone}
+    assert set(KEPT) <= after.keys() and told["deleted"] == ["released.safetensors", "checkpoint"]
+    assert "holds no rows of nodes" in succeed("forget", run).out and snapshot(run)[FORGOTTEN]
+    succeed("compare", run, "--out", tmp_path / "comparison")
+    assert told["when"] in succeed("status", run).out
+    refuse("run", "--out", run, "--resume", says=["isthmus forget", "cannot go on", "--overwrite"])
+    refuse("audit", run, says=["released.safetensors' is missing"])
+
+
+@pytest.mark.usefixtures("no_report")
+def test_what_goes_on_or_could_is_not_forgotten_by_accident(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    killed(at(loop, "step", 3), *SMALL, *NOISY, "--out", run)
+    (run / LOCK).unlink()  # left by the process that was killed
+    before = snapshot(run)
+    refuse("forget", run, says=["has not finished", "--unfinished"])
+    with open(run / LOCK, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refuse("forget", run, "--unfinished", says=["in use by another process"])
+    (run / LOCK).unlink()
+    assert snapshot(run) == before
+    said = succeed("forget", run, "--unfinished").out
+    assert "checkpoint (checkpoints, with rows before noise" in said and not (run / "checkpoint").exists()
+
+
+@pytest.mark.usefixtures("no_report")
+def test_of_a_folder_of_runs_those_that_are_old(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        succeed(*SMALL, *NOISY, "--epochs", 1, "--seeds", 2, "--out", tmp_path / "runs" / name)
+    for path in (tmp_path / "runs" / "old").rglob("metrics.json"):
+        os.utime(path, (0, 0))
+    done = json.loads(succeed("forget", tmp_path / "runs", "--older-than", 30, "--json").out)
+    with_rows = sorted(Path(each["folder"]).name for each in done if each["deleted"])
+    assert with_rows == ["seed-0", "seed-1"] and len(done) == 3
+    assert all((tmp_path / "runs" / "new" / seed / "released.safetensors").exists() for seed in ("seed-0", "seed-1"))
+    refuse("forget", tmp_path / "runs", "--older-than", -1, says=["--older-than is -1"])
+    refuse("forget", tmp_path / "nothing", says=["holds no run"])

@@ -1,0 +1,99 @@
+"""How a run stands, from its folder: finished, going on, cut off, damaged; and the log of what happened."""
+
+import fcntl
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.runs.folder import LOCK
+from isthmus.runs.status import FILE, status_of
+from isthmus.train import loop
+from tests.helpers.command import SMALL, isthmus, losses, refuse, same_run, succeed
+from tests.helpers.killing import at, killed
+
+pytestmark = pytest.mark.usefixtures("no_report")
+
+
+def told(run: Path, **changes: Any) -> None:
+    """Change what host 0 has told."""
+    path = run / FILE.format(0)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_finished_run_and_its_log(tmp_path: Path) -> None:
+    run, log = tmp_path / "run", tmp_path / "log.jsonl"
+    succeed(*SMALL, "--out", run, "--log", log)
+    found = json.loads(succeed("status", run, "--json").out)
+    host = found["hosts"][0]
+    assert (found["state"], found["checkpoints"], found["damaged"]) == ("finished", {"0": 4}, [])
+    assert (host["state"], host["epoch"], host["epochs"], host["step"]) == ("finished", 4, 4, 4)
+    assert host["loss"] == pytest.approx(losses(run)[-1], abs=0.5) and host["steps_per_second"] > 0
+    assert "host 0 (silo-0, silo-1, silo-2): finished, epoch 4/4" in succeed("status", run).out
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["start", "training", *["epoch"] * 4, "end"]
+    assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [1, 2, 3, 4]
+    assert {"time", "party", "event"} <= set.intersection(*(set(line) for line in lines))
+    numbers = [value for line in lines for key, value in line.items() if key not in ("time", "party", "event", "state")]
+    assert all(isinstance(value, int | float) for value in numbers)  # nothing of the data
+    succeed(*SMALL, "--out", tmp_path / "silent")
+    same_run(run, tmp_path / "silent", also=["metrics.jsonl"])
+    assert "system.log" not in refuse(*SMALL, "--out", run, "--resume", "--seed", 1)  # a log changes no result
+
+
+def test_a_run_that_goes_on_was_cut_off_or_failed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    killed(at(loop, "step", 3), *SMALL, "--out", run)
+    found = status_of(run)
+    now = datetime.now(UTC)
+    assert found.hosts[0].state == found.state == "running" and found.checkpoints == {0: 2}  # not silent for long yet
+    told(run, updated=(now - timedelta(seconds=60)).isoformat())
+    assert status_of(run).state == status_of(run).hosts[0].state == "cut off"
+    with open(run / LOCK, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert status_of(run).state == "running"
+        (run / FILE.format(0)).rename(tmp_path / "aside")
+        assert status_of(run).state == "starting"
+    (tmp_path / "aside").rename(run / FILE.format(0))
+    told(run, state="failed", why="silo-2 sent nonsense", updated=now.isoformat())
+    said = succeed("status", run).out
+    assert "run: failed" in said and "Host 0 ended: silo-2 sent nonsense" in said
+
+
+def test_who_is_waited_for_and_why_a_run_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, plain = tmp_path / "run", loop.step
+
+    def third(stage: Any, progress: Any, seeds: Any) -> None:
+        if progress.step == 2:
+            raise ZeroDivisionError("of 4711 accounts")
+        plain(stage, progress, seeds)
+
+    monkeypatch.setattr(loop, "step", third)
+    with pytest.raises(ZeroDivisionError):
+        isthmus(*SMALL, "--out", run, "--log", tmp_path / "log.jsonl")
+    host = status_of(run).hosts[0]
+    assert (host.state, host.why, host.step) == ("failed", "ZeroDivisionError", 2)
+    last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+    assert last["error"] == "ZeroDivisionError" and "4711" not in (tmp_path / "log.jsonl").read_text()
+    told(run, waiting_for=["silo-1"])
+    assert "waits for silo-1" in succeed("status", run).out
+
+
+@pytest.mark.parametrize("words", ["", "{", "[]", '{"epoch": "many"}', '{"colour": 1}', '{"waiting_for": 3}', "\xff"])
+def test_damaged_folders_are_told_as_far_as_they_go(words: str, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("")
+    (tmp_path / FILE.format(0)).write_bytes(words.encode("latin-1"))
+    (tmp_path / "metrics.json").write_text("{")
+    (tmp_path / "checkpoint" / "epoch-000003").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "epoch-000003" / "host-1.json").touch()
+    found = status_of(tmp_path)
+    assert found.damaged[0].startswith("status-host-0.json") and found.damaged[-1] == "metrics.json"
+    assert found.checkpoints == {1: 3} and found.state == "cut off" and os.listdir(tmp_path)
+    assert "Damaged: metrics.json" in succeed("status", tmp_path).out
+
+
+def test_what_is_no_run_has_no_status(tmp_path: Path) -> None:
+    refuse("status", tmp_path, says=["is not a run", "config.toml"])
