@@ -148,7 +148,7 @@ def test_what_was_not_tried_and_what_left_unattacked_stand_in_the_same_table(exc
 
 def test_rows_of_moving_averages_are_inverted_though_parameters_have_moved_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    stale = ("--set", "exchange.scored_with=released")
+    stale = ("--set", "exchange.scored_with=released", "--set", "sync.local_steps=32")
     succeed(*SMALL, "--method", "ce-fedgnn", *stale, "--epochs", 40, "--out", folder)
     found = audited(folder, "--sigma", "0")
     assert ratios(found, 0)[0] < 0.02 < 0.1 < ratios(found, 1)[0]

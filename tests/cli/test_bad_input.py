@@ -334,7 +334,7 @@ def test_a_run_is_replaced_when_told(run: Path, tmp_path: Path) -> None:
 def test_the_old_run_survives_a_crash_of_the_new_one(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = snapshot(run)
 
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         raise RuntimeError
 
     with monkeypatch.context() as patch:

@@ -295,7 +295,7 @@ def test_places_where_nothing_can_be_written(finished: Path, tmp_path: Path) -> 
     below, told = tmp_path / "file" / "x", ["cannot be written", "--out"]
     few = [word for key in ("nodes=60", "classes=3", "degree=4", "features=4") for word in ("--set", f"data.{key}")]
     refuse("compare", finished, finished, "--out", tmp_path / "file", says=told)
-    refuse("score", finished, "--data", "blocks", *few, "--out", below, says=told)
+    refuse("score", finished, "--data", "blocks", *few, "--out", below.with_suffix(".csv"), says=told)
     refuse("split", "blocks", *few, "--out", below, says=told)
     refuse("simulate-aml", "--transactions", 6000, "--illicit-rate", 0.1, "--out", below, says=told)
 

@@ -19,7 +19,7 @@ from isthmus.launch.processes import LOST, _explain
 from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.train.loop import Watcher
-from isthmus.wire import distributed
+from isthmus.wire import rendezvous
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
 from isthmus.wire.pulse import Pulse
@@ -44,14 +44,14 @@ def behind(host: int, ports: dict[str, int]) -> list[tuple[str, float]]:
 def in_trouble(host: int, name: str) -> tuple[str, float]:
     """Some sums over hosts, all connections of one of which get into trouble half-way; what is said, and when."""
     trouble, stores = Trouble(name, delay=0.003), list[RelayedStore]()
-    plain = distributed.open_store
+    plain = rendezvous.joined_store
 
     def relayed(*given: Any) -> RelayedStore:
         stores.append(RelayedStore(plain(*given), trouble))
         return stores[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distributed, "open_store", relayed)
+        patch.setattr(rendezvous, "joined_store", relayed)
         wire = DistributedWire(3, timeout=TIMEOUT)
     if host == VICTIM:
         stores[0].inner.set("victim", str(socket.ntohs(stores[0].own)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from isthmus.policy.chain_file import ChainFile, read_chain
 from isthmus.policy.rules import Budget
-from isthmus.policy.spending import Totals, most
+from isthmus.policy.spending import SpentTotals, most
 from isthmus.protect.events import GaussianNoise, LaplaceNoise
 from tests.helpers.command import SMALL, isthmus, refuse, succeed
 from tests.helpers.killing import at, killed
@@ -42,19 +42,19 @@ def test_bisection_finds_the_last_number_that_fits(bound: int) -> None:
 
 
 def test_room_is_the_largest_number_of_releases_that_fits() -> None:
-    totals, budget = Totals(), Budget("row", 20.0, 1e-5)
+    totals, budget = SpentTotals(), Budget("row", 20.0, 1e-5)
     totals.add("row", (NOISE, 0), 3)
     room = totals.room(budget, (NOISE, 0))
     assert room > 0
     assert totals.spent(budget, {(NOISE, 0): room}) <= 20 < totals.spent(budget, {(NOISE, 0): room + 1})
     pure = LaplaceNoise(1.0, 4.0, "silo"), 10
-    assert Totals().room(Budget("silo", 20.0, 1e-5), pure) >= 4  # 10 numbers of epsilon 1 / 2 each, or less by Renyi
+    assert SpentTotals().room(Budget("silo", 20.0, 1e-5), pure) >= 4  # ten numbers of epsilon 1 / 2 each
     totals.add("row", (NOISE, 0), room + 1)
     assert totals.room(budget, (NOISE, 0)) == 0
 
 
 def test_units_are_not_mixed() -> None:
-    totals = Totals()
+    totals = SpentTotals()
     totals.add("label", (NOISE, 0), 100)
     assert totals.spent(Budget("row", 1.0, 1e-5)) == 0.0 < totals.spent(Budget("label", 1.0, 1e-5))
 
@@ -151,7 +151,7 @@ def test_a_budget_is_over_all_runs_and_is_asked_before_a_release(tmp_path: Path)
     budgets(policy, "row")
     succeed(*run, "--out", tmp_path / "first")
     once = counted(tmp_path)
-    epsilon = Totals.of([{**releases(tmp_path)[0], "releases": 2 * once - 1}]).spent(Budget("row", 1.0, 1e-4))
+    epsilon = SpentTotals.of([{**releases(tmp_path)[0], "releases": 2 * once - 1}]).spent(Budget("row", 1.0, 1e-4))
     budgets(policy, "row", epsilon=epsilon)
     outcome = isthmus(*run, "--seed", 1, "--out", tmp_path / "second")
     told = outcome.err

@@ -300,7 +300,10 @@ def told_over(wire: Wire) -> list[dict[str, Any]]:
 
 
 @pytest.mark.hosts
-def test_several_hosts_tell_the_server_the_same_guarantee() -> None:
-    alone = [each.as_dict() for each in told_by(run("sync-sgd+fwd-bwd-le", floor=2))]
+def test_the_servers_host_tells_the_guarantee_of_all_and_others_that_of_their_own_silos() -> None:
+    within = run("sync-sgd+fwd-bwd-le", floor=2)
+    lists = take_account(within.training).lists
+    alone = [[told.as_dict() for told in list_guarantees({name: figures})] for name, figures in lists.items()]
     first, *others = on_hosts(SILOS, on_wire, SILOS, told_over)
-    assert first == alone and not any(others)
+    assert first == [each.as_dict() for each in told_by(within)]
+    assert others == alone[1:] and others[0] != others[1]

@@ -183,7 +183,7 @@ def test_resuming_a_finished_run_changes_nothing(name: str, whole: Callable[[str
     succeed("run", "--out", tmp_path / "run", "--resume")
     same_run(tmp_path / "run", whole(name))
     after = snapshot(tmp_path / "run")
-    assert {key for key in after if after[key] != before.get(key)} <= {"metrics.json"}  # when and where it finished
+    assert {key for key in after if after[key] != before.get(key)} <= {"metrics.json", "status-host-0.json"}
 
 
 @pytest.mark.parametrize("name", ["fedavg", "sampled batches"])
@@ -288,7 +288,7 @@ def test_one_process_torchrun_and_a_run_whose_host_was_killed(tmp_path: Path) ->
     (within, _), (found, sent) = (without_ledgers(run) for run in (one, two))
     assert "ledger" not in metrics(one)["bytes"] and sent > 0
     differ = {key for key, value in within.items() if numbers(value) != pytest.approx(numbers(found[key]))}
-    assert within.keys() == found.keys() and differ == {"transport", "hosts", "server", "data_digests"}
+    assert within.keys() == found.keys() and differ == {"transport", "hosts", "server", "data_digests", "notes"}
 
     outcome, took = disturbed(run, signal.SIGKILL, 0, *options, "--hosts", 2, "--out", run)  # the server's host
     assert outcome.code == 2 and outcome.err.count("\n") == 1

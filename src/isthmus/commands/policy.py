@@ -18,7 +18,7 @@ from isthmus.policy.chain_file import read_chain
 from isthmus.policy.parties import ACCOUNT, ACCOUNTS
 from isthmus.policy.reading import read_policy
 from isthmus.policy.rules import Budget
-from isthmus.policy.spending import BYTES, RELEASE, RUN, Totals
+from isthmus.policy.spending import BYTES, RELEASE, RUN, SpentTotals
 from isthmus.policy.units import EDGE, UNITS
 from isthmus.protect.events import describe
 from isthmus.runs.config import RunConfig
@@ -117,7 +117,7 @@ def _spent(path: Path) -> dict[str, Any]:
 def _of_unit(unit: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What was spent of a unit: epsilon at the delta of its last booking, and of what budget that was."""
     last = next(line for line in reversed(lines) if line["what"] == RELEASE and line["unit"] == unit)
-    totals, budget = Totals.of(lines), Budget(unit, last["of"], last["delta"])
+    totals, budget = SpentTotals.of(lines), Budget(unit, last["of"], last["delta"])
     told: dict[str, Any] = {"unit": unit, "meaning": UNITS[unit].meaning, "budget": budget.epsilon}
     if unit == EDGE:
         epsilon, delta = totals.pair()

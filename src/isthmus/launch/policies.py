@@ -127,8 +127,9 @@ class Policies:
             yield lambda training: watch(guard, training)
 
     def note(self, federation: Federation) -> None:
-        """Note which silos have no policy of their own, where parties have folders."""
-        own = [note_on_open(self.names, self.parts, self.named)] if self.parts is not None else []
+        """Note which silos have no policy of their own, where several hosts read folders of parties."""
+        told = self.parts is not None and federation.wire.hosts > 1
+        own = [note_on_open(self.names, self.parts, self.named)] if self.parts is not None and told else []
         for sentence in filter(None, [*own, *self.notes]):
             federation.note(sentence)
 

@@ -20,7 +20,7 @@ from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
 from isthmus.graph.silo import Silo, split_graph
 from isthmus.launch.privacy import take_account
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
-from isthmus.policy.foreseen import Demand, Recorder
+from isthmus.policy.foreseen import Demand, DemandRecorder
 from isthmus.policy.guard import Way
 from isthmus.runs.config import RunConfig
 from isthmus.train.loop import Watcher, finish, train_phase
@@ -48,7 +48,7 @@ def foresee(config: RunConfig, schema: Schema, opened: Opened) -> Foreseen:
     silos = stand_in(schema, min(max(config.data.silos, _SILOS), _GROUP) if of_totals else _SILOS)
     wire = LocalWire(len(silos), config.method.chain)
     linked = [(silo.number, owner) for silo in silos for owner in silo.halo_owner.unique().tolist()]
-    wire.policy = recorder = Recorder(len(silos), linked)
+    wire.policy = recorder = DemandRecorder(len(silos), linked)
     data = replace(config.data, silos=len(silos), folder="")
     train = replace(config.train, patience=0, metric="")
     try:

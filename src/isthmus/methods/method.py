@@ -9,7 +9,7 @@ from typing import Any
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import DEVICE, SCORES, SILO
-from isthmus.engine.absence import LAST, AbsenceConfig
+from isthmus.engine.absence import AbsenceConfig
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import KNOWN
@@ -260,7 +260,7 @@ class Method:
                     f"federation.absent=stale, but {axis}={part.name} cannot go on without a member: {why}; "
                     "use federation.absent=stop, or another method."
                 )
-            if not absence.goes_on and getattr(part, "absent", LAST) != LAST:
+            if not absence.goes_on and getattr(part, "absent", None) != getattr(type(part), "absent", None):
                 raise IsthmusError(
                     f"{axis}.absent={part.absent} says what is read for rows of absent silos, but a run ends without "
                     "one (federation.absent=stop); use federation.absent=stale."

@@ -14,7 +14,7 @@ from isthmus.policy.foreseen import Collector
 from isthmus.policy.guard import Party
 from isthmus.policy.parties import account_of
 from isthmus.policy.rules import Budget, Refusal
-from isthmus.policy.spending import Totals, Treatment
+from isthmus.policy.spending import SpentTotals, Treatment
 from isthmus.policy.units import NODE, ROW, UNITS
 from isthmus.protect.accounting.charges import charge, noise_of
 from isthmus.protect.releases import Releases
@@ -71,7 +71,7 @@ class AskedPolicies:
         for silo, rows in zip(training.federation.silos, pairwise(ends), strict=True):
             rules = self.policies.rules[silo.number]
             path = account_of(rules, silo.name, self.policies.parts, self.out)
-            spent = Totals.of(read_chain(path) if rules.budgets and path.is_file() else [])
+            spent = SpentTotals.of(read_chain(path) if rules.budgets and path.is_file() else [])
             for budget in rules.budgets:
                 if not UNITS[budget.unit].trained:
                     more = dict(_whole_run(budget, releases, slice(*rows), silo.number))
@@ -93,7 +93,7 @@ def _whole_run(budget: Budget, releases: Releases, rows: slice, silo: int) -> It
     yield from found.items()
 
 
-def _refused(budget: Budget, spent: Totals, more: dict[Treatment, int]) -> Refusal | None:
+def _refused(budget: Budget, spent: SpentTotals, more: dict[Treatment, int]) -> Refusal | None:
     after = spent.spent(budget, more)
     if after <= budget.epsilon:
         return None

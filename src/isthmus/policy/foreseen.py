@@ -33,7 +33,7 @@ class Demand:
         return {SERVER_NAME: (SERVER_NAME,), NEIGHBOURS: neighbours, ALL: others}[self.to]
 
 
-class Recorder(Policy):
+class DemandRecorder(Policy):
     """Lets everything leave, and remembers in which ways it did; silos ``linked`` {(a, b)} have common edges."""
 
     def __init__(self, silos: int, linked: Collection[tuple[int, int]]) -> None:

@@ -45,7 +45,7 @@ PROTECTIONS: dict[str, Protection] = {
 
 
 @dataclass(frozen=True)
-class Demand:
+class RequiredProtection:
     """One protection with its bounds: ``gaussian = { sigma = 1.0, clip = 5.0 }``.
 
     ``ratio`` of a Gaussian is sigma / clip. ``formats``: the number formats of which one must be used.

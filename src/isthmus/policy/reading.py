@@ -14,7 +14,7 @@ from isthmus.core.files import there
 from isthmus.core.kinds import Kind
 from isthmus.methods import catalogue
 from isthmus.nn.model import LAYERS
-from isthmus.policy.protections import PROTECTIONS, Demand
+from isthmus.policy.protections import PROTECTIONS, RequiredProtection
 from isthmus.policy.rules import ALLOW, EVERYBODY, REFUSE, Budget, KindRules, Rules, RunRules
 from isthmus.policy.units import UNITS
 
@@ -100,23 +100,23 @@ class _Reader:
         smallest = self._whole(f"{key}.smallest_sum", table.get("smallest_sum", 1), 1)
         return KindRules(kind, to, self._alternatives(f"{key}.protect", table.get("protect", [])), smallest)
 
-    def _alternatives(self, key: str, value: Any) -> tuple[tuple[Demand, ...], ...]:
+    def _alternatives(self, key: str, value: Any) -> tuple[tuple[RequiredProtection, ...], ...]:
         if not isinstance(value, list):
             raise self._wrong(key, value, 'a list of tables, like [{ gaussian = { sigma = 1.0 } }, { "shares" = {} }]')
         return tuple(self._demands(f"{key}[{i}]", self._table(f"{key}[{i}]", each)) for i, each in enumerate(value))
 
-    def _demands(self, key: str, table: Mapping[str, Any]) -> tuple[Demand, ...]:
+    def _demands(self, key: str, table: Mapping[str, Any]) -> tuple[RequiredProtection, ...]:
         if not table:
             raise self._wrong(key, {}, f"a table of one or more of: {', '.join(sorted(PROTECTIONS))}")
         self._known(key, table, PROTECTIONS)
         return tuple(self._demand(f"{key}.{name}", name, self._table(f"{key}.{name}", table[name])) for name in table)
 
-    def _demand(self, key: str, name: str, table: Mapping[str, Any]) -> Demand:
+    def _demand(self, key: str, name: str, table: Mapping[str, Any]) -> RequiredProtection:
         bounds = PROTECTIONS[name].bounds
         self._known(key, table, [*bounds, *([_FORMATS] if name == "format" else [])])
         formats = self._names(f"{key}.{_FORMATS}", table[_FORMATS]) if _FORMATS in table else ()
         numbers = {each: self._number(f"{key}.{each}", table[each]) for each in table if each in bounds}
-        return Demand(name, tuple(numbers.items()), formats)
+        return RequiredProtection(name, tuple(numbers.items()), formats)
 
     def _budgets(self, tables: Mapping[str, Any]) -> tuple[Budget, ...]:
         self._known("budget", tables, UNITS)

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from isthmus.core.kinds import SERVER_NAME, Kind
 from isthmus.core.name_lists import some_of
-from isthmus.policy.protections import Demand
+from isthmus.policy.protections import RequiredProtection
 from isthmus.protect.events import Events, describe
 from isthmus.wire.policy import Refused
 
@@ -55,7 +55,7 @@ class KindRules:
 
     kind: Kind
     to: tuple[str, ...] = (EVERYBODY,)
-    protect: tuple[tuple[Demand, ...], ...] = ()
+    protect: tuple[tuple[RequiredProtection, ...], ...] = ()
     smallest_sum: int = 1
 
     @property

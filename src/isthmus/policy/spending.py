@@ -31,7 +31,7 @@ class RunId:
 
 
 @dataclass
-class Totals:
+class SpentTotals:
     """Releases by unit and treatment, and for edges the (epsilon, delta) of each stretch of a run."""
 
     releases: dict[str, dict[Treatment, int]] = field(default_factory=dict)
@@ -39,9 +39,9 @@ class Totals:
     bytes: int = 0  # booked by the run
 
     @staticmethod
-    def of(lines: Sequence[Mapping[str, Any]], run: str = "") -> Totals:
+    def of(lines: Sequence[Mapping[str, Any]], run: str = "") -> SpentTotals:
         """What the lines of an account add up to; ``bytes`` are those of ``run``."""
-        found = Totals()
+        found = SpentTotals()
         for line in lines:
             if line["what"] == RELEASE and line["unit"] == EDGE:
                 found.pairs[line["stretch"]] = (line["pair"][0], line["pair"][1])
@@ -107,7 +107,7 @@ class Spending:
         drawn = [line["draws"] for line in mine if line["what"] == RELEASE]
         self.repeats = max(drawn, default=-1) if run.by_seed else -1
         self.steps = max((line["step"] for line in mine if line["what"] == RELEASE), default=-1)
-        self.totals = Totals.of(chain.lines, self.run)
+        self.totals = SpentTotals.of(chain.lines, self.run)
         self._pending: dict[tuple[str, str, Treatment], int] = {}
         self._lines: list[dict[str, Any]] = []
         self.bytes, self._booked = self.totals.bytes, self.totals.bytes
