@@ -15,7 +15,7 @@ from isthmus.core.coerce import table_of
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import write_atomic
 from isthmus.core.version import VERSION
-from isthmus.data.pyg import whole_numbers
+from isthmus.data.whole_numbers import whole_numbers
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.graph import SPLIT_NAMES, Graph
 from isthmus.graph.merged import merge

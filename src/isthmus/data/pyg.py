@@ -1,4 +1,4 @@
-"""PyTorch Geometric's ``Data`` as a graph; what would have to be cut or guessed is refused."""
+"""PyTorch Geometric's ``Data`` objects as graphs."""
 
 from __future__ import annotations
 
@@ -11,25 +11,84 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keys_of
-from isthmus.data.split import random_split
-from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph, Schema, distinct, labelled
+from isthmus.data.files import edge_split_keys
+from isthmus.data.pyg_labels import MASKS, label_names, learnt_labels, split_of
+from isthmus.data.whole_numbers import long_as, refuse_long, whole
+from isthmus.graph.features import Features, SparseRows
+from isthmus.graph.graph import Graph, Schema
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-FIELDS = ("x", "y", "edge_index", "edge_attr", "time")
-MASKS = {"train_mask": TRAIN, "val_mask": VALID, "test_mask": TEST}
-READ = {*FIELDS, "num_nodes", *MASKS}
+FIELDS = ("x", "y", "edge_index", "edge_attr", "time", "edge_y", "edge_label")
+READ = {*FIELDS, "num_nodes", "edge_label_index", *MASKS}
+FEW = 0.1  # share of entries that are not 0, up to which features are kept sparse
+NARROW = 16  # columns below which sparse features would save nothing
+_HETERO = (
+    "from_pyg takes a Data object, not HeteroData: a graph here has one type of node, with one table of features. Make "
+    "one of it with data.to_homogeneous(), where all types have equally many features; for one type alone take "
+    "data.node_type_subgraph(['TYPE']).to_homogeneous(). Types of edges can stay as edge features: "
+    "edge_attr = one_hot(edge_type)."
+)
 
 
-def from_pyg(data: Data, ids: Sequence[Any] | None = None, labels: Sequence[str] | None = None, seed: int = 0) -> Graph:
+def from_pyg(
+    data: Data,
+    ids: Sequence[Any] | None = None,
+    labels: Sequence[str] | None = None,
+    seed: int = 0,
+    target: str | None = None,
+    sparse: bool | None = None,
+) -> Graph:
     """A PyG ``Data`` object as a graph: ``x``, ``y``, ``edge_index``, and if there, ``edge_attr``, ``time`` and masks.
 
-    Without masks, labelled nodes are drawn 60/20/20 by public id. ``y`` [n] holds classes, ``y`` [n, T] yes/no tasks;
-    -1 is an unknown label. Labels and times must be whole numbers, and masks bool [n].
+    ``y`` [n] holds classes of nodes, ``y`` [n, T] yes/no tasks; ``edge_y`` (or ``edge_label``) [m] classes of edges. -1
+    is an unknown label. Edges are learnt if only they have labels, or with ``target="edge"``; masks are then theirs.
+    Masks are bool; without them, labelled nodes (or edges) are drawn 60/20/20 by public id. Labels and times must be
+    whole numbers. Features of which at most a tenth are not 0 are kept as sparse rows; ``sparse`` says yes or no.
     """
-    from torch_geometric.data import Data  # takes 1.5 s, and nothing else here needs it
+    _refuse_other_objects(data)
+    n = int(data.num_nodes)
+    ends = _ends(data.edge_index)
+    names = _names(ids, n)
+    x = torch.ones(n, 1) if data.x is None else _node_rows(data.x, n, sparse)
+    attr = None if data.edge_attr is None else _table("edge_attr", data.edge_attr, ends.shape[1], "edge")
+    time = data.get("time")
+    when = None if time is None else whole("time", long_as("time", time.cpu(), ends.shape[1], "edge"))
+    found = learnt_labels(data, ends, n, target)
+    keys = keys_of(names)
+    drawn = edge_split_keys(keys, ends, when) if found.target == "edge" else keys
+    split = split_of(data, found, drawn, seed)
+    on_edges = found.target == "edge"
+    return Graph(
+        ids=names,
+        x=x,
+        edge_index=ends,
+        schema=Schema(
+            features=x.shape[1],
+            labels=label_names(found.y, labels),
+            task="tasks" if found.y is not None and found.y.dim() == 2 else "classes",
+            target=found.target,
+            edge_features=0 if attr is None else attr.shape[1],
+            timed=when is not None,
+        ),
+        y=None if on_edges else found.y,
+        split=None if on_edges else split,
+        edge_attr=attr,
+        edge_time=when,
+        edge_y=found.y if on_edges else None,
+        edge_split=split if on_edges else None,
+        name="data",
+        notes=(*found.notes, *_unread(data)),
+    ).check()
 
+
+def _refuse_other_objects(data: Any) -> None:
+    """Raise for whatever is no ``Data`` object, or one without edges, nodes, or with fields that are no tensors."""
+    from torch_geometric.data import Data, HeteroData  # takes 1.5 s, and nothing else here needs it
+
+    if isinstance(data, HeteroData):
+        raise IsthmusError(_HETERO)
     if not isinstance(data, Data):
         raise IsthmusError(
             f"from_pyg takes a torch_geometric Data object, not {type(data).__name__}; convert it first."
@@ -37,40 +96,9 @@ def from_pyg(data: Data, ids: Sequence[Any] | None = None, labels: Sequence[str]
     if data.edge_index is None or (data.x is None and data.num_nodes is None):
         raise IsthmusError("The Data object needs edge_index, and x or num_nodes.")
     for name in (*FIELDS, *MASKS):
-        _refuse_other_arrays(name, data.get(name))
-    n = int(data.num_nodes)
-    ends = _ends(data.edge_index)
-    names = _names(ids, n)
-    y = None if data.y is None else _labels(data.y.cpu(), n)
-    x = torch.ones(n, 1) if data.x is None else _table("x", data.x, n, "node")
-    attr = None if data.edge_attr is None else _table("edge_attr", data.edge_attr, ends.shape[1], "edge")
-    time = data.get("time")
-    when = None if time is None else _whole("time", _long_as("time", time.cpu(), ends.shape[1], "edge"))
-    masked = any(name in data for name in MASKS)
-    known = torch.zeros(n, dtype=torch.bool) if y is None else labelled(y)
-    return Graph(
-        ids=names,
-        x=x,
-        edge_index=ends,
-        schema=Schema(
-            features=x.shape[1],
-            labels=_label_names(y, labels),
-            task="tasks" if y is not None and y.dim() == 2 else "classes",
-            edge_features=0 if attr is None else attr.shape[1],
-            timed=when is not None,
-        ),
-        y=y,
-        split=_masks(data, n) if masked else random_split(keys_of(names), seed, known),
-        edge_attr=attr,
-        edge_time=when,
-        name="data",
-        notes=_unread(data),
-    ).check()
-
-
-def _refuse_other_arrays(name: str, values: Any) -> None:
-    """Raise for a field of a ``Data`` object that is there, and is no dense tensor."""
-    if values is not None and (not isinstance(values, Tensor) or values.layout != torch.strided):
+        values = data.get(name)
+        if values is None or (isinstance(values, Tensor) and (values.layout == torch.strided or name == "x")):
+            continue
         kind = "sparse" if isinstance(values, Tensor) else type(values).__name__
         raise IsthmusError(f"{name} is {kind}; give a dense tensor, like {name}.to_dense() or torch.tensor({name}).")
 
@@ -83,46 +111,11 @@ def _unread(data: Data) -> tuple[str, ...]:
     )
 
 
-def whole_numbers(name: str, values: Any) -> Tensor:
-    """Values as int64; raises for a fraction, NaN or infinity, which would be cut to some other number."""
-    try:
-        given = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise IsthmusError(f"{name} cannot be read as whole numbers: {error}.") from error
-    return _whole(name, given)
-
-
-def _whole(name: str, values: Tensor) -> Tensor:
-    if values.is_complex() or (values.dtype == torch.bool and name in ("time", "edge_index")):
-        raise IsthmusError(f"{name} is {values.dtype}; give whole numbers.")
-    if values.is_floating_point():
-        odd = (~torch.isfinite(values) | (values != values.floor())).nonzero()
-        if len(odd):
-            row = tuple(odd[0].tolist())
-            shown = float(values[row])
-            raise IsthmusError(
-                f"{name}[{', '.join(map(str, row))}] is {shown:g}, which is no whole number ({len(odd):,} such); give "
-                "whole numbers, and -1 for an unknown label."
-            )
-    _refuse_long(name, values.double().numpy() if values.is_floating_point() else values.numpy())
-    return values.long()
-
-
-def _refuse_long(name: str, values: np.ndarray) -> None:
-    """Raise for a whole number beyond 63 bits, which would wrap around to some other one."""
-    if values.dtype.kind not in "uf" or not values.size:
-        return
-    low, high = (each.item() for each in (values.min(), values.max()))
-    if high >= 2**63 or low < -(2**63):
-        shown = high if high >= 2**63 else low
-        raise IsthmusError(f"{name} has {shown:.17g}, which does not fit into 64 bits; count from a later start.")
-
-
 def _ends(edge_index: Any) -> Tensor:
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or len(edge_index) != 2:
         shape = tuple(edge_index.shape) if isinstance(edge_index, Tensor) else type(edge_index).__name__
         raise IsthmusError(f"edge_index is {shape}; it must be a tensor [2, edges] of node numbers.")
-    return _whole("edge_index", edge_index.cpu())
+    return whole("edge_index", edge_index.cpu())
 
 
 def _names(ids: Sequence[Any] | None, n: int) -> np.ndarray:
@@ -130,7 +123,7 @@ def _names(ids: Sequence[Any] | None, n: int) -> np.ndarray:
     if ids is None:
         return np.arange(n)
     names = np.asarray(ids)
-    _refuse_long("ids", names)
+    refuse_long("ids", names)
     if names.shape != (n,) or names.dtype.kind not in "iuUS":
         raise IsthmusError(
             f"ids are {names.dtype} {list(names.shape)}; give whole numbers or text, one for each of {n}."
@@ -138,52 +131,29 @@ def _names(ids: Sequence[Any] | None, n: int) -> np.ndarray:
     return names.astype(np.int64) if names.dtype.kind in "iu" else names.astype(str)
 
 
-def _long_as(name: str, values: Tensor, rows: int, what: str) -> Tensor:
-    if values.dim() == 0 or len(values) != rows:
-        raise IsthmusError(f"{name} has the shape {list(values.shape)} for {rows} {what}s; give one row for each.")
-    return values
-
-
 def _table(name: str, values: Tensor, rows: int, what: str) -> Tensor:
     """Features as float32 [rows, features]; one number a row is one feature."""
+    _refuse_complex(name, values)
+    return long_as(name, values.cpu(), rows, what).float().reshape(rows, -1)
+
+
+def _refuse_complex(name: str, values: Tensor) -> None:
     if values.is_complex():
         raise IsthmusError(f"{name} is {values.dtype}; give real numbers, such as both parts side by side.")
-    return _long_as(name, values.cpu(), rows, what).float().reshape(rows, -1)
 
 
-def _labels(y: Tensor, n: int) -> Tensor:
-    if y.dim() not in (1, 2):
-        raise IsthmusError(f"y has the shape {list(y.shape)}; give [n] classes, or [n, tasks] of yes and no.")
-    return _whole("y", _long_as("y", y, n, "node"))
-
-
-def _label_names(y: Tensor | None, names: Sequence[str] | None) -> tuple[str, ...]:
-    if names is not None:
-        return distinct(tuple(map(str, names)), "labels")
-    if y is None or not y.numel():
-        return ()
-    most = y.shape[1] if y.dim() == 2 else int(y.max()) + 1
-    if y.dim() == 1 and most > len(y):
-        raise IsthmusError(
-            f"y has the class {most - 1:,} among {len(y):,} nodes; number classes from 0 on, as y.unique("
-            "return_inverse=True)[1] does, or name all of them with labels=[...]."
-        )
-    return tuple(map(str, range(most)))
-
-
-def _masks(data: Data, n: int) -> Tensor:
-    """The split by masks; raises for masks that hold numbers, several splits, or one node twice."""
-    split = torch.full((n,), UNUSED, dtype=torch.int8)
-    for name, value in MASKS.items():
-        if name not in data:
-            continue
-        mask = data[name].cpu()
-        if mask.dtype != torch.bool or mask.shape != (n,):
-            raise IsthmusError(
-                f"{name} is {mask.dtype} {list(mask.shape)}; give bool [{n}], like mask.bool() or one column of it."
-            )
-        twice = int((mask & (split != UNUSED)).sum())
-        if twice:
-            raise IsthmusError(f"{twice:,} nodes are in {name} and in another mask; a node has one of them.")
-        split[mask] = value
-    return split
+def _node_rows(x: Tensor, n: int, sparse: bool | None) -> Features:
+    """Features of nodes, as sparse rows where that was asked for, or where few entries are not 0."""
+    if x.layout == torch.strided:
+        dense = _table("x", x, n, "node")
+        few = dense.shape[1] >= NARROW and int(torch.count_nonzero(dense)) <= FEW * dense.numel()
+        return SparseRows.from_dense(dense) if (few if sparse is None else sparse) else dense
+    _refuse_complex("x", x)
+    if x.dim() != 2 or x.dense_dim():
+        raise IsthmusError(f"x is sparse, of shape {list(x.shape)}; give one row of numbers for each node.")
+    rows = long_as("x", x.cpu(), n, "node").to_sparse_coo().coalesce()
+    (row, column), value = rows.indices(), rows.values().float()
+    ptr = torch.zeros(n + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(row, minlength=n), 0, out=ptr[1:])
+    found = SparseRows(ptr, column, value, x.shape[1])
+    return found.dense() if sparse is False else found
