@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -58,6 +58,14 @@ def studies(monkeypatch: pytest.MonkeyPatch, no_report: None) -> None:
     monkeypatch.setattr(catalogue, "STUDIES", catalogue.STUDIES | {s.name: s for s in (TINY, BROKEN, SLOW)})
     monkeypatch.setattr(plots, "plot_files", lambda findings: {})
     monkeypatch.setattr(page, "beside", lambda findings: "")
+
+
+@pytest.fixture(autouse=True)
+def listening() -> Iterator[None]:
+    """Let Ctrl-C reach the tests, also where whoever started them ignores it (a shell does so in the background)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")
