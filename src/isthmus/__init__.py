@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from isthmus.graph.graph import Graph, Schema
     from isthmus.graph.silo import Silo
     from isthmus.methods.catalogue import method
-    from isthmus.methods.method import Method, Phase
+    from isthmus.methods.method import Method
     from isthmus.methods.parts import register_part
+    from isthmus.methods.phase import Phase
     from isthmus.train.loop import Result, Watcher
 
 _WHERE = {
@@ -28,7 +29,7 @@ _WHERE = {
     "Silo": "isthmus.graph.silo",
     "method": "isthmus.methods.catalogue",
     "Method": "isthmus.methods.method",
-    "Phase": "isthmus.methods.method",
+    "Phase": "isthmus.methods.phase",
     "register_part": "isthmus.methods.parts",
     "Result": "isthmus.train.loop",
     "Watcher": "isthmus.train.loop",

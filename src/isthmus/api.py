@@ -25,7 +25,8 @@ from isthmus.graph.stack import Stack
 from isthmus.launch.host import agree_before_merge, open_run
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
-from isthmus.methods.method import AXES, Method
+from isthmus.methods.method import Method
+from isthmus.methods.phase import AXES
 from isthmus.protect.base import Mechanism
 from isthmus.runs.config import resolve
 from isthmus.runs.recipe import full_key, merge_into, nest
