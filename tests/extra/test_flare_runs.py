@@ -16,7 +16,7 @@ pytest.importorskip("nvflare", reason="NVIDIA FLARE is not installed: pip instal
 
 from isthmus.commands.flare import demo
 from isthmus.commands.flare.job import SUCCEEDED, make_job
-from isthmus.commands.flare.local_files import prepare_kit
+from isthmus.commands.flare.local_files import prepare_kit, why_file
 from isthmus.commands.flare.provision import provision_here
 from isthmus.commands.flare.system import await_end, await_sites, running, session
 from isthmus.runs.config import resolve
@@ -95,7 +95,7 @@ def test_a_killed_party_is_noticed_and_the_run_goes_on_with_resume(tmp_path: Pat
         assert await_end(opened, number, processes)["status"] != SUCCEEDED
         print(f"the job has ended {time.monotonic() - killed:.1f} s after the kill")
         for bank in ("bank-a", "bank-c"):
-            assert (runs[bank] / "failed.txt").read_text().startswith("HostLost: ")
+            assert why_file(runs[bank]).read_text().startswith("HostLost: ")
         assert len(losses(runs["bank-a"])) < 60
         status = await_end(opened, submit(opened, "second", resume=True), processes)["status"]
     assert status == SUCCEEDED

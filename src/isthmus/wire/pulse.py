@@ -49,7 +49,7 @@ class Pulse:
         with suppress(RuntimeError, ValueError):
             if self.store.check(["problem"]):
                 self.store.set(f"heard/{self.host}", "")
-                return _one_line(self.store.get("problem"))
+                return one_line(self.store.get("problem"))
         return ""
 
     def await_others(self) -> None:
@@ -122,7 +122,7 @@ class Pulse:
         return pulses
 
 
-def _one_line(words: bytes) -> str:
+def one_line(words: bytes) -> str:
     """What another host wrote, as far as it can be printed: no line breaks, and nothing that moves a cursor."""
     text = " ".join(words[: 4 * _LONGEST].decode(errors="replace").split())
     return "".join(each for each in text if each.isprintable())[:_LONGEST]
