@@ -115,7 +115,8 @@ class _Jobs:
             time.sleep(0.05)
             for name, kit in self.kits.items():
                 with suppress(psutil.Error):
-                    found.update({name: each for each in _below(kit) if number in " ".join(each.cmdline())})
+                    of_job = [each for each in _below(kit) if number in " ".join(each.cmdline())]
+                    found |= {name: of_job[0]} if of_job else {}
         return found
 
     def _forget(self, run: str) -> None:
