@@ -113,9 +113,11 @@ def test_a_job_that_came_from_another_is_checked(change: dict[str, Any], match: 
         FlareJob.read("no words")
 
 
-def test_a_method_that_merges_is_refused() -> None:
+def test_what_no_job_can_do_is_refused_when_it_is_made() -> None:
     with pytest.raises(IsthmusError, match="'centralised' merges all graphs into one"):
         recipe_of(resolve({**SMALL, "method": "centralised"}))
+    with pytest.raises(IsthmusError, match="submit the job again with --resume"):
+        recipe_of(resolve({**SMALL, "federation": {"absent": "stale"}}))
 
 
 # ---- parties

@@ -140,8 +140,18 @@ def test_pins_that_make_no_sense_are_refused(tmp_path: Path) -> None:
 # ---- jobs of others
 
 
-@pytest.mark.parametrize("own", [{"system": {"log": "/tmp/x"}}, {"data": {"folder": "/tmp"}}, {"system": 3}])
-def test_a_job_that_says_what_is_a_partys_own_is_refused(own: dict[str, Any], federation: Federation) -> None:
+@pytest.mark.parametrize(
+    ("own", "match"),
+    [
+        ({"system": {"log": "elsewhere.jsonl"}}, "system.log, which is each party's own"),
+        ({"data": {"folder": "elsewhere"}}, "data.folder, which is each party's own"),
+        ({"system": 3}, "system.system, which is each party's own"),
+        ({"federation": {"absent": "stale"}}, "federation.absent=stale does not work over FLARE"),
+    ],
+)
+def test_a_job_that_says_what_no_job_can_say_is_refused(
+    own: dict[str, Any], match: str, federation: Federation
+) -> None:
     from isthmus.commands.flare.job import recipe_of
     from isthmus.commands.flare.job_files import FlareJob
     from isthmus.commands.flare.local_files import prepare_kit
@@ -150,5 +160,5 @@ def test_a_job_that_says_what_is_a_partys_own_is_refused(own: dict[str, Any], fe
     kit = federation.kits["bank-a"]
     prepare_kit(kit, federation.parts["bank-a"], federation.folder / "runs")
     recipe = {**recipe_of(federation.config), **own}
-    with pytest.raises(IsthmusError, match="which is each party's own"):
+    with pytest.raises(IsthmusError, match=match):
         _ = FlareParty(kit, FlareJob.read(json.dumps(json.loads(FlareJob("run", recipe, SILOS).words()))), "1").config

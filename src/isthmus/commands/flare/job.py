@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.commands.flare.job_files import OF_RUN, FlareJob, write_job
+from isthmus.commands.flare.job_files import OF_RUN, FlareJob, refuse_what_jobs_cannot_say, write_job
 from isthmus.commands.flare.system import await_end, session
 from isthmus.core.errors import IsthmusError
 from isthmus.runs.config import RunConfig
@@ -21,6 +21,7 @@ def recipe_of(config: RunConfig) -> dict[str, Any]:
     recipe = config.as_dict()
     for table, known in OF_RUN.items():
         recipe[table] = {key: value for key, value in recipe[table].items() if key in known}
+    refuse_what_jobs_cannot_say(recipe)
     return recipe
 
 

@@ -63,8 +63,11 @@ class FlareJob:
         return job
 
 
-def refuse_what_is_a_partys_own(recipe: Mapping[str, Any]) -> None:
-    """Refuse a recipe that says where a party's data lies, what it writes where, or on what it computes."""
+def refuse_what_jobs_cannot_say(recipe: Mapping[str, Any]) -> None:
+    """Refuse a recipe that says what is each party's own, or that asks for what FLARE's jobs cannot do.
+
+    A party's own is where its data lies, what it writes where, and on what it computes.
+    """
     for table, known in OF_RUN.items():
         told = recipe.get(table, {})
         strange = sorted(set(told) - set(known)) if isinstance(told, dict) else [table]
@@ -73,6 +76,13 @@ def refuse_what_is_a_partys_own(recipe: Mapping[str, Any]) -> None:
                 f"The job sets {table}.{strange[0]}, which is each party's own: of [{table}] a job may set "
                 f"{', '.join(known) or 'nothing'}. 'isthmus flare job' writes such jobs."
             )
+    absence = recipe.get("federation", {})
+    if isinstance(absence, dict) and absence.get("absent", "stop") != "stop":
+        raise IsthmusError(
+            "federation.absent=stale does not work over FLARE, which ends a job on all sides as soon as one of its "
+            "processes is gone, and starts none at a site that is back. Leave it at 'stop', and submit the job again "
+            "with --resume once all are there."
+        )
 
 
 def check_name(name: object) -> None:

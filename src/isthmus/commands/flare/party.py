@@ -14,7 +14,7 @@ from typing import Any
 import tomli_w
 import torch
 
-from isthmus.commands.flare.job_files import FlareJob, refuse_what_is_a_partys_own
+from isthmus.commands.flare.job_files import FlareJob, refuse_what_jobs_cannot_say
 from isthmus.commands.flare.local_files import LocalFiles, known_parties, why_file
 from isthmus.core.errors import IsthmusError, PeerError
 from isthmus.core.files import private
@@ -66,7 +66,7 @@ class FlareParty:
     def config(self) -> RunConfig:
         """The job's configuration, with this party's own data."""
         recipe = deepcopy(dict(self.job.recipe))
-        refuse_what_is_a_partys_own(recipe)
+        refuse_what_jobs_cannot_say(recipe)
         recipe["data"] = {**recipe.get("data", {}), "name": str(self._parts()), "folder": ""}
         config = resolve(recipe)
         if config.method.chain.secrets == "seed":
