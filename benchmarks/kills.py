@@ -176,8 +176,12 @@ class Book:
         for number in range(count):
             trials.append(trial(names[number % len(names)], seed + number))
             print(json.dumps({"setting": title, **trials[-1]}), file=sys.stderr, flush=True)
-            seconds = round(time.monotonic() - began)
-            self.found[title] = {"table": row(trials), "seconds": seconds, "trials": trials}
+            self.found[title] = {
+                "command": " ".join(["python", "benchmarks/kills.py", *sys.argv[1:]]),
+                "seconds": round(time.monotonic() - began),
+                "table": row(trials),
+                "trials": [json.dumps(each) for each in trials],  # a line each
+            }
             record(self.path, "1 thread", settings=self.found)
 
 
