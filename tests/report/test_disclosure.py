@@ -8,6 +8,7 @@ from isthmus.protect.accounting.guarantee import DP, EVERYTHING, NODE, Guarantee
 from isthmus.report.compare import write_comparison
 from isthmus.report.compared_run import comparison
 from isthmus.report.disclosure import disclosure, in_short, protection, server_place
+from isthmus.report.identities import wire_and_parties
 from isthmus.report.report import write_report
 from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import epsilon_of, guarantees, read_flows
@@ -136,6 +137,17 @@ def test_the_sheet_says_whose_process_the_server_ran_in(tmp_path: Path) -> None:
         sheet = read(write_report(folder)).text.partition("Disclosure sheet")[2]
         assert sheet.count("what the server sees") == ("what the server sees" in words)
         assert sheet.count("one process") == (name == "here")
+
+
+def test_the_sheet_says_by_which_certificates_and_under_whose_policies(tmp_path: Path) -> None:
+    whole = "SHA256:" + ":".join(["AB"] * 32)
+    parties = {"silo-0": {"permits": "open", "certificate": whole}, "silo-1": {"permits": "12" * 8}}
+    folder = make_run(tmp_path / "run", THREE, wire="authenticated", parties=parties)
+    said = wire_and_parties(folder)
+    assert "wire between hosts was authenticated" in said and "silo-0 (SHA256:AB:AB:AB:AB:AB:AB:AB:AB…);" in said
+    assert "silo-1 let leave what a policy of its own permits" in said and "12121212" not in said
+    assert said in " ".join(read(write_report(folder)).text.split())
+    assert wire_and_parties(make_run(tmp_path / "alone", THREE)) == ""
 
 
 def test_merged_runs_say_that_one_party_held_everything(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "
     set_up_process(config)
     count = 1 if config.method.merged else config.data.silos
     wire = LocalWire(count, config.method.chain)
-    asked = AskedPolicies(Policies.on(wire, config, policy), wire)
+    asked = AskedPolicies(Policies.on(wire.mine, config, policy), wire)
     silos = load_silos(config.data, config.method.merged)
     asked.set_up(silos)
     wire.releases = releases = ByPurpose(wire.ledger)

@@ -13,6 +13,7 @@ from isthmus.protect.accounting.guarantee import headline
 from isthmus.report.adversary import adversary
 from isthmus.report.disclosure import disclosure, in_short, server_place, wire_words
 from isthmus.report.generated import generated
+from isthmus.report.identities import wire_and_parties
 from isthmus.report.network import over_network
 from isthmus.report.page import box, page, table, tiles
 from isthmus.report.privacy import privacy
@@ -68,7 +69,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
         over_network(folder, link or link_of(folder.config)),
         privacy(folder, flows),
         adversary(folder),
-        sheet(disclosure(folder), len(members(folder)), f"{server_place(folder)} {wire_words(folder)}".strip()),
+        sheet(disclosure(folder), len(members(folder)), f"{server_place(folder)} {wire_and_parties(folder)}".strip()),
         _settings(folder),
     ]
     path = folder.path / "report.html"
