@@ -81,12 +81,10 @@ def sheet(paragraphs: Sequence[Paragraph], seeds: int, place: str = "") -> str:
     """The disclosure sheet as markup; ``place`` is the sentence on where the server ran, if any."""
     many = f" Amounts are sums over {seeds} seeds." if seeds > 1 else ""
     where = f" {escape(place)}" if place else ""
-    parts = [f"<h2>Disclosure sheet</h2><p>What each party saw, from the ledger alone.{many}{where}</p>"]
+    parts = [f"<h2>What each party saw</h2><p>Disclosure, from the ledger alone.{many}{where}</p>"]
     for part in paragraphs:
         parts.append(f"<h3>{escape(part.title)}</h3><p>{escape(part.lead)}</p>")
         parts += ["<dl>", *map(_seen, part.seen), "</dl>"] if part.seen else []
-        points = "".join(f"<li>{escape(point)}</li>" for point in part.points)
-        parts.append(f"<ul>{points}</ul>" if points else "")
     return "\n".join(parts)
 
 
