@@ -98,6 +98,21 @@ def test_a_partys_report_is_about_what_it_sent_and_received(optimes: Path) -> No
     assert "These are the results of" not in whole.text and "Each of silo-0 to silo-2 saw" in whole.text
 
 
+def test_a_partys_disclosure_sheet_is_about_what_it_sent_and_received(optimes: Path, tmp_path: Path) -> None:
+    whole, mine = (
+        json.loads(succeed("disclose", folder, "--json", "--out", tmp_path / f"{name}.html").out)
+        for name, folder in (("whole", optimes), ("mine", optimes / "parties" / "silo-2"))
+    )
+    assert (whole["party"], mine["party"]) == ("", "silo-2")
+    assert (whole["signatures"], mine["signatures"]) == (NAMES, ["silo-2"])
+    assert "authenticated by a shared token, not encrypted" in [each["text"] for each in mine["server"]]
+    assert "The server ran in the process of silo-0" in mine["server"][0]["text"]
+    assert whole["hashes"]["ledger.parquet"] != mine["hashes"]["ledger.parquet"]
+    total = {each["kind"]: each["bytes"] for each in whole["leaving"]}
+    assert all(0 < each["bytes"] < total[each["kind"]] for each in mine["leaving"])
+    assert "Sheet of silo-2: what it sent and received, and no more." in read(tmp_path / "mine.html").text
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedper"])
 def test_a_server_alone_and_banks_with_models_of_their_own(method: str, tmp_path: Path) -> None:
     succeed("run", *DATA, "--method", method, "--hosts", 4, "--out", tmp_path)

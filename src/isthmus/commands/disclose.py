@@ -36,7 +36,10 @@ def disclose(request: DiscloseRequest) -> tuple[DisclosureSheet, Path]:
         told, place = _plan_file(request, path), path.with_name(f"{path.stem}-{PAGE}")
     else:
         told, place = _planned(request), Path(f"{path.stem}-{PAGE}")
-    sheet = sheet_of(told, request.statement)
+    try:
+        sheet = sheet_of(told, request.statement)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise IsthmusError(f"'{request.what}' tells what no sheet can be made of ({error}); make it anew.") from error
     return sheet, write_sheet(sheet, Path(request.out) if request.out else place)
 
 

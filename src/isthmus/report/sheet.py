@@ -48,11 +48,13 @@ class Leaving:
 
 @dataclass(frozen=True)
 class PartyOnSheet:
-    """A party: what it did, and how much of its data took part."""
+    """A party: how much of its data took part, and what it has told of itself."""
 
     name: str
     nodes: int | None
     training: int | None
+    certificate: str = ""  # the fingerprint by which the others knew it
+    policy: str = ""  # a hash of what its policy permits of the run, which parties can compare
 
 
 @dataclass(frozen=True)
@@ -192,9 +194,11 @@ def _parties(told: Disclosed) -> Iterator[PartyOnSheet]:
     """Yield all silos of the federation; of others than the party's own, sizes are not in its files."""
     sizes = told.facts.get("silo_nodes", {})
     everybody = (told.facts.get("party") or {}).get("federation") or list(sizes)
-    for name in everybody:
-        size = sizes.get(name, {})
-        yield PartyOnSheet(str(name), size.get("nodes"), size.get("train"))
+    introduced = told.facts.get("parties") or {}
+    for name in [*everybody, *(other for other in introduced if other not in everybody)]:
+        size, said = sizes.get(name, {}), introduced.get(name) or {}
+        papers = (str(said.get("certificate", "")), str(said.get("permits", "")))
+        yield PartyOnSheet(str(name), size.get("nodes"), size.get("train"), *papers)
 
 
 def _attacks(told: Disclosed) -> Iterator[AttackOnSheet]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from isthmus.report.disclosure import place_of_server
 from isthmus.runs.plain_words import WORDS
 from isthmus.runs.text import count_text
 
+_OF_VALUE = ("=", ":")  # between a column's name and one of its values, in the name of a feature
 _NAMED = 40  # columns that the sheet has by name
 _SCALED = {
     "none": "as they are",
@@ -63,12 +64,33 @@ def columns(told: Disclosed) -> Iterator[Line]:
     ):
         wide, known = int(schema.get(width) or 0), [str(name) for name in schema.get(names) or ()]
         if wide or what == "nodes":
-            text = some_of(known, _NAMED) if known else f"{count_text(wide, 'column')} without names"
+            text = some_of(_gathered(known), _NAMED) if known else f"{count_text(wide, 'column')} without names"
             done = _SCALED.get(str((scale.get(table) or {}).get("how", "")), "")
             yield Line(f"Features of {what}", f"{text}{f' ({done})' if done else ''}")
+    unused = list(_unused(told.facts.get("columns") or {}))
+    if unused:
+        yield Line("Not used", "; ".join(unused))
     target = schema.get("target", "node")
     yield Line("Labels", f"of {target}s; those of training {target}s are learnt from")
     yield Line("Edges", f"which nodes are linked{', and when' if schema.get('timed') else ''}")
+
+
+def _unused(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield the columns of all tables that no feature was made of, each with the reason."""
+    for columns in tables.values():
+        for column in columns:
+            if column.get("kind") in ("unused", "empty"):
+                why = str(column.get("why") or ("it is empty" if column["kind"] == "empty" else "not told"))
+                yield f"{column.get('name')} ({why})"
+
+
+def _gathered(names: Sequence[str]) -> list[str]:
+    """Names of columns; those of features that stand for the values of one column, like ``paid=Euro``, as that one."""
+    columns: dict[str, list[str]] = {}
+    for name in names:
+        column = next((name.partition(sign)[0] for sign in _OF_VALUE if sign in name), name)
+        columns.setdefault(column, []).append(name)
+    return [each[0] if len(each) == 1 else f"{column} ({len(each)} values)" for column, each in columns.items()]
 
 
 def server_lines(told: Disclosed) -> Iterator[Line]:

@@ -69,8 +69,11 @@ def _parties(sheet: DisclosureSheet) -> str:
     for party in sheet.parties:
         size = "" if party.nodes is None else f" {party.nodes:,} nodes"
         learns = "" if party.training is None else f", {party.training:,} to learn from"
-        texts.append(f"<li><b>{escape(party.name)}</b>{escape(size + learns)}</li>")
-    return f'<ul class="parties{" many" if len(texts) > _MANY else ""}">{"".join(texts)}</ul>'
+        known = f"; certificate {party.certificate}" if party.certificate else ""
+        known += f"; policy {party.policy}" if party.policy else ""
+        texts.append(f"<li><b>{escape(party.name)}</b>{escape(size + learns + known)}</li>")
+    shape = " many" if len(texts) > _MANY else " long" if any(party.certificate for party in sheet.parties) else ""
+    return f'<ul class="parties{shape}">{"".join(texts)}</ul>'
 
 
 def _leaving(sheet: DisclosureSheet) -> str:
