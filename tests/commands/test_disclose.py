@@ -130,7 +130,7 @@ def test_what_is_no_plan_is_refused(tmp_path: Path) -> None:
         refuse("disclose", plan, says=["plan.json", "plan"])
     told = json.loads(succeed("plan", *OPTIONS, "--json").out)
     whole = json.dumps(told)
-    told["disclosure"]["crossings"][0]["kind"] = "gossip"
+    told["disclosure"]["passages"][0]["kind"] = "gossip"
     plan.write_text(json.dumps(told))
     refuse("disclose", plan, says=["damaged", "gossip"])
     for key in ("silo_nodes", "schema", "scale", "parties", "columns", "epochs", "label"):

@@ -9,7 +9,7 @@ from isthmus.report.compare import write_comparison
 from isthmus.report.compared_run import comparison
 from isthmus.report.disclosure import disclosure, protection, server_place
 from isthmus.report.report import write_report
-from isthmus.runs.crossings import circumstances_of
+from isthmus.runs.passages import circumstances_of
 from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import epsilon_of, guarantees
 from tests.helpers.reports import ODD, THREE, ledger_of, make_run, read

@@ -10,7 +10,7 @@ from isthmus.core.version import VERSION
 from isthmus.protect.accounting.guarantee import DP, EDGE, NODE, ROW, Guarantee
 from isthmus.runs.circumstances import circumstances
 from isthmus.runs.config import RunConfig
-from isthmus.runs.crossings import crossings_of
+from isthmus.runs.passages import passages_of
 from isthmus.runs.summary import Flow
 from isthmus.train.training import Training
 
@@ -41,7 +41,7 @@ def disclosure_of(
     return {
         "facts": _facts(config, training, sizes) | {"epochs": epochs},
         "config": config.toml(),
-        "crossings": [asdict(each) for each in crossings_of(_flows(lines, factors))] if lines else [],
+        "passages": [asdict(each) for each in passages_of(_flows(lines, factors))] if lines else [],
         "privacy": [each.as_dict() for each in foreseen],
         "happened": sorted(happened),
         "why_unknown": unknown,

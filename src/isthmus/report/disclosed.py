@@ -15,9 +15,9 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.protect.accounting.guarantee import Guarantee
 from isthmus.runs.circumstances import Circumstance, Circumstances
-from isthmus.runs.crossings import Crossing, circumstances_of, crossings_of
 from isthmus.runs.folder import FORGOTTEN, RunFolder
 from isthmus.runs.forgetting import ROWS
+from isthmus.runs.passages import Passage, circumstances_of, passages_of
 from isthmus.runs.summary import guarantees, is_merged, members, of_party, read_flows
 
 PLANNED = "disclosure"  # the key of a plan's JSON that holds all of this
@@ -36,7 +36,7 @@ class Disclosed:
     planned: bool
     facts: Mapping[str, Any]
     config: Mapping[str, Any]
-    crossings: tuple[Crossing, ...]
+    passages: tuple[Passage, ...]
     guarantees: tuple[Guarantee, ...]
     happened: Circumstances
     hashes: Mapping[str, str]
@@ -53,14 +53,14 @@ def disclosed_of_run(folder: RunFolder) -> Disclosed:
     """The evidence in the folder of a run, or of one party of it."""
     parts = members(folder)
     merged = is_merged(folder)
-    crossings = () if merged else tuple(crossings_of(read_flows(folder)))
+    passages = () if merged else tuple(passages_of(read_flows(folder)))
     files = [folder.path / _CONFIG, *(part.path / _LEDGER for part in parts)]
     kept = {path.name: what for part in parts for name, what in ROWS.items() for path in sorted(part.path.glob(name))}
     return Disclosed(
         planned=False,
         facts={**parts[0].metrics, **folder.metrics},
         config=folder.config,
-        crossings=crossings,
+        passages=passages,
         guarantees=tuple(guarantees(folder)),
         happened=frozenset() if merged else circumstances_of(folder),
         hashes={str(path.relative_to(folder.path)): sha256(path.read_bytes()) for path in files},
@@ -98,7 +98,7 @@ def disclosed_of_plan(plan: Mapping[str, Any], source: str) -> Disclosed:
             planned=True,
             facts=told["facts"],
             config=tomllib.loads(told["config"]),
-            crossings=tuple(_crossing(each) for each in told["crossings"]),
+            passages=tuple(_passage(each) for each in told["passages"]),
             guarantees=tuple(map(Guarantee.from_dict, told["privacy"])),
             happened=frozenset(map(Circumstance, told["happened"])),
             hashes={_CONFIG: sha256(told["config"].encode())},
@@ -110,12 +110,12 @@ def disclosed_of_plan(plan: Mapping[str, Any], source: str) -> Disclosed:
         raise IsthmusError(f"'{source}' is a damaged plan ({error}); write it anew with: isthmus plan") from error
 
 
-def _crossing(told: Mapping[str, Any]) -> Crossing:
-    """One crossing of a plan's JSON, checked."""
+def _passage(told: Mapping[str, Any]) -> Passage:
+    """One passage of a plan's JSON, checked."""
     senders, receivers = (tuple(map(str, told[end])) for end in ("senders", "receivers"))
     messages, rows, size = (int(told[name]) for name in ("messages", "rows", "bytes"))
     how = (Kind(told["kind"]).value, str(told["direction"]), str(told["event"]))
-    return Crossing(*how, senders, receivers, messages, rows, size)
+    return Passage(*how, senders, receivers, messages, rows, size)
 
 
 def read_plan(path: Path) -> Disclosed:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from isthmus.core.kinds import SERVER_NAME, Kind, owner_of_devices
 from isthmus.protect.events import UNPROTECTED, hides, silos_in_sum, veil
 from isthmus.runs.circumstances import Circumstances, of_event
-from isthmus.runs.crossings import circumstances_of
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.passages import circumstances_of
 from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import DEVICES, OTHERS, Flow, fact, is_merged, of_party, rank, read_flows
 from isthmus.runs.text import bytes_text, list_names, party_order

@@ -62,10 +62,8 @@ def _left(folder: RunFolder, flows: Sequence[Flow]) -> str:
         return f"No data of nodes left a silo beside names, ids, counts and scores (ε = {epsilon})."
     names = list_names([WORDS[kind].name for kind in kinds])
     bare = [WORDS[kind].name for kind in kinds if kind in headline(guarantees(folder)).bare]
-    how = (
-        "" if not bare else ": all without noise" if len(bare) == len(kinds) else f": {list_names(bare)} without noise"
-    )
-    return f"For it {names} left silos, with ε = {epsilon}{how}."
+    who = "" if len(bare) == len(kinds) else f"{list_names(bare)} "
+    return f"For it {names} left silos, with ε = {epsilon}{f': {who}without noise' if bare else ''}."
 
 
 def attacked(audit: Audit | None) -> str:

@@ -14,7 +14,7 @@ from isthmus.report.promises import Promise, promises
 from isthmus.report.recovered import best_of_each, in_words, recovered
 from isthmus.report.sheet_facts import Line, about, columns, retention, server_lines, unknown_before
 from isthmus.report.sheet_verdict import verdict_of
-from isthmus.runs.crossings import Crossing
+from isthmus.runs.passages import Passage
 from isthmus.runs.plain_words import WORDS
 from isthmus.runs.text import epsilon_text, list_names
 
@@ -28,7 +28,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Leaving:
+class KindOnSheet:
     """One kind of message on the sheet; ``legs`` say who gave it to whom, ``epsilon`` is that of one node's data."""
 
     kind: str
@@ -77,8 +77,8 @@ class DisclosureSheet:
     parties: tuple[PartyOnSheet, ...]
     server: tuple[Line, ...]
     columns: tuple[Line, ...]
-    leaving: tuple[Leaving, ...]
-    beside: tuple[Leaving, ...]
+    leaving: tuple[KindOnSheet, ...]
+    beside: tuple[KindOnSheet, ...]
     promises: tuple[Promise, ...]
     attacks: tuple[AttackOnSheet, ...]
     not_tried: tuple[str, ...]
@@ -136,12 +136,12 @@ def _is_data(told: Disclosed, kind: str) -> bool:
     return Kind(kind) not in APART or kind in bare
 
 
-def _leaving(told: Disclosed) -> Iterator[Leaving]:
+def _leaving(told: Disclosed) -> Iterator[KindOnSheet]:
     """Yield what left, one kind after the other, the most revealing first."""
-    for kind in dict.fromkeys(each.kind for each in told.crossings):
-        mine = [each for each in reversed(told.crossings) if each.kind == kind]  # up before down
+    for kind in dict.fromkeys(each.kind for each in told.passages):
+        mine = [each for each in reversed(told.passages) if each.kind == kind]  # up before down
         words = WORDS[Kind(kind)]
-        yield Leaving(
+        yield KindOnSheet(
             kind,
             words.name,
             words.source,
@@ -158,10 +158,10 @@ def _leaving(told: Disclosed) -> Iterator[Leaving]:
         )
 
 
-def _sent_by_silos(crossings: Sequence[Crossing]) -> Sequence[Crossing]:
-    """Crossings without what the server tells silos, which is nobody's own, as far as there are others."""
-    sent = [each for each in crossings if each.direction not in ("down", "handed_down")]
-    return sent or crossings
+def _sent_by_silos(passages: Sequence[Passage]) -> Sequence[Passage]:
+    """Passages without what the server tells silos, which is nobody's own, as far as there are others."""
+    sent = [each for each in passages if each.direction not in ("down", "handed_down")]
+    return sent or passages
 
 
 def _who(told: Disclosed, names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from isthmus.core.files import write_atomic, writing
 from isthmus.report.page import CellRow, page, table
-from isthmus.report.sheet import DisclosureSheet, Leaving
+from isthmus.report.sheet import DisclosureSheet, KindOnSheet
 from isthmus.report.sheet_facts import Line
 from isthmus.runs.text import bytes_text, count_text
 
@@ -90,7 +90,7 @@ def _leaving(sheet: DisclosureSheet) -> str:
     return f"{data}{beside}"
 
 
-def _row(each: Leaving) -> CellRow:
+def _row(each: KindOnSheet) -> CellRow:
     """The cells of one kind of message that carries nodes' data."""
     how = "; ".join(each.protection)
     return [
@@ -98,12 +98,12 @@ def _row(each: Leaving) -> CellRow:
     ]  # fmt: skip
 
 
-def _legs(each: Leaving) -> str:
+def _legs(each: KindOnSheet) -> str:
     """From whom to whom, one leg after the other; a line does not end within one."""
     return "; ".join(leg.replace(" → ", "\u00a0→\u00a0") for leg in each.legs)
 
 
-def _amount(each: Leaving) -> str:
+def _amount(each: KindOnSheet) -> str:
     """Messages and bytes in words."""
     about = "~ " if each.estimated else ""
     return f"{about}{count_text(each.messages, 'message')}, {bytes_text(each.bytes)}"

@@ -18,7 +18,7 @@ def verdict_of(told: Disclosed, names: Sequence[str]) -> str:
     """The verdict; ``names`` are the kinds of messages in words that carry data of nodes."""
     if told.facts.get("merged"):
         return "One party holds the data of all: nothing leaves it. This is a simulation, for comparison."
-    if not told.crossings:
+    if not told.passages:
         return "Nothing leaves a silo."
     if not names:
         return "Beside names, ids, counts and scores nothing leaves a silo."
@@ -30,7 +30,7 @@ def verdict_of(told: Disclosed, names: Sequence[str]) -> str:
 
 def _veiled(told: Disclosed) -> str:
     """The sentence on kinds of messages that nobody reads alone; empty where there are none."""
-    sent = [each for each in told.crossings if each.direction not in ("down", "handed_down")]
+    sent = [each for each in told.passages if each.direction not in ("down", "handed_down")]
     kinds = [kind for kind in WORDS if any(each.kind == kind for each in sent)]
     veiled = [kind for kind in kinds if all(veil(each.event) for each in sent if each.kind == kind)]
     if not veiled:

@@ -12,7 +12,7 @@ from isthmus.runs.text import party_order
 
 
 @dataclass(frozen=True)
-class Crossing:
+class Passage:
     """All messages of one kind in one direction under one protection; names of parties stand in their order."""
 
     kind: str
@@ -25,7 +25,7 @@ class Crossing:
     bytes: int
 
 
-def crossings_of(flows: Iterable[Flow]) -> list[Crossing]:
+def passages_of(flows: Iterable[Flow]) -> list[Passage]:
     """Flows gathered, the most revealing kind first."""
     alike: dict[tuple[str, str, str], list[Flow]] = {}
     for flow in flows:
@@ -34,13 +34,13 @@ def crossings_of(flows: Iterable[Flow]) -> list[Crossing]:
     return [_gathered(*key, alike[key]) for key in order]
 
 
-def _gathered(kind: str, direction: str, event: str, flows: list[Flow]) -> Crossing:
-    """One crossing of the flows that are alike."""
+def _gathered(kind: str, direction: str, event: str, flows: list[Flow]) -> Passage:
+    """One passage of the flows that are alike."""
     senders, receivers = (
         tuple(sorted({getattr(flow, end) for flow in flows}, key=party_order)) for end in ("sender", "receiver")
     )
     sums = (sum(getattr(flow, name) for flow in flows) for name in ("messages", "rows", "bytes"))
-    return Crossing(kind, direction, event, senders, receivers, *sums)
+    return Passage(kind, direction, event, senders, receivers, *sums)
 
 
 def circumstances_of(folder: RunFolder) -> Circumstances:
