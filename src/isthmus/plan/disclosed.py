@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from isthmus.core.version import VERSION
-from isthmus.protect.accounting.guarantee import DP, EDGE, NODE, ROW, Guarantee
+from isthmus.protect.accounting.guarantee import DP, EDGE, ENTRY, LABEL, NODE, ROW, Guarantee
 from isthmus.runs.circumstances import circumstances
 from isthmus.runs.config import RunConfig
 from isthmus.runs.passages import passages_of
@@ -17,8 +17,12 @@ from isthmus.train.training import Training
 # From a step of the trial, a kind and a purpose: the factors from its messages, and from its rows, to the whole run's.
 Factors = Callable[[int, str, str], tuple[float, float]]
 _FORESEEN = (NODE, EDGE, ROW)  # units whose releases a trial can count
-BY_LABELS = "counted from the steps that are taken"
-BY_ROWS = "measured on the rows that are released"
+# By unit, what a guarantee that no trial can foresee is of, and why it cannot.
+_LATER = {
+    ROW: ("rows hidden among near ones (metric privacy)", "measured on the rows that are released"),
+    LABEL: ("one training label", "counted from the steps that are taken"),
+    ENTRY: ("one entry of a list of neighbours", "counted from the draws that are made"),
+}
 
 
 def disclosure_of(
@@ -37,7 +41,8 @@ def disclosure_of(
     happened = circumstances(crossed, {line["event"] for line in lines}, config.as_dict(), schema.target)
     foreseen = [each for each in known if each.unit in _FORESEEN and each.notion == DP]
     unknown = {of: why for of, why in epsilon.items() if isinstance(why, str) and why != "inf"}
-    unknown |= {f"{each.of}, {each.unit}": _why(each) for each in known if each not in foreseen}
+    unknown = {of: why.removeprefix("unknown: ") for of, why in unknown.items()}
+    unknown |= dict(_LATER[each.unit] for each in known if each not in foreseen)
     return {
         "facts": _facts(config, training, sizes) | {"epochs": epochs},
         "config": config.toml(),
@@ -46,11 +51,6 @@ def disclosure_of(
         "happened": sorted(happened),
         "why_unknown": unknown,
     }
-
-
-def _why(told: Guarantee) -> str:
-    """Why a guarantee is not known before a run."""
-    return BY_ROWS if told.unit == ROW else BY_LABELS
 
 
 def _facts(config: RunConfig, training: Training, sizes: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def _left(folder: RunFolder, flows: Sequence[Flow]) -> str:
         return f"No data of nodes left a silo beside names, ids, counts and scores (ε = {epsilon})."
     names = list_names([WORDS[kind].name for kind in kinds])
     bare = [WORDS[kind].name for kind in kinds if kind in headline(guarantees(folder)).bare]
-    who = "" if len(bare) == len(kinds) else f"{list_names(bare)} "
+    who = f"{list_names(bare)} " if 0 < len(bare) < len(kinds) else ""
     return f"For it {names} left silos, with ε = {epsilon}{f': {who}without noise' if bare else ''}."
 
 

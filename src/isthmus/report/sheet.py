@@ -154,7 +154,7 @@ def _leaving(told: Disclosed) -> Iterator[KindOnSheet]:
             estimated=kind in told.estimated,
             protection=tuple(dict.fromkeys(each.event.partition("/")[0] for each in _sent_by_silos(mine))),
             epsilon=_epsilon(told, kind),
-            recovered=recovered(told.audit, kind),
+            recovered="tried after the run" if told.planned else recovered(told.audit, kind),
         )
 
 

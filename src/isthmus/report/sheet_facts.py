@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isthmus.core.kinds import KINDS, Kind
 from isthmus.core.name_lists import some_of
+from isthmus.protect.accounting.guarantee import EVERYTHING
 from isthmus.report.disclosed import Disclosed
 from isthmus.report.disclosure import place_of_server
 from isthmus.runs.plain_words import WORDS
@@ -130,8 +132,10 @@ def unknown_before(told: Disclosed) -> Iterator[str]:
     yield "What attacks get: an audit replays the run after its end (isthmus audit)."
     if told.estimated:
         names = ", ".join(WORDS[kind].name for kind in WORDS if kind in told.estimated)
-        yield f"Exact amounts of {names} (marked ~), which depend on what is drawn; all other amounts are exact."
-    yield from (f"The epsilon of {of}: {why}." for of, why in told.why_unknown.items())
+        yield f"Exact amounts of {names} (marked ~), which depend on what is drawn; all other bytes are exact."
+    for of, why in told.why_unknown.items():
+        name = "everything that leaves" if of == EVERYTHING else WORDS[Kind(of)].name if of in KINDS else of
+        yield f"The epsilon of {name}: {why}."
     yield (
         "Whether the parties run on machines of their own; then each silo also tells the server its list of messages "
         "(counts, no contents) at the end."
