@@ -1,4 +1,4 @@
-"""The disclosure sheet: what each party saw during a run, in plain words, according to the ledger."""
+"""What each party saw during a run, in plain words, according to the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained page with results, traffic, epsilon and the disclosure sheet."""
+"""The report of a run: one self-contained page with a verdict, results, traffic, epsilon, and what each party saw."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from isthmus.runs.summary import (
 from isthmus.runs.text import bytes_text, count_text, duration, epsilon_text, gain_text, metric_label, score_text
 
 _PARTY = (
-    "These are the results of {0}. Traffic and the disclosure sheet are of what {0} sent and received, epsilon of what "
+    "These are the results of {0}. Traffic, and what parties saw, are of what {0} sent and received, epsilon of what "
     "it sent, scores by silo its own; means over silos and curves are those of the federation, told to every party."
 )
 

@@ -1,4 +1,4 @@
-"""The report's sections on traffic: bytes by kind and by party, and the disclosure sheet as markup."""
+"""The report's sections on traffic: bytes by kind and by party, and what each party saw, as markup."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _size(size: int) -> Cell:
 
 
 def sheet(paragraphs: Sequence[Paragraph], seeds: int, place: str = "") -> str:
-    """The disclosure sheet as markup; ``place`` is the sentence on where the server ran, if any."""
+    """What each party saw, as markup; ``place`` is the sentence on where the server ran, if any."""
     many = f" Amounts are sums over {seeds} seeds." if seeds > 1 else ""
     where = f" {escape(place)}" if place else ""
     parts = [f"<h2>What each party saw</h2><p>Disclosure, from the ledger alone.{many}{where}</p>"]
