@@ -10,7 +10,7 @@ import typer
 
 from isthmus.cli import flare
 from isthmus.cli.catalogue import datasets, methods
-from isthmus.cli.finished import audit, compare, report, score
+from isthmus.cli.finished import audit, compare, disclose, report, score
 from isthmus.cli.graphs import simulate_aml, split
 from isthmus.cli.operations import forget, status
 from isthmus.cli.policy import app as policy
@@ -30,8 +30,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (
-    run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce, study, status,
-    forget,
+    run, plan, methods, datasets, split, score, compare, report, audit, disclose, simulate_aml, demo, reproduce, study,
+    status, forget,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(flare.app, name="flare")

@@ -1,4 +1,4 @@
-"""Commands on finished runs: ``isthmus score``, ``compare``, ``report`` and ``audit``."""
+"""Commands on finished runs: ``isthmus score``, ``compare``, ``report``, ``audit`` and ``disclose``."""
 
 from __future__ import annotations
 
@@ -73,6 +73,33 @@ def report(
     folder = RunFolder.open(run_folder)
     path = write_report(folder, RunFolder.open(alone) if alone else None, relinked(folder, tuple(set_ or ())))
     console.print(str(path), highlight=False, soft_wrap=True)
+
+
+def disclose(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="RUN|PLAN|RECIPE", help="A finished run, or one party's folder; before it a plan."),
+    ],
+    out: Annotated[
+        str | None, typer.Option(help="The page (default: disclosure.html in the run's folder, else here).")
+    ] = None,
+    purpose: Annotated[str, typer.Option(help="What the model is for, in your words (default: a blank line).")] = "",
+    keep: Annotated[str, typer.Option(help="When what was kept is to be deleted (default: a blank line).")] = "",
+    set_: Set = None,
+    policy: Annotated[str, typer.Option(help="As of 'plan', with a recipe.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Write the sheet that an officer signs: columns, recipients, epsilon, attacks, hashes; also before a run."""
+    from isthmus.commands.disclose import DiscloseRequest
+    from isthmus.commands.disclose import disclose as write
+    from isthmus.report.sheet import Statement
+
+    sheet, page = write(DiscloseRequest(what, out, tuple(set_ or ()), policy, Statement(purpose, keep)))
+    if as_json:
+        print(json.dumps({**sheet.as_dict(), "page": str(page)}))
+        return
+    console.print(sheet.verdict, markup=False, highlight=False, soft_wrap=True)
+    console.print(str(page), highlight=False, soft_wrap=True)
 
 
 def audit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
@@ -20,10 +21,19 @@ class Cell(NamedTuple):
 CellRow = Sequence[str | Cell]  # one row of an HTML table
 
 
-def page(title: str, body: str) -> str:
-    """A whole HTML page with the given body."""
+def page(title: str, body: str, style: str = "") -> str:
+    """A whole HTML page with the given body; ``style`` is CSS of its own, beside that of all pages."""
     template = resources.files("isthmus.report").joinpath("report.html").read_text(encoding="utf-8")
-    return Template(template).substitute(title=escape(title), body=body)
+    return Template(template).substitute(title=escape(title), body=body, style=style)
+
+
+def with_contents(top: str, body: str) -> str:
+    """The ``top`` of a page, a list of links to the sections of its body, and the body, whose headings get anchors."""
+    titles = re.findall(r"<h2>(.*?)</h2>", body)
+    for number, title in enumerate(titles, 1):
+        body = body.replace(f"<h2>{title}</h2>", f'<h2 id="section-{number}">{title}</h2>', 1)
+    links = "".join(f'<li><a href="#section-{number}">{title}</a></li>' for number, title in enumerate(titles, 1))
+    return f'{top}\n<nav aria-label="Contents"><ol>{links}</ol></nav>\n{body}'
 
 
 def table(head: Sequence[str], rows: Sequence[CellRow], note: str = "", left: int = 1, total: CellRow = ()) -> str:
