@@ -32,6 +32,10 @@ Part = Annotated[str, typer.Option(help="Every n-th row alone, like 2/3 on the s
 Merge = Annotated[
     list[str] | None, typer.Option(help="Take over what another folder of this study has finished; may be repeated.")
 ]
+Pivot = Annotated[
+    str,
+    typer.Option(help="Keys in rows and columns of table.csv, .tex and .md, like method:split; others: a table each."),
+]
 Estimate = Annotated[
     bool, typer.Option("--forecast", help="Only time a few epochs of every row, and tell the hours of the whole.")
 ]
@@ -63,6 +67,7 @@ def reproduce(
     tuning_seeds: TuningSeeds = None,
     part: Part = "",
     merge: Merge = None,
+    pivot: Pivot = "",
     forecast: Estimate = False,
 ) -> None:
     """Run the rows of a paper's table, and show the paper's values, ours, and the difference."""
@@ -92,6 +97,7 @@ def study(
     tuning_seeds: TuningSeeds = None,
     part: Part = "",
     merge: Merge = None,
+    pivot: Pivot = "",
     forecast: Estimate = False,
 ) -> None:
     """Run a grid of your own: methods, data, splits, settings, with tuning, paired seeds and intervals."""
@@ -126,7 +132,7 @@ def _run(study: Study, request: StudyRequest, forecast: bool, as_json: bool) -> 
         print((folder / "results.json").read_text(), end="")
     else:
         console.print(*(grid_tables(findings) if study.axes else study_tables(findings)))
-        console.print(f"{folder}/report.html", highlight=False, soft_wrap=True)
+        console.print(f"{folder}/report.html, table.csv, table.tex, table.md", highlight=False, soft_wrap=True)
     if failed:
         named = "; ".join(failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")
         raise IsthmusError(f"Failed: {named}. The same command tries them again.")

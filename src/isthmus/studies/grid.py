@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.report.compared_run import SAW
+from isthmus.report.score_table import SCORE
 from isthmus.runs.recipe import merge_into
 from isthmus.runs.text import metric_label
 from isthmus.studies.study import (
@@ -24,7 +25,7 @@ from isthmus.studies.study import (
     training_megabytes,
 )
 
-KEYS = ("title", "summary", "metric", "seeds", "vary_data", "against")
+KEYS = ("title", "summary", "metric", "seeds", "vary_data", "against", "pivot")
 TABLES = ("base", "axes", "tune", "leave_out", "quick", "notes")
 _Leave = tuple[Mapping[str, Sequence[str]], str]  # values by axis, and why their places are left out
 _LeftOut = Sequence[_Leave]
@@ -49,6 +50,10 @@ def grid_study(name: str, said: Mapping[str, Any]) -> Study:
     axes = said.get("axes")
     if not isinstance(axes, Mapping) or not axes or not all(isinstance(v, Mapping) and v for v in axes.values()):
         raise IsthmusError("A study needs [axes]: each has names, and for each name the settings that it stands for.")
+    if SCORE in axes:
+        raise IsthmusError(
+            f"[axes.{SCORE}]: the tables have a key '{SCORE}' for what was measured; choose another name."
+        )
     base = dict(said.get("base", {}))
     metric, compared = str(said.get("metric", "accuracy")), list(axes)[-1]
     against = str(said.get("against", ""))
@@ -70,6 +75,7 @@ def grid_study(name: str, said: Mapping[str, Any]) -> Study:
         axes=tuple(axes),
         against=against,
         vary_data=bool(said.get("vary_data", False)),
+        pivot=str(said.get("pivot", "")),
     )
     small = said.get("quick")
     return replace(study, quick=_small(study, small, axes, left_out)) if small else study

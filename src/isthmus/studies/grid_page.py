@@ -12,6 +12,7 @@ from isthmus.studies.grid_text import caption, cells, heads, left_out
 from isthmus.studies.page import study_cautions, tuning_section, ways_to_repeat
 from isthmus.studies.paired import groups
 from isthmus.studies.results import Findings, RowResult
+from isthmus.studies.score_tables import paper_section
 
 _ACROSS = 3  # panels in a line
 
@@ -26,6 +27,7 @@ def grid_page(findings: Findings) -> str:
         page.figure(scores(findings), f"{study.measure}, mean and deviation over seeds, in each way of scoring."),
         study.figure(findings) if study.figure else "",
         _tables(findings),
+        paper_section(findings),
         tuning_section(findings),
         ways_to_repeat(findings),
     ]

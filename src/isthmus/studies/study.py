@@ -35,13 +35,16 @@ def _nothing(_: Metrics) -> None:
 class StudyColumn:
     """A column of a study's table.
 
-    ``read`` takes its number from the metrics of a finished run, ``pooled`` that of all silos' predictions together.
+    ``read`` takes its number from the metrics of a finished run, ``pooled`` that of all silos' predictions together. A
+    column that ``scores`` holds test scores: ``metric`` times ``scale``.
     """
 
     label: str
     read: Reader
     pooled: Reader = _nothing
-    scores: bool = False  # it holds test scores
+    scores: bool = False
+    metric: str = ""
+    scale: float = 1.0
 
 
 def score_column(label: str, metric: str, scale: float = 100.0, way: str = "") -> StudyColumn:
@@ -58,7 +61,7 @@ def score_column(label: str, metric: str, scale: float = 100.0, way: str = "") -
 
         return read
 
-    return StudyColumn(label, reader("test"), reader("test_pooled"), scores=True)
+    return StudyColumn(label, reader("test"), reader("test_pooled"), scores=True, metric=metric, scale=scale)
 
 
 def training_megabytes(metrics: Metrics) -> float | None:
@@ -166,6 +169,7 @@ class Study:
     A grid has ``axes``, of which the last is compared: each of its values with the value ``against``, seed by seed.
     ``gain_from``: the value whose score counts as a gain of 0 %, where that of ``against`` is one of 100 %.
     ``vary_data``: every seed has a split of its own, too; else only initial values and draws depend on the seed.
+    ``pivot`` lays out the written tables, like ``method:split``; empty: the last axis by the one before it.
     """
 
     name: str
@@ -188,6 +192,7 @@ class Study:
     against: str = ""
     gain_from: str = ""
     vary_data: bool = False
+    pivot: str = ""
 
     def __post_init__(self) -> None:
         for what in ([row.slug for row in self.rows], [column.label for column in self.columns]):
