@@ -61,14 +61,15 @@ def read_layout(text: str, keys: Sequence[str]) -> TableLayout:
 
 
 def usual_layout(table: ScoreTable) -> TableLayout:
-    """The compared key in rows; in columns the key before it, or without another the scores."""
-    others = [key for key in table.keys if key != table.compared]
+    """The compared key in rows; in columns the last other key that has several values, or without one the scores."""
+    others = [key for key in table.keys if key != table.compared and len({e.place[key] for e in table.entries}) > 1]
     return TableLayout((table.compared,), (others[-1],) if others else (SCORE,))
 
 
 def blocks(table: ScoreTable, layout: TableLayout) -> list[TableBlock]:
     """The tables of a layout, those of scores first, without rows and columns that hold nothing."""
-    rest = [key for key in (*table.keys, SCORE) if key not in (*layout.rows, *layout.columns)]
+    several = [key for key in table.keys if len({entry.place[key] for entry in table.entries}) > 1]
+    rest = [key for key in (*several, SCORE) if key not in (*layout.rows, *layout.columns)]
     found: dict[Names, list[JudgedEntry]] = {}
     for each in sorted(table.judged, key=lambda each: not each.entry.score):
         if each.entry.mean is not None:

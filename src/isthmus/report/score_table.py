@@ -13,7 +13,7 @@ from isthmus.runs.text import count_text
 SCORE = "score"  # the key of what a value measures, beside the keys of its place
 BEST, ALIKE, WORSE, UNTESTED = "best", "not worse", "worse", ""
 _TESTED = (
-    "Underlined: cannot be told from the best (Student's t-test, paired by seed, with Holm's correction over all "
+    "{}: cannot be told from the best (Student's t-test, paired by seed, with Holm's correction over all "
     f"comparisons with one best, at {100 * LEVEL:.0f} %)."
 )
 
@@ -111,17 +111,19 @@ class ScoreTable:
         ]
         return [replace(each, mark=_mark(each, top)) for each in found]
 
-    def caption(self, shown: Sequence[JudgedEntry]) -> str:
-        """What the numbers and marks of some entries are, which stand in one printed table."""
+    def caption(self, shown: Sequence[JudgedEntry], best: str = "Bold", alike: str = "Underlined") -> str:
+        """What the numbers of some entries are, which stand in one printed table; and how it marks them."""
         several = any(each.entry.deviation is not None for each in shown if each.entry.values)
         scores = any(each.entry.score for each in shown)
         said = [
             f"{self.measure if scores else 'Mean'}{': mean' * scores}{' ± deviation' * several} over {_seeds(shown)}."
         ]
         if any(each.mark == BEST for each in shown):
-            said.append(f"Bold: the best {self.compared}, by its mean.")
+            said.append(f"{best}: the best {self.compared}, by its mean.")
             tested = any(each.student is not None for each in shown)
-            said.append(_TESTED if tested else "Differences are not tested: that takes two seeds that both have.")
+            said.append(
+                _TESTED.format(alike) if tested else "Differences are not tested: that takes two seeds that both have."
+            )
         apart = dict.fromkeys(
             each.entry.at(self.compared) for each in shown if each.entry.score and not each.entry.rival
         )

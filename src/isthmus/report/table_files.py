@@ -38,9 +38,9 @@ def format_of(path: Path) -> str:
     return next((how for how, suffix in SUFFIX.items() if path.suffix == suffix), "")
 
 
-def table_files(table: ScoreTable, layout: TableLayout) -> dict[str, bytes]:
+def table_files(table: ScoreTable, layout: TableLayout, name: str = "table") -> dict[str, bytes]:
     """The contents of ``table.csv``, ``table.tex`` and ``table.md``, by name."""
-    return {f"table{suffix}": table_text(table, layout, how).encode() for how, suffix in SUFFIX.items()}
+    return {f"{name}{suffix}": table_text(table, layout, how).encode() for how, suffix in SUFFIX.items()}
 
 
 def number_text(value: float | None) -> str:
@@ -53,11 +53,17 @@ def number_text(value: float | None) -> str:
 
 
 def cell_text(each: JudgedEntry | None) -> str:
-    """A cell as plain text: ``81.20 ± 0.40``, with its number of seeds where that is not what the table says."""
+    """A cell as plain text: ``81.20 ± 0.40``."""
     if each is None:
         return "–"
     spread = each.entry.deviation
     return number_text(each.entry.mean) + ("" if spread is None else f" ± {number_text(spread)}")
+
+
+def marked_text(each: JudgedEntry | None) -> str:
+    """A cell for the terminal: ``*`` behind the best, ``=`` behind what cannot be told from it."""
+    mark = {BEST: " *", ALIKE: " ="}.get(each.mark, "") if each else ""
+    return cell_text(each) + mark
 
 
 def _csv(table: ScoreTable, layout: TableLayout) -> str:
