@@ -71,20 +71,32 @@ def blocks(table: ScoreTable, layout: TableLayout) -> list[TableBlock]:
     several = [key for key in table.keys if len({entry.place[key] for entry in table.entries}) > 1]
     rest = [key for key in (*several, SCORE) if key not in (*layout.rows, *layout.columns)]
     found: dict[Names, list[JudgedEntry]] = {}
-    for each in sorted(table.judged, key=lambda each: not each.entry.score):
+    for each in sorted(table.judged, key=lambda each: table.measures.index(each.entry.measure)):
         if each.entry.mean is not None:
             found.setdefault(tuple(each.entry.at(key) for key in rest), []).append(each)
-    return [_block(", ".join(title), layout, each) for title, each in found.items()]
+    return [_block(table, ", ".join(title), layout, each) for title, each in found.items()]
 
 
-def _block(title: str, layout: TableLayout, judged: Sequence[JudgedEntry]) -> TableBlock:
-    """One table, with rows and columns in the order of its entries."""
+def _block(table: ScoreTable, title: str, layout: TableLayout, judged: Sequence[JudgedEntry]) -> TableBlock:
+    """One table, with the names of every key in the order in which the whole table has them."""
     cells = {(_names(each, layout.rows), _names(each, layout.columns)): each for each in judged}
-    rows, columns = (tuple(dict.fromkeys(place[side] for place in cells)) for side in (0, 1))
-    if len(layout.columns) > 1:  # one outer name, one group of columns
-        order = [list(dict.fromkeys(names[level] for names in columns)) for level in range(len(layout.columns))]
-        columns = tuple(sorted(columns, key=lambda names: [o.index(n) for o, n in zip(order, names, strict=True)]))
+    order = {key: _order(table, key) for key in (*layout.rows, *layout.columns)}
+    rows, columns = (
+        tuple(sorted({at[side] for at in cells}, key=lambda names, keys=keys: _places(names, keys, order)))  # type: ignore[misc]
+        for side, keys in enumerate((layout.rows, layout.columns))
+    )
     return TableBlock(title, layout.rows, rows, columns, cells)
+
+
+def _order(table: ScoreTable, key: str) -> dict[str, int]:
+    """The names of a key with their places."""
+    names = table.measures if key == SCORE else dict.fromkeys(entry.at(key) for entry in table.entries)
+    return {name: place for place, name in enumerate(names)}
+
+
+def _places(names: Names, keys: Names, order: dict[str, dict[str, int]]) -> list[int]:
+    """The places of the names of several keys: one outer name makes one group."""
+    return [order[key][name] for key, name in zip(keys, names, strict=True)]
 
 
 def _names(each: JudgedEntry, keys: Names) -> Names:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from isthmus.report.compared_run import SAW
 
+_Score = TypeVar("_Score")
 
-def mean_is_pooled(metric: str, average: str) -> bool:
-    """Whether the mean over silos is the score of all predictions together: of accuracy, weighted by their numbers."""
-    return metric == "accuracy" and average != "silos"
+
+def by_footing(
+    ways: Iterable[tuple[str, _Score | None, _Score | None]], metric: str, average: str, merged: bool
+) -> dict[str, _Score]:
+    """Scores by footing: ``across``; or a mean over silos and a pooled score of it, where these differ.
+
+    ``ways``: what a score saw, its mean over silos, and pooled. The mean of accuracies, weighted by how many were
+    scored, is the pooled one. A merged run saw all edges, and has one silo, whatever else was asked of it.
+    """
+    alike = metric == "accuracy" and average != "silos"
+    found: dict[str, _Score | None] = {}
+    for saw, mean, pooled in ways:
+        if merged:
+            found[SAW["across"] + ("" if alike else ", pooled")] = mean
+        elif alike:
+            found[SAW[saw]] = mean
+        else:
+            found |= {f"{SAW[saw]}, mean over silos": mean, f"{SAW[saw]}, pooled": pooled}
+    return {footing: value for footing, value in found.items() if value is not None}
 
 
 def scores_by_footing(metrics: Mapping[str, Any], metric: str, split: str = "test") -> dict[str, float]:
-    """The scores of one run by footing: ``across``; or its mean over silos and its pooled score, where these differ.
-
-    A merged run saw all edges and pooled all predictions, whatever else was asked of it.
-    """
-    alike = mean_is_pooled(metric, str(metrics.get("average", "")))
-    found: dict[str, float | None] = {}
-    for way in (metrics.get("scored") or {"": {**metrics, "sees": "trained"}}).values():
-        mean, pooled = ((way.get(f"{split}{kind}") or {}).get(metric) for kind in ("", "_pooled"))
-        if metrics.get("merged"):
-            found[SAW["across"] + ("" if alike else ", pooled")] = mean if pooled is None else pooled
-        elif alike:
-            found[SAW[way["sees"]]] = mean
-        else:
-            found |= {f"{SAW[way['sees']]}, mean over silos": mean, f"{SAW[way['sees']]}, pooled": pooled}
-    return {footing: float(value) for footing, value in found.items() if value is not None}
+    """The scores of one run by footing; of a run of an older version, which does not tell, as it was trained."""
+    each = (metrics.get("scored") or {"": {**metrics, "sees": "trained"}}).values()
+    ways = [(way["sees"], *((way.get(f"{split}{kind}") or {}).get(metric) for kind in ("", "_pooled"))) for way in each]
+    return by_footing(ways, metric, str(metrics.get("average", "")), bool(metrics.get("merged")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from isthmus.report.paired_tests import LEVEL, PairedTest, holm, paired_test
 from isthmus.runs.text import count_text
 
 SCORE = "score"  # the key of what a value measures, beside the keys of its place
+SEEN = ("own edges", "as trained", "across", "merged graph", "all nodes, merged graph")  # from less to more
 BEST, ALIKE, WORSE, UNTESTED = "best", "not worse", "worse", ""
 _TESTED = (
     "{}: cannot be told from the best (Student's t-test, paired by seed, with Holm's correction over all "
@@ -80,6 +82,13 @@ class ScoreTable:
     notes: tuple[str, ...] = ()
 
     @cached_property
+    def measures(self) -> list[str]:
+        """What is measured, in the order of columns: scores by what they saw, then all else."""
+        found = {entry.measure: not entry.score for entry in self.entries}
+        known = list(found)
+        return sorted(found, key=lambda name: (found[name], seen_order(name), known.index(name)))
+
+    @cached_property
     def judged(self) -> tuple[JudgedEntry, ...]:
         """All entries with their marks, in their order."""
         groups: dict[tuple[str, ...], list[int]] = {}
@@ -131,6 +140,11 @@ class ScoreTable:
         return " ".join([*said, *self.notes])
 
 
+def seen_order(measure: str) -> int:
+    """The place of a score among others by what it saw; a score that does not say stands before all."""
+    return next((place for place, saw in enumerate(SEEN, 1) if measure.split(", ")[0] == saw.split(", ")[0]), 0)
+
+
 def _seeds(shown: Sequence[JudgedEntry]) -> str:
     """Over how many seeds means are, in words."""
     counts = sorted({len(each.entry.values) for each in shown if each.entry.values})
@@ -141,7 +155,9 @@ def _seeds(shown: Sequence[JudgedEntry]) -> str:
 
 def _mark(each: JudgedEntry, top: ScoreEntry) -> str:
     """Best, not worse, worse, or nothing where no test applies."""
-    if each.entry is top or (each.entry.judged and each.entry.mean == top.mean):
+    if each.entry is top or (
+        each.entry.judged and math.isclose(each.entry.mean or 0.0, top.mean or 0.0, rel_tol=1e-12)
+    ):
         return BEST
     if each.student is None:
         return UNTESTED

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from isthmus.core.coerce import as_default, fill, table_of
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.files import there
 from isthmus.core.kinds import LEVELS
 from isthmus.core.plugins import load_plugins
 from isthmus.engine.absence import STOPPING, AbsenceConfig
@@ -233,7 +236,15 @@ def _data(table: dict[str, Any]) -> DataConfig:
     if data.edges not in EDGES:
         raise unknown("data.edges", data.edges, EDGES)
     _whole("data.seed", data.seed)
+    data = replace(data, name=_from_anywhere(data.name), folder=_from_anywhere(data.folder))
     return replace(data, options=_loader_options(data.name, options))
+
+
+def _from_anywhere(name: str) -> str:
+    """The whole path of a file or folder, so that a run can be replayed from elsewhere; any other name as it is."""
+    from isthmus.data import DATASETS
+
+    return os.path.abspath(name) if name and name not in DATASETS and there(Path(name)) else name
 
 
 def _loader_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
