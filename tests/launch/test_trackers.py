@@ -14,7 +14,7 @@ import isthmus
 from isthmus.core.errors import IsthmusError
 from isthmus.graph.silo import split_graph
 from isthmus.launch import trackers
-from isthmus.launch.trackers import Tracker
+from isthmus.launch.tracker import Tracker
 from isthmus.runs.config import SystemConfig, resolve
 from tests.helpers.command import SMALL, history, refuse, succeed
 from tests.helpers.small import small_graph

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any
 
-from isthmus.launch.trackers import Tracker
+from isthmus.launch.tracker import Tracker
 
 EXPERIMENT = "isthmus"
 _LONGEST = 500  # characters of a parameter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from isthmus.launch.trackers import Tracker
+from isthmus.launch.tracker import Tracker
 
 
 class TensorBoardTracker(Tracker):

@@ -10,7 +10,6 @@ from isthmus.report.compared_run import SAW, ComparedRun
 from isthmus.report.pivot import TableLayout, read_layout, usual_layout
 from isthmus.report.run_scores import scores_by_footing
 from isthmus.report.score_table import SCORE, ScoreEntry, ScoreTable
-from isthmus.runs.config import flat
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import data_name, members, run_label
 from isthmus.runs.text import is_share, metric_label
@@ -50,19 +49,21 @@ def _data(rows: Sequence[ComparedRun]) -> str:
 
 def _value(folder: RunFolder, row: ComparedRun, key: str) -> str:
     """The value of a key of a run: its name, its method with what was swapped, or a setting of its configuration."""
-    known: Mapping[str, Any] = flat(folder.config)
     if key == _RUN:
         return row.name
     if key == "method":
         return run_label(folder)
     if key in ("data", "data.name"):
         return data_name(folder)
-    if key not in known:
+    value: Any = folder.config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if value is None or isinstance(value, Mapping):
         raise IsthmusError(
             f"--pivot has the key '{key}', which the configuration of '{folder.path}' does not; give {SCORE}, {_RUN}, "
             "method, data or a key of config.toml, like data.split."
         )
-    return str(known[key])
+    return str(value)
 
 
 def _entries(folder: RunFolder, row: ComparedRun, place: Mapping[str, str]) -> list[ScoreEntry]:
