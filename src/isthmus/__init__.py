@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from isthmus.data.pyg import from_pyg
     from isthmus.graph.graph import Graph, Schema
     from isthmus.graph.silo import Silo
+    from isthmus.launch.trackers import tracker
     from isthmus.methods.catalogue import method
     from isthmus.methods.method import Method
     from isthmus.methods.parts import register_part
@@ -33,6 +34,7 @@ _WHERE = {
     "register_part": "isthmus.methods.parts",
     "Result": "isthmus.train.loop",
     "Watcher": "isthmus.train.loop",
+    "tracker": "isthmus.launch.trackers",
 }
 
 
@@ -45,5 +47,5 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Graph", "IsthmusError", "Method", "Phase", "Predictions", "Result", "Schema", "Silo", "Watcher", "__version__",
-    "fit", "from_pyg", "load", "method", "predict", "register_part", "save", "split",
+    "fit", "from_pyg", "load", "method", "predict", "register_part", "save", "split", "tracker",
 ]  # fmt: skip

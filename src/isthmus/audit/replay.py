@@ -25,7 +25,6 @@ from isthmus.launch.host import load_silos, open_run, set_up_process
 from isthmus.protect.releases import LEFT
 from isthmus.protect.secrets import secrets_from_seed
 from isthmus.runs.config import RunConfig, resolve
-from isthmus.runs.data_place import STARTED_IN, found_again
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.text import count_text
 from isthmus.train.loop import Watcher, train
@@ -68,8 +67,7 @@ class Opened:
 def open_audit(folder: RunFolder) -> Opened:
     """Read the configuration and the data of a run, and check that they are those of the run."""
     config = resolve(folder.config)
-    data = found_again(config.data, str(folder.metrics.get(STARTED_IN, "")))
-    config = replace(config, data=data, system=replace(config.system, device="cpu", hosts=1))
+    config = replace(config, system=replace(config.system, device="cpu", hosts=1))
     set_up_process(config)
     try:
         silos = load_silos(config.data, merged=False)

@@ -14,7 +14,7 @@ from isthmus.cli.finished import audit, compare, disclose, report, score
 from isthmus.cli.graphs import simulate_aml, split
 from isthmus.cli.operations import forget, status
 from isthmus.cli.policy import app as policy
-from isthmus.cli.studies import demo, reproduce, study
+from isthmus.cli.studies import demo, reproduce, study, sweep
 from isthmus.cli.training import plan, run
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import telling_of_disks
@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 for command in (
     run, plan, methods, datasets, split, score, compare, report, audit, disclose, simulate_aml, demo, reproduce, study,
+    sweep,
     status, forget,
 ):  # fmt: skip
     app.command()(command)

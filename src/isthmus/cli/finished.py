@@ -43,21 +43,40 @@ def score(
 
 def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
-    out: Annotated[str, typer.Option(help="Folder for comparison.html and comparison.json.")] = "runs/comparison",
+    out: Annotated[
+        str, typer.Option(help="Folder for comparison.html, .json and tables; or one table: a .csv, .tex or .md file.")
+    ] = "runs/comparison",
+    format_: Annotated[
+        str | None, typer.Option("--format", help="Print the table as csv, latex or markdown instead.")
+    ] = None,
+    pivot: Annotated[
+        str, typer.Option(help="Keys in rows and columns of such tables, like method:data.split (default: run:score).")
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Compare finished runs: a table, and a page with plots."""
-    from isthmus.report.compare import comparison_table, write_comparison
-    from isthmus.report.compared_run import comparison
+    """Compare finished runs: a table with the best marked, a page with plots, and tables for a paper."""
+    from isthmus.report.compare import comparison_table, comparison_text, write_comparison, write_table
+    from isthmus.report.table_files import format_of
     from isthmus.runs.folder import RunFolder
 
+    if format_ and as_json:
+        raise IsthmusError("--format and --json both say how to print; use one of them.")
     folders = [RunFolder.open(path) for path in runs]
-    page = write_comparison(folders, Path(out))
-    if as_json:
-        print((Path(out) / "comparison.json").read_text(), end="")
+    text = comparison_text(folders, format_, pivot) if format_ else ""
+    alone = bool(format_of(Path(out)))
+    if alone:
+        write_table(folders, Path(out), pivot)
     else:
-        console.print(comparison_table(comparison(folders)))
-        console.print(str(page), highlight=False, soft_wrap=True)
+        write_comparison(folders, Path(out), pivot)
+    if as_json and not alone:
+        print((Path(out) / "comparison.json").read_text(), end="")
+    elif text:
+        print(text, end="")
+    else:
+        console.print(comparison_table(folders))
+        console.print(
+            out if alone else f"{out}/comparison.html, table.csv, table.tex, table.md", highlight=False, soft_wrap=True
+        )
 
 
 def report(

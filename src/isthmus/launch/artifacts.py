@@ -26,7 +26,6 @@ from isthmus.launch.silo_tables import silo_curves, silo_figures, silo_sizes
 from isthmus.methods.exchange.drift import drift_note, mean_drift
 from isthmus.protect.accounting.guarantee import as_json, headline
 from isthmus.runs.config import RunConfig
-from isthmus.runs.data_place import STARTED_IN
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.network_time import Usage, link_times
 from isthmus.train.judge import Verdict
@@ -107,7 +106,6 @@ class _MetricsSheet:
             "silo_figures": view.of_mine(self.figures),
             "version": VERSION,
             "data_digests": self.data,
-            STARTED_IN: os.getcwd(),
             "environment": _environment(config),
         }
         folder.write_json("metrics.json", metrics)

@@ -32,7 +32,7 @@ from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
 from isthmus.launch.returning import refuse_return, reopen, take_up
 from isthmus.launch.settings import common_settings
 from isthmus.methods.exchange.base import Nothing
-from isthmus.runs.config import DataConfig, RunConfig
+from isthmus.runs.config import GIVEN, DataConfig, RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.train.checkpoint import Checkpoints
 from isthmus.train.loop import Watcher, train
@@ -76,6 +76,11 @@ def check_device(device: str) -> None:
 
 def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = None) -> list[Silo]:
     """The silos of this host (None: all): parts from disk, or a whole graph that is split here and now."""
+    if config.name == GIVEN:
+        raise IsthmusError(
+            "The silos of this run were given to isthmus.fit as Python objects and are not kept, so that it cannot be "
+            "replayed; train again with fit(..., out=..., keep_data=True)."
+        )
     if is_parts(config.name):
         from isthmus.data.parts import read_part
 

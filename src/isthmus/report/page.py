@@ -11,11 +11,15 @@ from typing import NamedTuple
 
 
 class Cell(NamedTuple):
-    """A cell of an HTML table: its text; ``hint`` shows on hover, ``tone`` is ``good``, ``bad`` or empty."""
+    """A cell of an HTML table: its text; ``hint`` shows on hover.
+
+    ``tone`` is ``good``, ``bad``, ``best``, ``alike`` or empty; ``link``, a path from the page, makes the text a link.
+    """
 
     text: str
     hint: str = ""
     tone: str = ""
+    link: str = ""
 
 
 CellRow = Sequence[str | Cell]  # one row of an HTML table
@@ -42,10 +46,11 @@ def table(head: Sequence[str], rows: Sequence[CellRow], note: str = "", left: in
     def line(cells: CellRow, tag: str, kind: str = "") -> str:
         out = []
         for place, cell in enumerate(cells):
-            text, hint, tone = cell if isinstance(cell, Cell) else Cell(cell)
+            text, hint, tone, link = cell if isinstance(cell, Cell) else Cell(cell)
+            shown = f'<a href="{escape(link)}">{escape(text)}</a>' if link else escape(text)
             names = " ".join(filter(None, ["l" if place < left else "", tone]))
             extra = (f' class="{names}"' if names else "") + (f' title="{escape(hint)}"' if hint else "")
-            out.append(f"<{tag}{extra}>{escape(text)}</{tag}>")
+            out.append(f"<{tag}{extra}>{shown}</{tag}>")
         return f"<tr{kind}>{''.join(out)}</tr>"
 
     body = "".join(line(row, "td") for row in rows) + (line(total, "td", ' class="sum"') if total else "")
