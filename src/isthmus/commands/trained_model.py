@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from isthmus.commands.predictions import refuse_nothing
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.engine.learner import ModelSpec
+from isthmus.federation.encodings import recoded_again
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
 from isthmus.graph.silo import Silo
 from isthmus.launch.host import check_device
@@ -102,6 +103,16 @@ def trained_with(folder: RunFolder) -> Mapping[str, Any]:
     if not isinstance(schema, Mapping):
         raise IsthmusError(f"{folder.path}/metrics.json does not say what the model was trained with; run it again.")
     return schema
+
+
+def fitted(silos: Sequence[Silo], folder: RunFolder, data: str) -> tuple[list[Silo], list[str]]:
+    """Parts of new data with the features and the schema of a run, and sentences on what its model has never seen."""
+    trained, told = trained_with(folder), folder.metrics.get("columns", {})
+    found, notes = list[Silo](), list[str]()
+    for silo in silos:
+        again, unseen = recoded_again(silo, told, trained, data if len(silos) == 1 else f"{data}/{silo.name}")
+        found, notes = [*found, without_labels(again, trained, data)], [*notes, *unseen]
+    return found, notes
 
 
 def without_labels(silo: Silo, trained: Mapping[str, Any], data: str) -> Silo:

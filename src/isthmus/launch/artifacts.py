@@ -16,6 +16,7 @@ from isthmus.core.files import private
 from isthmus.core.kinds import SERVER, TESTS
 from isthmus.core.version import VERSION
 from isthmus.graph.digest import Digests
+from isthmus.graph.encoding import told_columns
 from isthmus.launch.ledger_files import bytes_per_crossing, write_ledger
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.model_files import have_own_models, write_models
@@ -157,6 +158,7 @@ def _about(config: RunConfig, training: Training, result: Result) -> dict[str, A
         "average": training.train.average,
         "labels": list(schema.labels),
         "schema": asdict(schema),
+        "columns": {table: told_columns(columns) for table, columns in training.federation.columns.items()},
         "scale": {name: scaling.as_dict() for name, scaling in training.federation.scaling.items()},
     }
 

@@ -18,7 +18,7 @@ from isthmus.core.tensors import keep_freed_blocks
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.cross_edges import agree_edges
 from isthmus.federation.federation import open_federation
-from isthmus.federation.handshake import agree_schema, check_single_owner
+from isthmus.federation.handshake import agree_on_data, check_single_owner
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.digest import digests
 from isthmus.graph.merged import merge
@@ -44,6 +44,8 @@ from isthmus.wire.membership import Membership
 from isthmus.wire.policy import Refused
 from isthmus.wire.rendezvous import Rendezvous
 from isthmus.wire.wire import Wire
+
+READING = ("categories", "missing")  # options of how tables are read, which parts have too
 
 
 def prepare(config: RunConfig) -> RunConfig:
@@ -77,13 +79,16 @@ def check_device(device: str) -> None:
 def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = None) -> list[Silo]:
     """The silos of this host (None: all): parts from disk, or a whole graph that is split here and now."""
     if is_parts(config.name):
+        from isthmus.data.feature_columns import Reading
         from isthmus.data.parts import read_part
 
         for option in config.options:
-            raise IsthmusError(f"Parts have no options, so that data.{option} means nothing here; leave it out.")
+            if option not in READING:
+                raise IsthmusError(f"Parts have no options, so that data.{option} means nothing here; leave it out.")
+        reading = Reading(**config.options).check()
         names = member_names(Path(config.name))
         numbers = mine if mine is not None else range(len(names))
-        silos = with_notes_on_edges([read_part(Path(config.name), names, number) for number in numbers])
+        silos = with_notes_on_edges([read_part(Path(config.name), names, number, reading) for number in numbers])
     else:
         graph = data.load(config.name, seed=config.seed, folder=config.folder or None, **config.options)
         resolution, communities = config.resolution or None, config.communities or None
@@ -93,10 +98,15 @@ def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = No
     return [merge(agree_before_merge(silos, config))] if merged else silos
 
 
+def categories_of(config: DataConfig) -> int:
+    """How many words a column may have of which each becomes a feature."""
+    return int(config.options.get("categories", 20))
+
+
 def agree_before_merge(silos: list[Silo], config: DataConfig) -> list[Silo]:
     """The part of the handshake that must come before a merge: one schema, one owner for each node, common edges."""
     wire = LocalWire(len(silos))
-    silos, _ = agree_schema(wire, silos)
+    silos = agree_on_data(wire, silos, categories_of(config)).silos
     check_single_owner(wire, silos, config.seed)
     silos, _, notes = agree_edges(wire, silos, config.edges)
     return [changed(silo, notes=(*silo.notes, *notes)) for silo in silos]
@@ -108,8 +118,9 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
     give_secrets(wire, config.seed, config.method.noisy)
     asked = config.data
     federation = open_federation(
-        wire, silos, config.seed, asked.scale, _agrees_on_moments(config), asked.edges, asked.cross, asked.level
-    )
+        wire, silos, config.seed, asked.scale, _agrees_on_moments(config), asked.edges, asked.cross, asked.level,
+        categories_of(asked),
+    )  # fmt: skip
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     given = config.method, config.model, config.train, config.seed, config.system.device, dtype
     return Training(federation, *given, config.absence)
