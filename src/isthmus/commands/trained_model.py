@@ -13,11 +13,14 @@ from safetensors.torch import load_file
 
 from isthmus.commands.predictions import refuse_nothing
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.data import is_own
+from isthmus.data.members import is_parts
 from isthmus.engine.learner import ModelSpec
 from isthmus.federation.encodings import recoded_again
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
+from isthmus.graph.partition import attribute_of
 from isthmus.graph.silo import Silo
-from isthmus.launch.host import check_device
+from isthmus.launch.host import READING, check_device
 from isthmus.methods import catalogue
 from isthmus.methods.compose import TABLES, compose
 from isthmus.nn.masks import is_mask
@@ -34,7 +37,10 @@ def configure(folder: RunFolder, data: str, sets: tuple[str, ...], together: boo
     """
     recipe = {key: value for key, value in folder.config.items() if key not in (*TABLES, "score")}
     trained_on = recipe.get("data", {})
-    kept = {key: trained_on[key] for key in ("scale", "folder", "edges") if key in trained_on}
+    kept = {key: trained_on[key] for key in ("scale", "folder", "edges", *READING) if key in trained_on}
+    attributes = [*trained_on.get("attributes", ()), *filter(None, [attribute_of(str(trained_on.get("split", "")))])]
+    if attributes and is_own(data) and not is_parts(data):
+        kept["attributes"] = attributes
     method = "fedavg" if together else "centralised"
     recipe |= {"method": method, "data": {"name": data, **kept}}
     if together:

@@ -85,7 +85,7 @@ def numbers_in_text(sheet: Sheet, name: str) -> Numbers | None:
         todo = f"write every number of the column like 1234.5; {_as_attribute(sheet, name)}"
         raise sheet.wrong(name, int(np.argmax(unclear)), f"'{said}' may be {whole} or {part}", todo)
     by_comma = filled if _all_by(comma, point, filled) else comma & ~point
-    return Numbers(_read(text, filled, by_comma), _how(text, by_comma & are(","), plain))
+    return Numbers(_read(text, filled, by_comma), _how(by_comma & are(",")))
 
 
 def _all_by(comma: np.ndarray, point: np.ndarray, filled: np.ndarray) -> bool:
@@ -129,9 +129,8 @@ def _read(text: Any, filled: np.ndarray, comma: np.ndarray) -> np.ndarray:
     return out
 
 
-def _how(text: Any, comma: np.ndarray, plain: np.ndarray) -> str:
-    """How numbers are written that are not written as usual, with the first one as an example."""
+def _how(comma: np.ndarray) -> str:
+    """How numbers are written that are not written as usual; no cell is told, as notes may cross."""
     if comma.any():
-        return f"{int(comma.sum()):,} numbers with a decimal comma, such as '{text[int(np.argmax(comma))].as_py()}'"
-    row = int(np.argmax(~plain))
-    return f"numbers with marks between thousands, such as '{text[row].as_py()}'"
+        return f"{int(comma.sum()):,} numbers with a decimal comma"
+    return "numbers with marks between thousands"

@@ -232,7 +232,7 @@ def recoded_again(silo: Silo, told: Mapping[str, Any], trained: Mapping[str, Any
 
 
 def _check_columns(mine: Encoding, wanted: Encoding, data: str) -> None:
-    """Refuse new data that lacks a column of the model, has one that it was not trained with, or one of another kind."""
+    """Refuse new data that lacks a column of the model, has one beside them, or one of another kind."""
     have, need = ({column.name: column for column in each} for each in (mine, wanted))
     lacking = [name for name, column in need.items() if column.kind in (NUMBER, WORDS) and name not in have]
     strange = sorted(_used(mine) - set(need) - {"one"})

@@ -189,6 +189,8 @@ def _verdict(verdict: Verdict, view: Perspective) -> dict[str, Any]:
     known = {name: scores for name, scores in splits.items() if scores is not None}
     pooled = {f"{name}_pooled": s.pooled_dict() for name, s in known.items() if s.pooled is not None}
     each = {name: _scores(scores, view) for name, scores in splits.items()}
+    alerts = {**verdict.alerts, "silos": view.of_mine(verdict.alerts["silos"])} if verdict.alerts else {}
+    pooled |= {"alerts": alerts} if alerts else {}
     return {**each, **pooled, "best_epoch": verdict.best_epoch, "seeds_scored": verdict.test.counts.tolist()}
 
 

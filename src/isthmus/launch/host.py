@@ -21,8 +21,9 @@ from isthmus.federation.federation import open_federation
 from isthmus.federation.handshake import agree_on_data, check_single_owner
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.digest import digests
+from isthmus.graph.graph import Graph
 from isthmus.graph.merged import merge
-from isthmus.graph.partition import partition
+from isthmus.graph.partition import attribute_of, partition, silo_names, values_of
 from isthmus.graph.silo import Silo, changed, split_graph
 from isthmus.launch.artifacts import leave_behind
 from isthmus.launch.live_status import Live
@@ -31,7 +32,7 @@ from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
 from isthmus.launch.returning import refuse_return, reopen, take_up
 from isthmus.launch.settings import common_settings
 from isthmus.methods.exchange.base import Nothing
-from isthmus.runs.config import DataConfig, RunConfig
+from isthmus.runs.config import AS_MANY, DataConfig, RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.train.checkpoint import Checkpoints
 from isthmus.train.loop import Watcher, train
@@ -54,6 +55,9 @@ def prepare(config: RunConfig) -> RunConfig:
     if is_parts(config.data.name):
         silos = len(member_names(Path(config.data.name)))
         config = replace(config, data=replace(config.data, silos=silos, split="as given"))
+    elif config.data.silos == AS_MANY:
+        graph = load_graph(config.data)
+        config = replace(config, data=replace(config.data, silos=len(values_of(graph, config.data.split))))
     silos = 1 if config.method.merged else config.data.silos
     if config.method.merged and config.system.hosts > 1:
         raise IsthmusError(
@@ -90,12 +94,20 @@ def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = No
         numbers = mine if mine is not None else range(len(names))
         silos = with_notes_on_edges([read_part(Path(config.name), names, number, reading) for number in numbers])
     else:
-        graph = data.load(config.name, seed=config.seed, folder=config.folder or None, **config.options)
+        graph = load_graph(config)
         resolution, communities = config.resolution or None, config.communities or None
         owner = partition(graph, config.split, config.silos, config.seed, resolution, communities)
-        silos = split_graph(graph, owner, config.silos)
+        silos = split_graph(graph, owner, config.silos, silo_names(graph, config.split, config.silos))
         silos = silos if mine is None else [silos[i] for i in mine]
     return [merge(agree_before_merge(silos, config))] if merged else silos
+
+
+def load_graph(config: DataConfig) -> Graph:
+    """The whole graph of a configuration; the column that it is split by is no feature."""
+    column, options = attribute_of(config.split), dict(config.options)
+    if column and data.is_own(config.name):
+        options["attributes"] = tuple(dict.fromkeys((*options.get("attributes", ()), column)))
+    return data.load(config.name, seed=config.seed, folder=config.folder or None, **options)
 
 
 def categories_of(config: DataConfig) -> int:

@@ -18,6 +18,7 @@ from isthmus.engine.settings import TrainConfig
 from isthmus.federation.cross_edges import EDGES, MUTUAL
 from isthmus.federation.federation import CROSS
 from isthmus.federation.scaling import SCALES
+from isthmus.graph.partition import attribute_of
 from isthmus.kernels import CHOICES as KERNELS
 from isthmus.methods import catalogue
 from isthmus.methods.compose import NAME, TABLES, compose, swapped, tables_of
@@ -26,6 +27,7 @@ from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
 from isthmus.runs.network_time import LinkConfig, link_of
 
 DTYPES = ("float32", "float64")
+AS_MANY = 0  # silos: as many as the column has values that the graph is split by
 MOST_SILOS = 1_000_000
 LONGEST_TIMEOUT = 1_000_000  # seconds; sockets count milliseconds in 31 bits
 # Default training settings of some models; multi-pna has ego ids, which mark the seeds of a batch, so it needs batches.
@@ -220,9 +222,11 @@ def _data(table: dict[str, Any]) -> DataConfig:
     """The data settings of a recipe's ``[data]``."""
     own, options = split_options(table)
     data = fill(DataConfig(), own, "data")
+    if "silos" not in own and attribute_of(data.split):
+        data = replace(data, silos=AS_MANY)
     if data.silos > MOST_SILOS:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at most {MOST_SILOS:,} silos.")
-    if data.silos < 1:
+    if data.silos < 1 and "silos" in own:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
     if data.scale not in SCALES:
         raise unknown("data.scale", data.scale, SCALES)
