@@ -16,7 +16,7 @@ from isthmus.core.name_lists import some_of
 from isthmus.data.cells import MISSING, Numbers, gaps_in, numbers_in_text, trimmed
 from isthmus.data.columns import lists, numbers
 from isthmus.data.tables import Sheet, is_list, is_number, is_text
-from isthmus.graph.encoding import EMPTY, NUMBER, UNUSED, WORDS, Column, Encoding, feature_names, folded
+from isthmus.graph.encoding import EMPTY, NUMBER, UNUSED, WORDS, Encoding, TableColumn, feature_names, folded
 
 IMPUTE, REFUSE = "impute", "refuse"
 
@@ -64,7 +64,7 @@ class TableFeatures:
 class _Found:
     """One column: what it is, its features [rows, features], and how its cells are written, if not as usual."""
 
-    column: Column
+    column: TableColumn
     values: np.ndarray
     how: str = ""
 
@@ -75,7 +75,7 @@ def table_features(sheet: Sheet, without: Sequence[str], reading: Reading) -> Ta
     nothing = np.empty((len(sheet.table), 0), dtype=np.float32)
     for name in sheet.names:
         if name not in without:
-            found += attempt(partial(_read, sheet, name, reading), [_Found(Column(name, UNUSED), nothing)])
+            found += attempt(partial(_read, sheet, name, reading), [_Found(TableColumn(name, UNUSED), nothing)])
     x = np.concatenate([nothing, *(each.values for each in found)], axis=1)
     columns = tuple(each.column for each in found)
     return TableFeatures(torch.from_numpy(x), columns, tuple(_notes(sheet, found, reading)))
@@ -86,7 +86,7 @@ def _read(sheet: Sheet, name: str, reading: Reading) -> list[_Found]:
     column = sheet.table[name]
     if name == "x" and is_list(column) and len(column):
         values = lists(sheet, name)
-        return [_Found(Column(f"x{at}"), values[:, at : at + 1]) for at in range(values.shape[1])]
+        return [_Found(TableColumn(f"x{at}"), values[:, at : at + 1]) for at in range(values.shape[1])]
     if is_number(column):
         return [_of_numbers(sheet, name, numbers(sheet, name), reading)]
     if is_text(column):
@@ -96,7 +96,7 @@ def _read(sheet: Sheet, name: str, reading: Reading) -> list[_Found]:
 
 
 def _unused(sheet: Sheet, name: str, why: str) -> _Found:
-    return _Found(Column(name, UNUSED, why=why), np.empty((len(sheet.table), 0), dtype=np.float32))
+    return _Found(TableColumn(name, UNUSED, why=why), np.empty((len(sheet.table), 0), dtype=np.float32))
 
 
 def _of_said(sheet: Sheet, name: str, said: Numbers, reading: Reading) -> _Found:
@@ -114,11 +114,11 @@ def _of_numbers(sheet: Sheet, name: str, values: np.ndarray, reading: Reading) -
             "data.missing=impute"
         )  # fmt: skip
     if gaps.all() and len(values):
-        return replace(_unused(sheet, name, "all its cells are empty"), column=Column(name, EMPTY))
+        return replace(_unused(sheet, name, "all its cells are empty"), column=TableColumn(name, EMPTY, gaps=True))
     fill = float(np.float32(values[~gaps].astype(np.float64).mean())) if gaps.any() else 0.0
     filled = np.where(gaps, np.float32(fill), values).astype(np.float32)
     features = [filled, gaps.astype(np.float32)] if gaps.any() else [filled]
-    return _Found(Column(name, NUMBER, gaps=bool(gaps.any()), fill=fill), np.stack(features, 1))
+    return _Found(TableColumn(name, NUMBER, gaps=bool(gaps.any()), fill=fill), np.stack(features, 1))
 
 
 def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
@@ -133,7 +133,7 @@ def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
         by_fold.setdefault(folded(word), word)
     words, rows = tuple(by_fold.values()), int((~gaps).sum())
     if not words:
-        return replace(_unused(sheet, name, ""), column=Column(name, EMPTY))
+        return replace(_unused(sheet, name, ""), column=TableColumn(name, EMPTY, gaps=True))
     if len(words) > reading.categories:
         limit = f"data.categories = {reading.categories}"
         return _unused(sheet, name, f"it has {len(words):,} different words, and {limit} is the most")
@@ -145,7 +145,7 @@ def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
     codes = {word: list(by_fold).index(folded(word)) for word in spelt}
     place = np.array([codes.get(cell, len(words)) for cell in text.to_pylist()], dtype=np.int64)
     values = np.eye(len(words) + 1, dtype=np.float32)[place]
-    return _Found(Column(name, WORDS, words, gaps=bool(gaps.any())), values if gaps.any() else values[:, :-1])
+    return _Found(TableColumn(name, WORDS, words, gaps=bool(gaps.any())), values if gaps.any() else values[:, :-1])
 
 
 def _notes(sheet: Sheet, found: Sequence[_Found], reading: Reading) -> list[str]:
@@ -155,7 +155,8 @@ def _notes(sheet: Sheet, found: Sequence[_Found], reading: Reading) -> list[str]
     columns = [each.column for each in found]
     words = [f"'{each.name}' ({', '.join(each.words)})" for each in columns if each.kind == WORDS]
     notes += [f"{sheet.path}: a feature for each word of {some_of(words)}."] if words else []
-    gaps = [f"'{each.column.name}' ({int(each.values[:, -1].sum()):,})" for each in found if each.column.gaps]
+    marked = [each for each in found if each.column.gaps and each.column.features]
+    gaps = [f"'{each.column.name}' ({int(each.values[:, -1].sum()):,})" for each in marked]
     filled = "numbers are filled with their column's mean, and a feature marks each gap"
     notes += [f"{sheet.path}: cells are missing in {some_of(gaps)}: {filled}."] if gaps else []
     for each in columns:

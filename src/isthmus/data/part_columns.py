@@ -17,7 +17,7 @@ from isthmus.data.columns import note_on_labels, splits
 from isthmus.data.feature_columns import Reading, TableFeatures, table_features
 from isthmus.data.files import NODE_COLUMNS, both_labelled, label_columns
 from isthmus.data.tables import Sheet, is_list, is_number
-from isthmus.graph.encoding import EMPTY, Column, Encoding
+from isthmus.graph.encoding import EMPTY, Encoding, TableColumn
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import UNUSED
 
@@ -41,11 +41,11 @@ def node_features(
         return _alone(torch.zeros(0, declared["features"]), names)
     if found.names or any(column.kind == EMPTY for column in found.columns):
         return found.x, found
-    return torch.ones(rows, 1), TableFeatures(torch.ones(rows, 1), (Column("one"),), found.notes)
+    return torch.ones(rows, 1), TableFeatures(torch.ones(rows, 1), (TableColumn("one"),), found.notes)
 
 
 def _numbered(names: Sequence[str]) -> Encoding:
-    return tuple(map(Column, names))
+    return tuple(map(TableColumn, names))
 
 
 def _alone(x: Tensor, names: Sequence[str]) -> tuple[Tensor, TableFeatures]:

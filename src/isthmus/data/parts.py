@@ -108,7 +108,7 @@ def _sheets(folder: Path, declared: dict[str, Any]) -> tuple[Sheet, Sheet]:
 
 
 @dataclass(frozen=True)
-class _Ends:
+class _IdsAndEnds:
     """Ids of owned nodes [n], the rows of each edge's ends [2, m], and ids and owners of halo nodes [h]."""
 
     ids: np.ndarray
@@ -117,7 +117,9 @@ class _Ends:
     halo_owner: Tensor
 
 
-def _ids_and_ends(nodes: Sheet, edges: Sheet, declared: dict[str, Any], names: Sequence[str], number: int) -> _Ends:
+def _ids_and_ends(
+    nodes: Sheet, edges: Sheet, declared: dict[str, Any], names: Sequence[str], number: int
+) -> _IdsAndEnds:
     """Ids and ends of edges, checked; raises for ids that are missing, repeated, or of no owner."""
     before = problems_so_far()
     for sheet, columns in ((nodes, ("id",)), (edges, ("source", "target"))):
@@ -125,7 +127,7 @@ def _ids_and_ends(nodes: Sheet, edges: Sheet, declared: dict[str, Any], names: S
     typed = attempt(partial(_typed_ids, nodes, edges, declared.get("ids")), None)
     go_on_if_complete(before)
     assert typed is not None
-    return _Ends(typed[0], *_ends(edges, *typed, names, number))
+    return _IdsAndEnds(typed[0], *_ends(edges, *typed, names, number))
 
 
 def _typed_ids(nodes: Sheet, edges: Sheet, kind: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

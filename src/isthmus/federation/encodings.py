@@ -24,8 +24,8 @@ from isthmus.graph.encoding import (
     NUMBER,
     UNUSED,
     WORDS,
-    Column,
     Encoding,
+    TableColumn,
     as_columns,
     feature_names,
     fills_of,
@@ -46,8 +46,13 @@ _FIELDS = {OF_NODES: ("node_encoding", "x"), OF_EDGES: ("edge_encoding", "edge_a
 
 def described_columns(silo: Silo) -> dict[str, Any]:
     """What a silo tells of its columns beside its schema; nothing of a table whose columns are plain numbers."""
-    told = {OF_NODES: silo.node_encoding, OF_EDGES: silo.edge_encoding}
+    told = {OF_NODES: silo.node_encoding, OF_EDGES: silo.edge_encoding or _of_no_edges(silo)}
     return {table: _without_fills(columns) for table, columns in told.items() if columns}
+
+
+def _of_no_edges(silo: Silo) -> Encoding:
+    """Columns of edges of a silo that has nodes and no edges, which may be anything."""
+    return plain_columns(silo.schema.edge_feature_names, 0) if silo.n and not silo.edge_index.shape[1] else ()
 
 
 def _without_fills(columns: Encoding) -> list[dict[str, Any]]:
@@ -59,7 +64,7 @@ def is_told_columns(told: object) -> bool:
     """Whether what a peer sent describes columns."""
     return isinstance(told, list) and all(
         isinstance(each, dict)
-        and set(each) == set(Column.__dataclass_fields__)
+        and set(each) == set(TableColumn.__dataclass_fields__)
         and isinstance(each["name"], str)
         and each["kind"] in KINDS
         and isinstance(each["words"], list)
@@ -78,7 +83,7 @@ def agree_columns(schemas: Sequence[Mapping[str, Any]], table: str, most: int) -
     described = [(str(schema["name"]), _columns_of(schema, table)) for schema in schemas]
     each = [(silo, columns) for silo, columns in described if columns is not None]
     wanted = dict.fromkeys(column.name for _, columns in each for column in columns)
-    agreed: list[Column] = []
+    agreed: list[TableColumn] = []
     for name in wanted:
         having = [(silo, column) for silo, columns in each for column in columns if column.name == name]
         error, column = _agree_on(having, most)
@@ -90,7 +95,8 @@ def agree_columns(schemas: Sequence[Mapping[str, Any]], table: str, most: int) -
         if error:
             return error, ()
         agreed.append(column)
-    return "", tuple(agreed)
+    orders = {tuple(column.name for column in columns) for _, columns in each}
+    return "", () if all(column.plain for column in agreed) and len(orders) == 1 else tuple(agreed)
 
 
 def _columns_of(schema: Mapping[str, Any], table: str) -> Encoding | None:
@@ -98,30 +104,25 @@ def _columns_of(schema: Mapping[str, Any], table: str) -> Encoding | None:
     if table in schema:
         return as_columns(schema[table])
     names = schema[TABLES[table]]
-    return plain_columns(names, 1) if names and not _bare(schema, table) else None
+    return plain_columns(names, 1) if names and schema["ids"] else None
 
 
-def _bare(schema: Mapping[str, Any], table: str) -> bool:
-    """Whether a silo has nodes no, so that its columns say nothing."""
-    return table == OF_NODES and not schema["ids"]
-
-
-def _agree_on(told: Sequence[tuple[str, Column]], most: int) -> tuple[str, Column]:
+def _agree_on(told: Sequence[tuple[str, TableColumn]], most: int) -> tuple[str, TableColumn]:
     """An error, or one column as all silos have it: numbers or words; unused where one of them cannot use it."""
     name = told[0][1].name
     unused = next((silo for silo, column in told if column.kind == UNUSED), "")
     kinds = {column.kind: silo for silo, column in told if column.kind in (NUMBER, WORDS)}
     if unused or not kinds:
-        return "", Column(name, UNUSED, why=f"{unused} cannot use it" if unused else "all its cells are empty")
+        return "", TableColumn(name, UNUSED, why=f"{unused} cannot use it" if unused else "all its cells are empty")
     if len(kinds) > 1:
         error = (
             f"Silos disagree on column '{name}': {kinds[NUMBER]} has numbers, {kinds[WORDS]} has words. Write it "
             "alike, or name it as an attribute in the silo.toml of all."
         )
-        return error, Column(name)
-    gaps = any(column.gaps or column.kind == EMPTY for _, column in told)
+        return error, TableColumn(name)
+    gaps = any(column.gaps for _, column in told)
     if NUMBER in kinds:
-        return "", Column(name, NUMBER, gaps=gaps)
+        return "", TableColumn(name, NUMBER, gaps=gaps)
     by_fold: dict[str, str] = reduce(
         lambda found, word: found | {folded(word): found.get(folded(word), word)},
         sorted(word for _, column in told for word in column.words),
@@ -129,8 +130,8 @@ def _agree_on(told: Sequence[tuple[str, Column]], most: int) -> tuple[str, Colum
     )
     if len(by_fold) > most:
         why = f"silos have {len(by_fold):,} different words together, and data.categories = {most} is the most"
-        return "", Column(name, UNUSED, why=why)
-    return "", Column(name, WORDS, tuple(by_fold.values()), gaps)
+        return "", TableColumn(name, UNUSED, why=why)
+    return "", TableColumn(name, WORDS, tuple(by_fold.values()), gaps)
 
 
 def with_agreed_columns(silo: Silo, told: Mapping[str, Any]) -> Silo:
@@ -151,7 +152,7 @@ def recoded(silo: Silo, table: str, agreed: Encoding) -> Silo:
     rows = silo.n if table == OF_NODES else silo.edge_index.shape[1]
     have = {column.name for column in getattr(silo, encoding)} or set(named)
     mine = getattr(silo, encoding) or plain_columns(named, rows)
-    mine = (*mine, *(Column(column.name, EMPTY) for column in agreed if column.name not in have))
+    mine = (*mine, *(TableColumn(column.name, EMPTY) for column in agreed if column.name not in have))
     found = recode(torch.zeros(rows, 0) if x is None else x, mine, agreed)
     found = found if table == OF_EDGES or feature_names(agreed) else torch.ones(rows, 1)
     now = feature_names(agreed) or (("one",) if table == OF_NODES else ())
@@ -222,7 +223,7 @@ def recoded_again(silo: Silo, told: Mapping[str, Any], trained: Mapping[str, Any
         if wanted or mine:
             rows = silo.n if table == OF_NODES else silo.edge_index.shape[1]
             mine = mine or plain_columns(getattr(silo.schema, names), rows)
-            wanted = wanted or tuple(map(Column, trained[names]))
+            wanted = wanted or tuple(map(TableColumn, trained[names]))
             _check_columns(mine, wanted, data)
             notes += _unseen(getattr(silo, features), mine, wanted, data)
             silo = recoded(silo, table, wanted)

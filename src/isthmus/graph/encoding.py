@@ -18,8 +18,8 @@ KINDS = (NUMBER, WORDS, EMPTY, UNUSED)
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column: numbers, words (a feature for each), nothing at all (``empty``), or not used, and ``why``.
+class TableColumn:
+    """One column: numbers, words (a feature for each), nothing (``empty``, which fits all), or not used, and ``why``.
 
     ``gaps``: cells are missing, and a feature marks them; those of numbers are filled with ``fill``. In what a run has
     written down of columns it is None where each silo used a mean of its own.
@@ -44,7 +44,7 @@ class Column:
         return self.kind == NUMBER and not self.gaps
 
 
-Encoding = tuple[Column, ...]  # () where every feature is a column of numbers
+Encoding = tuple[TableColumn, ...]  # () where every feature is a column of numbers
 
 
 def feature_names(columns: Encoding) -> tuple[str, ...]:
@@ -54,12 +54,12 @@ def feature_names(columns: Encoding) -> tuple[str, ...]:
 
 def plain_columns(names: Sequence[str], rows: int) -> Encoding:
     """Columns of numbers without gaps, by the names of their features; of a table without rows nothing is known."""
-    return tuple(Column(name, NUMBER if rows else EMPTY) for name in names)
+    return tuple(TableColumn(name, NUMBER if rows else EMPTY) for name in names)
 
 
 def as_columns(told: Sequence[Mapping[str, Any]]) -> Encoding:
     """Columns from what :func:`told_columns` made of them."""
-    return tuple(Column(**{**each, "words": tuple(each["words"])}) for each in told)
+    return tuple(TableColumn(**{**each, "words": tuple(each["words"])}) for each in told)
 
 
 def told_columns(columns: Encoding) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def recode(x: Tensor, mine: Encoding, agreed: Encoding) -> Tensor:
     return torch.cat([x[:, :0], *parts], 1)
 
 
-def _recoded(x: Tensor, mine: Column, agreed: Column, place: Mapping[str, int]) -> Tensor:
+def _recoded(x: Tensor, mine: TableColumn, agreed: TableColumn, place: Mapping[str, int]) -> Tensor:
     """The features of one column as agreed."""
     marked = f"{mine.name} missing"
     missing = x[:, [place[marked]]] if marked in place and mine.gaps else torch.full_like(x[:, :1], mine.kind == EMPTY)

@@ -19,6 +19,7 @@ from isthmus.plan.trial import ByPurpose, Stopwatch
 from isthmus.protect.accounting.guarantee import EDGE, EVERYTHING, NODE, as_json, headline
 from isthmus.runs.config import RunConfig
 from isthmus.runs.network_time import PARTS, Usage, link_times, phases, used
+from isthmus.runs.smaller import advice
 from isthmus.runs.text import count_text
 from isthmus.train.loop import finish, train_phase
 from isthmus.train.progress import Progress
@@ -46,6 +47,7 @@ class Plan:
     link: dict[str, Any]
     epsilon: dict[str, float | str] | None
     notes: list[str]
+    smaller: str = ""  # settings that would make a long run shorter
 
     @property
     def by_kind(self) -> dict[str, int]:
@@ -98,6 +100,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "
         _times(config, wire.ledger, tried, by_phase),
         _epsilon(training, accounts, length, trial, sizes),
         [*_notes(config, training, all(each.round_fits for each in tried), sizes), *training.federation.notes],
+        advice(sum(phase.seconds for phase in tried), config),
     )
 
 

@@ -54,9 +54,15 @@ def times(value: float | None) -> str:
 
 def looked_at(figures: Mapping[str, Any], a_day: int) -> dict[str, Mapping[str, Any]]:
     """By how many scores are looked at (the highest 10, 10 a day, ...): alerts, precision, recall, lift."""
-    found = {f"the highest {int(k):,}": told for k, told in (figures.get("at") or {}).items()}
+    at = figures.get("at") or {}
+    found = {_cut(int(k), told["alerts"]): told for k, told in at.items()}
     daily = figures.get("daily")
     return found | ({f"{a_day:,} a day, on {count_text(daily['days'], 'day')}": daily} if daily else {})
+
+
+def _cut(k: int, alerts: float) -> str:
+    """How many of the highest scores were looked at; all, where there are fewer than k."""
+    return f"the highest {k:,}" if alerts >= k else f"all {alerts:,.0f}"
 
 
 def _highest(folder: RunFolder, found: Mapping[str, Any], each: Mapping[str, dict[str, Any]]) -> str:
