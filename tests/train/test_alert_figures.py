@@ -50,9 +50,8 @@ def test_figures_by_hand():
 
 def test_thresholds_do_not_look_at_the_test_split():
     turned = scores(TEST.score.tolist(), [0, 1, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1])
-    one, other = (
-        alert_figures(VALID, test, SETTINGS, False)["silos"]["bank-0"]["thresholds"] for test in (TEST, turned)
-    )
+    each = [alert_figures(VALID, test, SETTINGS, False)["silos"]["bank-0"] for test in (TEST, turned)]
+    one, other = (figures["thresholds"] for figures in each)
     assert {k: v["threshold"] for k, v in one.items()} == {k: v["threshold"] for k, v in other.items()}
     assert one["f1"]["precision"] != other["f1"]["precision"]
     changed = scores([0.95, 0.65, 0.3, 0.2], [1, 0, 0, 0], [7, 7, 8, 8])

@@ -29,6 +29,8 @@ from isthmus.wire.local import LocalWire
 from isthmus.wire.meeting import MeetingPlace, meet
 from isthmus.wire.wire import Wire
 
+_OF_LABELS = ("labelled by both", "labelled valid")  # in notes on labels, which scoring sets aside
+
 
 def score_together(
     folder: RunFolder, data: str, sets: tuple[str, ...], silo: str | None, place: MeetingPlace | None, out: Path
@@ -80,7 +82,12 @@ def _score_over(wire: Wire, config: RunConfig, folder: RunFolder, silo: str | No
     out.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(collected.own.table(), ledger)
     sent = f"What crossed for these predictions is in {ledger}"
-    return table, [*unseen, *collected.notes, f"{sent}; the wire was {wire.security}." if wire.security else f"{sent}."]
+    told = [note for note in collected.notes if not any(words in note for words in _OF_LABELS)]
+    return table, [
+        *unseen,
+        *dict.fromkeys(told),
+        f"{sent}; the wire was {wire.security}." if wire.security else f"{sent}.",
+    ]
 
 
 def _own_name(wire: Wire) -> str | None:

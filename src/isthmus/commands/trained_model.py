@@ -44,6 +44,8 @@ def configure(folder: RunFolder, data: str, sets: tuple[str, ...], together: boo
     method = "fedavg" if together else "centralised"
     recipe |= {"method": method, "data": {"name": data, **kept}}
     if together:
+        on_edges = folder.metrics.get("schema", {}).get("target") == "edge"
+        recipe |= {"exchange": {"halo": "placeholder"}} if on_edges else {}  # edges to other silos are scored too
         recipe |= {"score": "across", **{key: folder.config[key] for key in ("protect",) if key in folder.config}}
     else:
         recipe["data"] |= {"silos": 1, "split": "random"}
@@ -151,12 +153,16 @@ def _list(names: list[str]) -> str:
 
 
 def to_score(part: Silo, data: str) -> Silo:
-    """Data with every row in the test split but the first, which is in training: a run needs a training seed."""
+    """Data with every row in the test split but one, which is in training: a run needs a training seed.
+
+    Of edges it is the first that ends here, since the owner of its target says what split an edge is in.
+    """
     field = "split" if part.schema.target == "node" else "edge_split"
     rows = len(getattr(part, field))
     refuse_nothing(rows, data, part.schema.target)
     split = torch.full((rows,), TEST, dtype=torch.int8)
-    split[0] = TRAIN
+    ends_here = part.edge_index[1] < part.n if field == "edge_split" else torch.ones(rows, dtype=torch.bool)
+    split[ends_here.nonzero().flatten()[:1]] = TRAIN
     changed: dict[str, Any] = {field: split}
     return replace(part, **changed)
 
