@@ -19,22 +19,7 @@ from tests.helpers.hosts import on_hosts
 
 EX = Path(__file__).parents[2] / "examples" / "three-banks"
 MESS = "utf16,truth,dashes,shuffled,payer,commas,words"
-NUMBERS = (
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-)
+NUMBERS = {12: "Twelve", 13: "Thirteen", 14: "Fourteen"}
 
 pytestmark = pytest.mark.hosts
 
@@ -71,7 +56,7 @@ def as_bank(host: int, folder: str, each: list[list[str]], port: str) -> str:
 def walk(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The folder of the walk after all of its commands, and what they printed, by their first two words."""
     root = tmp_path_factory.mktemp("walk")
-    recipe = (EX / "bank.toml").read_text().replace("epochs = 200", "epochs = 6").replace("hidden = 32", "hidden = 8")
+    recipe = (EX / "bank.toml").read_text().replace("epochs = 200", "epochs = 5").replace("hidden = 32", "hidden = 8")
     (root / "bank.toml").write_text(recipe)
     said: dict[str, Any] = {}
     apart: list[list[str]] = []
@@ -81,7 +66,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             words = [word.replace("EX/bank.toml", "bank.toml").replace("EX", str(EX)) for word in words]
             key = " ".join(words[:2]) if words[0] == "isthmus" else Path(words[1]).stem
             if words[0] == "python":
-                small = ["--seed", "11", "--mess", MESS, "--accounts", "60", "--payments", "900"]
+                small = ["--seed", "11", "--mess", MESS, "--accounts", "120", "--payments", "600"]
                 extra = small if key == "make_exports" else []
                 with patch.object(sys, "argv", [*words[1:], *extra]):
                     script(key).main()
@@ -96,7 +81,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_the_page_says_how_many_commands_there_are() -> None:
-    assert f"{NUMBERS[len(commands())].capitalize()} commands" in (EX / "README.md").read_text()
+    assert f"{NUMBERS[len(commands())]} commands" in (EX / "README.md").read_text()
 
 
 def test_the_check_finds_nothing_that_would_refuse_a_run(walk: dict[str, Any]) -> None:
@@ -165,15 +150,7 @@ def test_words_that_the_model_has_never_seen_are_counted(walk: dict[str, Any], t
     encoding = "utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     text = re.sub(r"(?i)\bwire\b", "crypto", raw.decode(encoding))
     (part / "edges.csv").write_bytes(text.encode(encoding))
-    told = isthmus(
-        "score",
-        walk["root"] / "runs" / "chur",
-        "--data",
-        tmp_path / "parts",
-        "--silo",
-        "chur",
-        "--out",
-        tmp_path / "x.csv",
-    )
+    alone = ("--data", tmp_path / "parts", "--silo", "chur", "--out", tmp_path / "x.csv")
+    told = isthmus("score", walk["root"] / "runs" / "chur", *alone)
     assert told.code == 0, told.err
     assert "have words in 'channel' that the model has never seen ('crypto')" in told.out

@@ -185,7 +185,7 @@ def test_parts_of_patterns_train_like_the_patterns(tmp_path: Path) -> None:
     """Pattern graphs have several yes/no labels, times, ports and both directions."""
     graph, train = ("--set", "data.nodes=40"), ("--set", "model.layers=2", "--set", "model.hidden=8")
     train += ("--set", "train.batch=16", "--set", "train.fanout=3", "--epochs", "2", "--method", "sync-sgd")
-    train += ("--model", "multi-pna")
+    train += ("--model", "multi-pna", "--set", "train.lr=0.001")
     succeed("split", "patterns", "--silos", 2, *graph, "--out", tmp_path / "parts")
     succeed("run", "--data", tmp_path / "parts", *train, "--out", tmp_path / "a")
     succeed("run", "--data", "patterns", "--silos", 2, *graph, *train, "--out", tmp_path / "b")
@@ -391,7 +391,7 @@ WRONG: dict[str, tuple[dict[str, dict[str, str]], list[str]]] = {
     ),
     "one node twice": (
         {"nodes": {"bank-b": NODES["bank-b"] + "b7,honest,train,3\n"}},
-        ["bank-b", "'b7' appears twice"],
+        ["bank-b", "'b7' appears in rows 1 and 5"],
     ),
     "other feature columns": (
         {"nodes": {"bank-b": NODES["bank-b"].replace("age", "height")}},

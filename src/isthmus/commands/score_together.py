@@ -82,12 +82,10 @@ def _score_over(wire: Wire, config: RunConfig, folder: RunFolder, silo: str | No
     out.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(collected.own.table(), ledger)
     sent = f"What crossed for these predictions is in {ledger}"
-    told = [note for note in collected.notes if not any(words in note for words in _OF_LABELS)]
-    return table, [
-        *unseen,
-        *dict.fromkeys(told),
-        f"{sent}; the wire was {wire.security}." if wire.security else f"{sent}.",
-    ]
+    sent += f"; the wire was {wire.security}." if wire.security else "."
+    sent += f"; the wire was {wire.security}." if wire.security else "."
+    known = [note for note in collected.notes if not any(words in note for words in _OF_LABELS)]
+    return table, [*dict.fromkeys([*unseen, *known]), sent]
 
 
 def _own_name(wire: Wire) -> str | None:

@@ -85,8 +85,8 @@ def numbers_in_text(sheet: Sheet, name: str) -> Numbers | None:
         todo = f"write every number of the column like 1234.5; {_as_attribute(sheet, name)}"
         raise sheet.wrong(name, int(np.argmax(unclear)), f"'{said}' may be {whole} or {part}", todo)
     by_comma = filled if _all_by(comma, point, filled) else comma & ~point
-    told = filter(None, (_how(by_comma & are(",")), _nothings(text, filled)))
-    return Numbers(_read(text, filled, by_comma), " and ".join(told))
+    how = filter(None, (_how(by_comma & are(",")), _nothings(text, filled)))
+    return Numbers(_read(text, filled, by_comma), " and ".join(how))
 
 
 def _all_by(comma: np.ndarray, point: np.ndarray, filled: np.ndarray) -> bool:

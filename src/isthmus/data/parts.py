@@ -25,12 +25,11 @@ from pyarrow import compute
 from torch import Tensor
 
 from isthmus.core.attempts import attempt, go_on_if_complete, problems_so_far
-from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keys_of
 from isthmus.data.columns import times
 from isthmus.data.feature_columns import Reading, TableFeatures, table_features
 from isthmus.data.files import EDGE_COLUMNS, NODE_COLUMNS, edge_split_keys, read_labels
-from isthmus.data.ids import INTEGER, edge_ids, id_text
+from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text
 from isthmus.data.part_columns import node_features, part_labels, part_notes
 from isthmus.data.part_schema import check_features, check_ids, check_labels, declared_schema, kept_columns, kept_notes
 from isthmus.data.tables import Sheet, as_text, read_sheet
@@ -137,6 +136,8 @@ def _typed_ids(nodes: Sheet, edges: Sheet, kind: str | None) -> tuple[np.ndarray
     """
     before, places = problems_so_far(), ((nodes, "id"), (edges, "source"), (edges, "target"))
     texts = [attempt(partial(id_text, sheet, name), None) for sheet, name in places]
+    if texts[0] is not None:
+        attempt(partial(check_unique, nodes, texts[0]), None)
     go_on_if_complete(before)
     if kind != "text" and all(
         compute.all(compute.match_substring_regex(text, INTEGER), min_count=0).as_py() for text in texts
@@ -157,7 +158,6 @@ def _ends(
 
     Halo nodes are the far ends that other silos own; their rows follow the owned ones, in the order of public keys.
     """
-    _check_unique(edges.path.parent, ids)
     every, place = np.unique(np.concatenate([ids, source, target]), return_inverse=True)
     own, source_at, target_at = np.split(place, [len(ids), len(ids) + len(source)])
     row = np.full(len(every), -1)
@@ -182,13 +182,6 @@ def _ends(
     row[halo] = np.arange(len(halo)) + len(ids)
     ends = torch.from_numpy(np.stack([row[source_at], row[target_at]]))
     return ends, every[halo], torch.from_numpy(owner_of[halo])
-
-
-def _check_unique(folder: Path, ids: np.ndarray) -> None:
-    """Raise if two nodes of a part have one id."""
-    value, count = np.unique(ids, return_counts=True)
-    if len(value) < len(ids):
-        raise IsthmusError(f"{folder}: node id {value[count > 1][0].item()!r} appears twice; a node has one row.")
 
 
 def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np.ndarray, number: int) -> np.ndarray:
