@@ -12,6 +12,7 @@ from isthmus.core.kinds import SCORES
 from isthmus.protect.accounting.guarantee import headline
 from isthmus.report.adversary import adversary
 from isthmus.report.alerts import alerts
+from isthmus.report.columns import columns
 from isthmus.report.disclosure import disclosure, in_short, server_place, wire_words
 from isthmus.report.generated import generated
 from isthmus.report.network import over_network
@@ -63,6 +64,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
         _tiles(folder, base, flows),
         results(folder, base),
         alerts(folder),
+        columns(folder),
         training(folder),
         traffic(folder, flows),
         generated(folder),
