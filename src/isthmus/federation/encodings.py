@@ -112,6 +112,8 @@ def _agree_on(told: Sequence[tuple[str, TableColumn]], most: int) -> tuple[str, 
     name = told[0][1].name
     unused = {column.why: silo for silo, column in told if column.kind == UNUSED}
     kinds = {column.kind: silo for silo, column in told if column.kind in (NUMBER, WORDS)}
+    if not unused and not kinds and not any(column.gaps for _, column in told):
+        return "", TableColumn(name)  # nobody has a row, so that nothing speaks against numbers
     if unused or not kinds:
         why, silo = next(iter(unused.items()), ("all its cells are empty", ""))
         alike = len(unused) < 2 and not kinds
