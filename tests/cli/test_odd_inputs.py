@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from isthmus.methods.catalogue import get
 from tests.helpers.command import Outcome, isthmus
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -206,3 +207,28 @@ def test_odd_types_of_parquet(nodes: dict[str, Any], says: str, tmp_path: Path) 
     told = isthmus("check", tmp_path, "--json")
     honest(told)
     assert told.code == 0 and says in told.out, told.out
+
+
+def test_an_interrupted_run_promises_no_checkpoint_that_is_not_there(tmp_path: Path, monkeypatch: Any) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    data = folder(tmp_path / "data")
+    with monkeypatch.context() as early:
+        early.setattr("isthmus.train.loop.begin_round", interrupt)
+        told = isthmus("run", "--data", data, *RUN, "--out", tmp_path / "run")
+    assert told.code == 2 and "before the first checkpoint" in told.err
+    with monkeypatch.context() as late:
+        late.setattr("isthmus.train.loop.finish", interrupt)
+        told = isthmus("run", "--data", data, *RUN, "--out", tmp_path / "run")
+    assert told.code == 2 and "continues from its last checkpoint with --resume" in told.err
+
+
+def test_a_folder_that_is_not_here_is_called_one(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = isthmus("run", "--data", "exports", "--out", tmp_path / "run")
+    assert told.code == 2 and "There is no folder of that name here either" in told.err
+
+
+def test_exact_is_another_name_of_the_exact_method() -> None:
+    assert get("exact").name == "sync-sgd+fwd-bwd-le"

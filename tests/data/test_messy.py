@@ -97,6 +97,13 @@ def test_a_column_that_is_not_used_is_named_with_why(cells: list[str], options: 
     assert [note for note in graph.notes if "column 'f' is no feature" in note and why in note], graph.notes
 
 
+def test_columns_that_are_named_as_words_are_words(tmp_path: Path):
+    graph = folder(tmp_path, ["5411", "5812", "5411"], words=("f",))
+    assert graph.schema.feature_names == ("f=5411", "f=5812") and graph.x.argmax(1).tolist() == [0, 1, 0]
+    with pytest.raises(IsthmusError, match="Unknown column of words .data.words. 'mcc'"):
+        folder(tmp_path, ["1", "2"], words=("mcc",))
+
+
 def test_gaps_are_refused_where_that_is_asked_for(tmp_path: Path):
     for cells in (["1", "", "3"], ["a", "a", "", "b", "b", "b"]):
         with pytest.raises(IsthmusError, match="row [23]: a missing .*data.missing=impute"):
@@ -172,7 +179,9 @@ def test_what_one_silo_cannot_use_no_silo_uses(tmp_path: Path):
     federation = open_federation(LocalWire(3), parts(tmp_path, {**NODES, "b": many}))
     assert federation.schema.feature_names == ("age", "age missing")
     assert [c.name for c in federation.columns["node_columns"] if c.kind == UNUSED] == ["city"]
-    assert any(note.startswith("a: column 'city' is no feature: b cannot use it") for note in federation.notes)
+    assert any(
+        note.startswith("a: column 'city' is no feature: in b it has 4 different words") for note in federation.notes
+    )
 
 
 def test_silos_that_differ_are_told_all_of_it_at_once(tmp_path: Path):

@@ -60,7 +60,7 @@ def run(
     try:
         metrics = run_request(replace(request_of(context.params), place=place_from(silo, server, meet, listen, token)))
     except KeyboardInterrupt:
-        raise IsthmusError("Interrupted; the run continues from its last checkpoint with --resume.") from None
+        raise IsthmusError("Interrupted before the run began.") from None
     if metrics is None:  # another host reports
         return
     if as_json:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,12 +98,23 @@ def run_request(request: Request) -> dict[str, Any] | None:
     config = configure(request)
     own = f"-{request.place.name}" if request.place else ""
     out = Path(request.out or f"runs/{Path(config.data.name).name}-{config.label.replace(', ', '-')}{own}")
-    with _folder(out, request) as folder:
+    with _folder(out, request) as folder, _telling_of_interruption(out):
         if request.seeds == 1:
             metrics = run_one(config, folder, request.resume, place=request.place, policy=request.policy)
         else:
             metrics = _run_seeds(config, folder, request)
     return None if metrics is None else {**metrics, "folder": str(out)}
+
+
+@contextmanager
+def _telling_of_interruption(out: Path) -> Iterator[None]:
+    """Say, where a run is interrupted, whether it can be continued: only from a checkpoint."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if any(out.glob("**/checkpoint/*")):
+            raise IsthmusError("Interrupted; the run continues from its last checkpoint with --resume.") from None
+        raise IsthmusError("Interrupted before the first checkpoint; start the run again, with --overwrite.") from None
 
 
 def _folder(out: Path, request: Request) -> AbstractContextManager[RunFolder]:

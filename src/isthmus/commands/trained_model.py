@@ -17,6 +17,7 @@ from isthmus.data import is_own
 from isthmus.data.members import is_parts
 from isthmus.engine.learner import ModelSpec
 from isthmus.federation.encodings import recoded_again
+from isthmus.graph.encoding import WORDS
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
 from isthmus.graph.partition import attribute_of
 from isthmus.graph.silo import Silo
@@ -41,6 +42,10 @@ def configure(folder: RunFolder, data: str, sets: tuple[str, ...], together: boo
     attributes = [*trained_on.get("attributes", ()), *filter(None, [attribute_of(str(trained_on.get("split", "")))])]
     if attributes and is_own(data) and not is_parts(data):
         kept["attributes"] = attributes
+    told = [column for table in folder.metrics.get("columns", {}).values() for column in table]
+    words = [column["name"] for column in told if column["kind"] == WORDS]
+    if words and is_own(data):
+        kept["words"] = words  # also where so few rows are scored that nearly each has a word of its own
     method = "fedavg" if together else "centralised"
     recipe |= {"method": method, "data": {"name": data, **kept}}
     if together:

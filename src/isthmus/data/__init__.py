@@ -150,4 +150,5 @@ def _loader(name_or_folder: str) -> Callable[..., Graph]:
     if "/" in name_or_folder or os.sep in name_or_folder or is_folder(Path(name_or_folder)):
         # Bound by position, so that the folder of the public data sets cannot take its place.
         return partial(load_folder, name_or_folder)
-    raise unknown("data set", name_or_folder, DATASETS)
+    error = unknown("data set", name_or_folder, DATASETS)
+    raise IsthmusError(f"{error} There is no folder of that name here either.")

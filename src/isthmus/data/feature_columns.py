@@ -26,11 +26,13 @@ class Reading:
     """How columns become features, where that is a choice.
 
     A column of words has a feature for each, if they are at most ``categories`` (0: words are never features).
-    ``missing`` cells are filled with the mean of the others and marked (``impute``), or refused.
+    ``missing`` cells are filled with the mean of the others and marked (``impute``), or refused. ``words``: columns
+    that are words whatever they look like, such as codes of digits, and however many of them a table has.
     """
 
     categories: int = 20
     missing: str = IMPUTE
+    words: tuple[str, ...] = ()
 
     def check(self) -> Reading:
         """Raise for a value that is not allowed; returns the choices themselves."""
@@ -39,6 +41,13 @@ class Reading:
         if self.missing not in (IMPUTE, REFUSE):
             raise unknown("data.missing", self.missing, (IMPUTE, REFUSE))
         return self
+
+    def check_words(self, *sheets: Sheet) -> None:
+        """Raise for a column of words that no table has."""
+        names = {name for sheet in sheets for name in sheet.names}
+        for word in self.words:
+            if word not in names:
+                raise unknown("column of words (data.words)", word, names)
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,8 @@ def _read(sheet: Sheet, name: str, reading: Reading) -> list[_Found]:
     if name == "x" and is_list(column) and len(column):
         values = lists(sheet, name)
         return [_Found(TableColumn(f"x{at}"), values[:, at : at + 1]) for at in range(values.shape[1])]
+    if name in reading.words and (is_number(column) or is_text(column)):
+        return [_of_words(sheet, name, reading)]
     if is_number(column):
         return [_of_numbers(sheet, name, numbers(sheet, name), reading)]
     if is_text(column):
@@ -134,10 +145,10 @@ def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
     words, rows = tuple(by_fold.values()), int((~gaps).sum())
     if not words:
         return replace(_unused(sheet, name, ""), column=TableColumn(name, EMPTY, gaps=True))
-    if len(words) > reading.categories:
+    if len(words) > reading.categories and name not in reading.words:
         limit = f"data.categories = {reading.categories}"
         return _unused(sheet, name, f"it has {len(words):,} different words, and {limit} is the most")
-    if 2 * len(words) > rows:
+    if 2 * len(words) > rows and name not in reading.words:
         return _unused(sheet, name, f"it has {len(words):,} different words in {rows:,} rows")
     if gaps.any() and reading.missing == REFUSE:
         row = int(np.argmax(gaps))

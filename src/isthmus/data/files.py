@@ -41,17 +41,20 @@ def load_folder(
     target: str | None = None,
     categories: int = 20,
     missing: str = IMPUTE,
+    words: tuple[str, ...] = (),
 ) -> Graph:
     """The graph in the tables ``nodes`` and ``edges`` of a folder.
 
     ``attributes`` names columns of nodes to split by instead of learning from them; ``target`` says whether nodes or
-    edges carry the label (default: edges if only they do). ``categories`` and ``missing``: see :class:`Reading`.
-    Without a column ``split`` rows are drawn 60/20/20 by public id. Rows without a label are unused. Nodes without
-    features get a single 1.
+    edges carry the label (default: edges if only they do). ``categories``, ``missing`` and ``words`` are those of
+    :class:`Reading`. Without a column ``split`` rows are drawn 60/20/20 by public id. Rows without a label are unused.
+    Nodes without features get a single 1.
     """
     attributes = (attributes,) if isinstance(attributes, str) else tuple(attributes)
-    reading, before = Reading(categories, missing).check(), problems_so_far()
+    words = (words,) if isinstance(words, str) else tuple(words)
+    reading, before = Reading(categories, missing, words).check(), problems_so_far()
     nodes, edges = _sheets(Path(folder), attributes)
+    attempt(partial(reading.check_words, nodes, edges), None)
     ids, source, end = attempt(partial(_ids, nodes, edges), (np.zeros(0), torch.zeros(0), torch.zeros(0)))
     of_nodes = table_features(nodes, (*NODE_COLUMNS, *attributes), reading)
     of_edges = table_features(edges, EDGE_COLUMNS, reading)

@@ -48,6 +48,7 @@ def read_part(root: Path, names: Sequence[str], number: int, reading: Reading = 
     declared = declared_schema(folder, names[number])
     tasks = [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
     nodes, edges = _sheets(folder, declared)
+    attempt(partial(reading.check_words, nodes, edges), None)
     attempt(partial(check_labels, nodes, edges, tasks, declared), None)
     found = attempt(partial(_ids_and_ends, nodes, edges, declared, names, number), None)
     x, of_nodes = attempt(partial(node_features, nodes, tasks, declared, reading), _NO_FEATURES)

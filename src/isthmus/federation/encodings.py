@@ -56,8 +56,8 @@ def _of_no_edges(silo: Silo) -> Encoding:
 
 
 def _without_fills(columns: Encoding) -> list[dict[str, Any]]:
-    """Columns as JSON, without means of this silo's values and without why one is not used."""
-    return told_columns(tuple(replace(column, fill=0.0, why="") for column in columns))
+    """Columns as JSON, without means of this silo's values."""
+    return told_columns(tuple(replace(column, fill=0.0) for column in columns))
 
 
 def is_told_columns(told: object) -> bool:
@@ -110,10 +110,14 @@ def _columns_of(schema: Mapping[str, Any], table: str) -> Encoding | None:
 def _agree_on(told: Sequence[tuple[str, TableColumn]], most: int) -> tuple[str, TableColumn]:
     """An error, or one column as all silos have it: numbers or words; unused where one of them cannot use it."""
     name = told[0][1].name
-    unused = next((silo for silo, column in told if column.kind == UNUSED), "")
+    unused = {column.why: silo for silo, column in told if column.kind == UNUSED}
     kinds = {column.kind: silo for silo, column in told if column.kind in (NUMBER, WORDS)}
+    if not unused and not kinds and not any(column.gaps for _, column in told):
+        return "", TableColumn(name)  # nobody has a row, so that nothing speaks against numbers
     if unused or not kinds:
-        return "", TableColumn(name, UNUSED, why=f"{unused} cannot use it" if unused else "all its cells are empty")
+        why, silo = next(iter(unused.items()), ("all its cells are empty", ""))
+        alike = len(unused) < 2 and not kinds
+        return "", TableColumn(name, UNUSED, why=why if alike else f"in {silo} {why}")
     if len(kinds) > 1:
         error = (
             f"Silos disagree on column '{name}': {kinds[NUMBER]} has numbers, {kinds[WORDS]} has words. Write it "

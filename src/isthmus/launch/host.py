@@ -46,7 +46,7 @@ from isthmus.wire.policy import Refused
 from isthmus.wire.rendezvous import Rendezvous
 from isthmus.wire.wire import Wire
 
-READING = ("categories", "missing")  # options of how tables are read, which parts have too
+READING = ("categories", "missing", "words")  # options of how tables are read, which parts have too
 
 
 def prepare(config: RunConfig) -> RunConfig:
@@ -94,7 +94,8 @@ def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = No
         for option in config.options:
             if option not in READING:
                 raise IsthmusError(f"Parts have no options, so that data.{option} means nothing here; leave it out.")
-        reading = Reading(**config.options).check()
+        given = {**config.options, "words": tuple(config.options.get("words", ()))}
+        reading = Reading(**given).check()
         names = member_names(Path(config.name))
         numbers = mine if mine is not None else range(len(names))
         silos = with_notes_on_edges([read_part(Path(config.name), names, number, reading) for number in numbers])

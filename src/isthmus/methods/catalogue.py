@@ -349,6 +349,9 @@ def centralised() -> Method:
     return Method("centralised", summary, phases=one_phase(batches="joint"), merged=True)
 
 
+_ALSO_CALLED = {"exact": "sync-sgd+fwd-bwd-le"}  # names that stand for another one
+
+
 def names() -> list[str]:
     """Every method of the catalogue, in its order."""
     return list(_CATALOGUE)
@@ -356,6 +359,7 @@ def names() -> list[str]:
 
 def get(name: str) -> Method:
     """The method of this name from the catalogue."""
-    if name not in _CATALOGUE:
+    known = _ALSO_CALLED.get(name, name)
+    if known not in _CATALOGUE:
         raise unknown("method", name, _CATALOGUE)
-    return _CATALOGUE[name]()
+    return _CATALOGUE[known]()

@@ -12,6 +12,7 @@ from isthmus.core.kinds import SCORES
 from isthmus.protect.accounting.guarantee import headline
 from isthmus.report.adversary import adversary
 from isthmus.report.alerts import alerts
+from isthmus.report.columns import columns
 from isthmus.report.disclosure import disclosure, server_place, wire_words
 from isthmus.report.first_screen import verdict, what_crossed
 from isthmus.report.generated import generated
@@ -68,6 +69,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
     body = [
         results(folder, base),
         alerts(folder),
+        columns(folder),
         training(folder),
         traffic(folder, flows),
         generated(folder),
