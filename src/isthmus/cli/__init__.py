@@ -13,6 +13,7 @@ from isthmus.cli.catalogue import datasets, methods
 from isthmus.cli.finished import audit, compare, report, score
 from isthmus.cli.graphs import simulate_aml, split
 from isthmus.cli.operations import forget, status
+from isthmus.cli.page import page
 from isthmus.cli.policy import app as policy
 from isthmus.cli.studies import demo, reproduce, study
 from isthmus.cli.training import plan, run
@@ -31,7 +32,7 @@ app = typer.Typer(
 )
 for command in (
     run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce, study, status,
-    forget,
+    forget, page,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(flare.app, name="flare")

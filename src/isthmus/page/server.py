@@ -1,0 +1,60 @@
+"""Serving the page on this machine, until it is ended."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from isthmus.core.errors import IsthmusError
+from isthmus.page.actions import Choices
+from isthmus.page.app import page_app
+from isthmus.page.guard import Keys
+from isthmus.page.shelf import Shelf
+from isthmus.page.starting import Starter
+
+HOST = "127.0.0.1"
+
+
+def serve(root: Path, port: int, choices: Choices | None, say: Callable[[str], None]) -> None:
+    """Serve the runs below a folder until the process is interrupted; with ``choices`` runs can be started.
+
+    ``say`` is told the address, and at the end which runs go on without the page.
+    """
+    shelf = Shelf(root)
+    listening = _listen(port)
+    port = listening.getsockname()[1]
+    keys = Keys()
+    starter = Starter(shelf) if choices else None
+    app = page_app(root, keys, port, choices, starter)
+    threading.Thread(target=_warm_up, daemon=True).start()
+    say(f"http://{HOST}:{port}/?token={keys.token}")
+    settings = uvicorn.Config(
+        app, log_level="error", access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    with listening:
+        uvicorn.Server(settings).run(sockets=[listening])
+    for each in starter.going() if starter else []:
+        say(f"'{each.name}' goes on (process {each.process.pid}); isthmus status tells how it stands.")
+
+
+def _listen(port: int) -> socket.socket:
+    """A socket of this machine alone; raises in words where the port is taken."""
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise IsthmusError(f"Port {port} cannot be used ({error}); give another with --port, or 0 for any.") from error
+    return listening
+
+
+def _warm_up() -> None:
+    """Load what the pages of runs need, so that the first of them does not wait for it."""
+    import isthmus.report.compared_run
+    import isthmus.report.disclosure
+    import isthmus.wire.ledger  # noqa: F401 - for their cost alone
