@@ -11,8 +11,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from isthmus.page.actions import Actions, Choices
+from isthmus.page.doorway import Doorway, Keys
 from isthmus.page.events import Streams
-from isthmus.page.guard import Guard, Keys
 from isthmus.page.shelf import Shelf
 from isthmus.page.starting import Starter
 from isthmus.page.views import Views, told
@@ -22,7 +22,7 @@ _STATIC = Path(__file__).parent / "static"
 
 def page_app(
     root: Path, keys: Keys, port: int, choices: Choices | None = None, starter: Starter | None = None
-) -> Guard:
+) -> Doorway:
     """The application for a folder of runs; with a ``starter`` and ``choices`` runs can be started from it."""
     shelf = starter.shelf if starter else Shelf(root)
     views = Views(shelf, keys, starter)
@@ -45,4 +45,4 @@ def page_app(
         )
         return views.show("problem.html", 404 if reads else 405, sentence=said)
 
-    return Guard(Starlette(routes=routes, exception_handlers={404: nowhere, 405: nowhere}), keys, port)
+    return Doorway(Starlette(routes=routes, exception_handlers={404: nowhere, 405: nowhere}), keys, port)

@@ -26,7 +26,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class _Scale:
+class _ToPlace:
     """From values to places on a chart."""
 
     low: float
@@ -50,8 +50,8 @@ def chart(name: str, lines: Sequence[Line], across: str, text: Callable[[float],
         return Markup("")
     (left, right), (low, high) = _span(x for x, _ in points), _span(y for _, y in points)
     ticks = _ticks(min(low, 0.0) if zero else low, high)
-    x = _Scale(left, right, _LEFT, WIDTH - _RIGHT)
-    y = _Scale(min(ticks[0], low), max(ticks[-1], high), HEIGHT - _BOTTOM, _TOP)
+    x = _ToPlace(left, right, _LEFT, WIDTH - _RIGHT)
+    y = _ToPlace(min(ticks[0], low), max(ticks[-1], high), HEIGHT - _BOTTOM, _TOP)
     drawn = [_drawn(line, each, x, y, across, text) for line, each in zip(lines, known, strict=True)]
     start = Markup('<svg class="chart" id="chart-{0}" role="img" tabindex="0" viewBox="0 0 {1} {2}" aria-label="{0}">')
     body = [_grid(ticks, y, text), _axis(left, right, x, across), *drawn]
@@ -76,7 +76,12 @@ def _thinned(line: Line) -> list[tuple[float, float]]:
 
 
 def _drawn(
-    line: Line, points: Sequence[tuple[float, float]], x: _Scale, y: _Scale, across: str, text: Callable[[float], str]
+    line: Line,
+    points: Sequence[tuple[float, float]],
+    x: _ToPlace,
+    y: _ToPlace,
+    across: str,
+    text: Callable[[float], str],
 ) -> Markup:
     """One curve; what a reader sees at each of its points lies beside it for the script that follows the pointer."""
     if not points:
@@ -92,7 +97,7 @@ def _drawn(
     return mark
 
 
-def _grid(ticks: Sequence[float], y: _Scale, text: Callable[[float], str]) -> Markup:
+def _grid(ticks: Sequence[float], y: _ToPlace, text: Callable[[float], str]) -> Markup:
     row = Markup(
         '<line class="grid" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>'
         '<text class="tick" x="{3}" y="{4:.1f}" text-anchor="end">{5}</text>'
@@ -101,7 +106,7 @@ def _grid(ticks: Sequence[float], y: _Scale, text: Callable[[float], str]) -> Ma
     return Markup("").join(row.format(*place, y(tick), _LEFT - 6, y(tick) + 4, text(tick)) for tick in ticks)
 
 
-def _axis(left: float, right: float, x: _Scale, across: str) -> Markup:
+def _axis(left: float, right: float, x: _ToPlace, across: str) -> Markup:
     """Whole numbers below the chart, and what they count."""
     ticks = sorted({round(tick) for tick in _ticks(left, right) if left <= tick <= right} | {round(left)})
     label = Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{:,}</text>')

@@ -48,7 +48,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Lines:
+class LedgerPage:
     """A page of lines, and sums over all lines that the filter lets through."""
 
     rows: list[dict[str, Any]]
@@ -68,7 +68,7 @@ def choices(table: pa.Table) -> dict[str, list[str]]:
     return {**found, **{name: sorted(found[name], key=party_order) for name in ("sender", "receiver")}}
 
 
-def lines(table: pa.Table, asked: Filter) -> Lines:
+def lines(table: pa.Table, asked: Filter) -> LedgerPage:
     """The lines of a ledger that a filter lets through."""
     import pyarrow.compute as pc
 
@@ -82,7 +82,7 @@ def lines(table: pa.Table, asked: Filter) -> Lines:
     page = min(asked.page, pages)
     here = found.slice((page - 1) * LINES, LINES).select([name for name in SHOWN if name in found.column_names])
     messages, rows, size = (pc.sum(found[name]).as_py() or 0 for name in ("messages", "rows", "bytes"))
-    return Lines(here.to_pylist(), len(found), messages, rows, size, page, pages)
+    return LedgerPage(here.to_pylist(), len(found), messages, rows, size, page, pages)
 
 
 def _number(text: str, what: str) -> int | None:

@@ -74,8 +74,8 @@ def _between(first: str, second: str, there: Mapping[str, int], back: Mapping[st
 def federation(found: Crossed, sizes: Mapping[str, Mapping[str, int]]) -> Markup:
     """The drawing; ``sizes`` has nodes and far ends (``halo``) of silos by name, as far as they are known.
 
-    Of many parties the busiest are drawn. The dashed ring around a silo is its boundary; the coloured part of the disc's
-    rim is the share of far ends among all nodes that the silo knows of.
+    Of many parties the busiest are drawn. The dashed ring around a silo is its boundary; the coloured part of
+    its rim is the share of far ends among all nodes that the silo knows of.
     """
     busy = {each.party: each.sent + each.received for each in found.parties}
     names = sorted(busy, key=lambda name: (name != SERVER_NAME, -busy[name]))[:MOST]
@@ -87,11 +87,8 @@ def federation(found: Crossed, sizes: Mapping[str, Mapping[str, int]]) -> Markup
     start = Markup('<svg class="federation" role="img" viewBox="0 {:.0f} {} {:.0f}" aria-label="{}">')
     said = f"{len(found.parties)} parties; the busiest edge is {drawn[0].told}" if drawn else "Nothing crossed"
     body = [*reversed(lines), *(_disc(each) for each in places.values())]
-    return (
-        start.format(top - 2 * _DISC, WIDTH, bottom - top + 4.4 * _DISC, said)
-        + Markup("").join(body)
-        + Markup("</svg>")
-    )
+    head = start.format(top - 2 * _DISC, WIDTH, bottom - top + 4.4 * _DISC, said)
+    return head + Markup("").join(body) + Markup("</svg>")
 
 
 def _placed(names: Sequence[str], sizes: Mapping[str, Mapping[str, int]]) -> list[Drawn]:
@@ -140,11 +137,7 @@ def _disc(party: Drawn) -> Markup:
         box = Markup('<rect class="server" x="{:.1f}" y="{:.1f}" width="68" height="36" rx="6"/>')
         shape = box.format(party.x - 34, party.y - 18)
         return Markup("<g><title>{}</title>{}{}</g>").format(name, shape, below.format(party.x, party.y + 4, name))
-    told = (
-        f"{party.name}: {party.nodes:,} nodes, {party.halo:,} far ends of its cross edges"
-        if party.nodes
-        else party.name
-    )
+    about = f": {party.nodes:,} nodes, {party.halo:,} far ends of its cross edges" if party.nodes else ""
     ring = Markup('<circle class="boundary" cx="{0:.1f}" cy="{1:.1f}" r="{2}"/><circle class="silo" cx="{0:.1f}" '
                   'cy="{1:.1f}" r="{3}"/>').format(party.x, party.y, _DISC + 7, _DISC)  # fmt: skip
     share = party.halo / (party.nodes + party.halo) if party.nodes else 0.0

@@ -187,6 +187,8 @@ def _traffic(sums: Section, book: Section) -> dict[str, Any]:
 def _drawing(sums: Section, metrics: dict[str, Any]) -> dict[str, Any]:
     """The federation as a drawing, and its edges as a table."""
     found = _known(sums)
+    if not found.parties:
+        raise IsthmusError("Nothing has crossed: the ledger is empty.")
     every = edges(found)
     note = "" if len(found.parties) <= MOST else f"The {MOST} busiest of {len(found.parties):,} parties are drawn."
     return {

@@ -12,7 +12,7 @@ import uvicorn
 from isthmus.core.errors import IsthmusError
 from isthmus.page.actions import Choices
 from isthmus.page.app import page_app
-from isthmus.page.guard import Keys
+from isthmus.page.doorway import Keys
 from isthmus.page.shelf import Shelf
 from isthmus.page.starting import Starter
 

@@ -13,8 +13,8 @@ from isthmus.core.errors import IsthmusError
 from isthmus.page.books import Books
 from isthmus.page.comparing import reasons_apart, side_by_side
 from isthmus.page.disclosed import disclosed
+from isthmus.page.doorway import Keys
 from isthmus.page.explorer import Filter, choices, lines
-from isthmus.page.guard import Keys
 from isthmus.page.run_page import signature, view_of
 from isthmus.page.sections import section
 from isthmus.page.shelf import Found, Shelf, bounded

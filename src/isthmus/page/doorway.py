@@ -49,7 +49,7 @@ class Keys:
         return _equal(form.get("csrf", ""), self.form)
 
 
-class Guard:
+class Doorway:
     """Lets a request through to the page if its host, its cookie, its origin and its size are right."""
 
     def __init__(self, app: ASGIApp, keys: Keys, port: int) -> None:
@@ -63,7 +63,7 @@ class Guard:
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
             answer = self._refusal(scope) or self._entered(scope) or self._unknown(scope)
-            await (answer or _Bounded(self.app))(scope, receive, _with_headers(send))
+            await (answer or _SmallForms(self.app))(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
         """The answer to a request of another host name or another site; None to one that may be looked at."""
@@ -101,7 +101,7 @@ class Guard:
         return None if _equal(known, self.keys.cookie) else _refused(_NO_TOKEN, 403)
 
 
-class _Bounded:
+class _SmallForms:
     """Refuses what is larger than a form."""
 
     def __init__(self, app: ASGIApp) -> None:
