@@ -6,7 +6,7 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -31,7 +31,11 @@ def page_app(
         "/report": views.report, "/compare": views.compare, "/apart": views.apart,
     }  # fmt: skip
     routes: list[Route | Mount] = [Route(path, told(views, view)) for path, view in reading.items()]
-    routes += [Route("/events", Streams(views).events), Mount("/static", StaticFiles(directory=_STATIC))]
+    routes += [
+        Route("/events", Streams(views).events),
+        Route("/favicon.ico", lambda _: FileResponse(_STATIC / "icon.svg")),
+        Mount("/static", StaticFiles(directory=_STATIC)),
+    ]
     if starter and choices:
         actions = Actions(views, starter, choices)
         routes += [Route("/start", told(views, actions.form)), Route("/begun", told(views, actions.begun))]

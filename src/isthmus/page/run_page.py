@@ -49,13 +49,11 @@ class RunView:
     traffic: Section
     drawing: Section
     parties: list[str]
-    stamp: str
 
 
 def view_of(path: Path, run: ShownRun, books: Books) -> RunView:
     """Everything that the page of a run shows."""
     metrics = section(lambda: _metrics(path)).value or {}
-    signs = signature(path, run)
     book = section(lambda: books.of(path))
     sums = section(lambda: _sums(book))
     return RunView(
@@ -69,7 +67,6 @@ def view_of(path: Path, run: ShownRun, books: Books) -> RunView:
         section(lambda: _traffic(sums, book)),
         section(lambda: _drawing(sums, metrics)),
         sorted(each.parent.name for each in path.glob("parties/*/config.toml")),
-        signs,
     )
 
 

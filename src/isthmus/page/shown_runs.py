@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.errors import IsthmusError
+from isthmus.core.errors import IsthmusError, Terminated
 from isthmus.page.footing import Footing, footing_of
 from isthmus.page.shelf import HERE, Found, Shelf, bounded, stamp
 from isthmus.runs.status import FILE, RunStatus, is_held, status_of
 
 GOING = ("running", "starting")
+STOPPED = "stopped"  # by SIGTERM: it can go on
 _LARGEST = 64_000_000  # bytes of metrics.json and config.toml that are read
 
 
@@ -86,7 +87,7 @@ def read_run(shelf: Shelf, path: Path, name: str) -> ShownRun:
         shelf.check_links(path)
         status, config = _status(path), _table(path / "config.toml", tomllib.loads)
         metrics = _table(path / "metrics.json", json.loads) if (path / "metrics.json").is_file() else {}
-        run = _about(replace(blank, state=status.state), config, metrics, status)
+        run = _about(replace(blank, state=_state(status)), config, metrics, status)
         if status.damaged:
             return replace(run, problem=f"Damaged: {', '.join(status.damaged)}.")
         return run
@@ -108,6 +109,13 @@ def _status(path: Path) -> RunStatus:
         last = status_of(seeds[-1])
         return replace(last, state="running" if is_held(path) else "cut off")
     return status
+
+
+def _state(status: RunStatus) -> str:
+    """The state of a run in one word; of one that was asked to end, that it was."""
+    failed = [host.why for host in status.hosts if host.state == "failed"]
+    asked = status.state == "failed" and all(why == Terminated.__name__ for why in failed)
+    return STOPPED if asked else status.state
 
 
 def seed_folders(path: Path) -> list[Path]:

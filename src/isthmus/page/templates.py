@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from isthmus.page.crossed import words_of
 from isthmus.runs.text import bytes_text, count_text, duration, epsilon_text, metric_label, score_text
 
 
@@ -31,7 +32,7 @@ def environment() -> Environment:
     )  # fmt: skip
     known.filters |= {
         "bytes_text": bytes_text, "duration": duration, "epsilon_text": epsilon_text, "score": _score,
-        "metric": metric_label, "count": count_text, "ago": ago,
+        "metric": metric_label, "count": count_text, "ago": ago, "kind_words": words_of,
     }  # fmt: skip
     known.globals |= {"link": link}
     return known

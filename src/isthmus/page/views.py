@@ -23,7 +23,7 @@ from isthmus.page.starting import Starter
 from isthmus.page.templates import WebPage, filled
 
 ON_A_PAGE = 50  # runs
-_STATES = ("running", "starting", "finished", "failed", "cut off", "damaged")
+_STATES = ("running", "starting", "finished", "stopped", "cut off", "failed", "damaged")
 _REPORT = "default-src 'none'; style-src 'unsafe-inline'; sandbox"  # it is a file of the folder
 
 
@@ -63,16 +63,18 @@ class Views:
 
     def run_stamp(self, name: str) -> str:
         """What changes when anything on the page of a run does."""
-        return signature(self.shelf.open(name), self.runs.one(name))
+        mine = self.starter.started.get(name) if self.starter else None
+        return f"{signature(self.shelf.open(name), self.runs.one(name))}-{bool(mine and mine.going)}"
 
     def run(self, request: Request) -> Response:
         """One run, or only what changes of it while it goes on."""
         name, path = self._asked(request)
+        stamp = self.run_stamp(name)  # before the files are read: what changes meanwhile is shown again
         view = view_of(path, self.runs.one(name), self.books)
         mine = self.starter.started.get(name) if self.starter else None
         template = "run_live.html" if request.query_params.get("part") else "run.html"
         config = section(lambda: _text(path / "config.toml"))
-        return self.show(template, view=view, run=view.run, tab="run", mine=mine, config=config)
+        return self.show(template, view=view, run=view.run, tab="run", mine=mine, config=config, stamp=stamp)
 
     def ledger(self, request: Request) -> Response:
         """The ledger explorer."""

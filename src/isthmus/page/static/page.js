@@ -3,17 +3,19 @@
 
 // A part of the page that follows its runs: events tell that it has changed, and it is fetched again.
 function follow(live) {
-  let source = null, waiting = false, known = stampOf(live);
+  let source = null, waiting = false, newest = stampOf(live), known = newest;
   const listen = () => {
     if (document.hidden || source) return;
     source = new EventSource(live.dataset.events);
     source.onmessage = (event) => {
-      if (event.data !== known) renew(event.data);
+      newest = event.data;
+      renew();
     };
   };
-  const renew = async (stamp) => {
-    if (waiting) return;
+  const renew = async () => {
+    if (waiting || newest === known) return;
     waiting = true;
+    const stamp = newest, began = performance.now();
     try {
       const answer = await fetch(live.dataset.part);
       if (answer.ok) {
@@ -21,7 +23,8 @@ function follow(live) {
         known = stamp;
       }
     } catch { /* the page's process has ended; what was shown last stays */ }
-    waiting = false;
+    // What takes long to make is asked for less often: the page must not take the machine from what it shows.
+    setTimeout(() => { waiting = false; renew(); }, Math.max(1000, 8 * (performance.now() - began)));
   };
   document.addEventListener("visibilitychange", () => {
     if (document.hidden && source) source = source.close() ?? null;
