@@ -108,19 +108,22 @@ class _SmallForms:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] in ("GET", "HEAD"):
+            await self.app(scope, receive, send)
+            return
         body, more = b"", True
-        while more and scope["method"] not in ("GET", "HEAD"):
+        while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
             if len(body) > MOST_SENT:
                 await _refused(f"A form here has at most {MOST_SENT:,} bytes.", 413)(scope, receive, send)
                 return
-        whole = [{"type": "http.request", "body": body, "more_body": False}]
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:
             return whole.pop() if whole else await receive()
 
-        await self.app(scope, again if body else receive, send)
+        await self.app(scope, again, send)
 
 
 def _with_headers(send: Send) -> Send:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +29,6 @@ def serve(root: Path, port: int, choices: Choices | None, say: Callable[[str], N
     keys = Keys()
     starter = Starter(shelf) if choices else None
     app = page_app(root, keys, port, choices, starter)
-    threading.Thread(target=_warm_up, daemon=True).start()
     say(f"http://{HOST}:{port}/?token={keys.token}")
     settings = uvicorn.Config(
         app, log_level="error", access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=1,
@@ -51,10 +49,3 @@ def _listen(port: int) -> socket.socket:
         listening.close()
         raise IsthmusError(f"Port {port} cannot be used ({error}); give another with --port, or 0 for any.") from error
     return listening
-
-
-def _warm_up() -> None:
-    """Load what the pages of runs need, so that the first of them does not wait for it."""
-    import isthmus.report.compared_run
-    import isthmus.report.disclosure
-    import isthmus.wire.ledger  # noqa: F401 - for their cost alone

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import IsthmusError
+from isthmus.runs.text import count_text
 
 SIGNS = ("config.toml", "metrics.json", "metrics.jsonl", ".lock")  # files of which a run folder has one
 HERE = "."  # the name of a run whose folder is the one that the page shows
@@ -37,11 +38,14 @@ class Shelf:
         """Every run below the folder; links are not followed, and counted."""
         walk = _Walk()
         names = sorted(walk.below(self.root, HERE, 0))
-        notes = [f"{walk.links:,} links were not followed: move the runs here to see them."] if walk.links else []
+        links = count_text(walk.links, "link")
+        notes = [f"Not followed: {links} to folders; move the runs here to see them."] if walk.links else []
         if walk.closed:
-            notes.append(f"{walk.closed:,} folders may not be read by this user.")
+            notes.append(f"Not readable by this user: {count_text(walk.closed, 'folder')}.")
         if walk.unnamed:
-            notes.append(f"{walk.unnamed:,} folders have names that are no text; rename them to see what they hold.")
+            notes.append(
+                f"Names that are no text: {count_text(walk.unnamed, 'folder')}; rename them to see what they hold."
+            )
         if walk.full:
             notes.append("There are more folders than are looked at; give a smaller one, like: isthmus page runs/today")
         return Found(names, notes)

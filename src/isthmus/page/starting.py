@@ -19,6 +19,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.page.shelf import Shelf
 from isthmus.runs.status import is_held
 
+COMMAND = (sys.executable, "-m", "isthmus")
 AT_ONCE = 4  # runs that go on at the same time
 _LONGEST_PLAN = 120.0  # seconds
 _SETS = 40  # lines of --set
@@ -173,7 +174,7 @@ class Starter:
         log = self._logs / f"{len(self.started)}-{os.getpid()}.log"
         with open(log, "wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "isthmus", "run", *words],
+                [*COMMAND, "run", *words],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file, start_new_session=True,
             )  # fmt: skip
         self.started[name] = Started(name, process, log)
@@ -181,8 +182,9 @@ class Starter:
 
 def _isthmus(*words: str) -> subprocess.CompletedProcess[str]:
     """A command of its own process, ended where it takes too long."""
-    command = [sys.executable, "-m", "isthmus", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_PLAN, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, timeout=_LONGEST_PLAN, stdin=subprocess.DEVNULL
+    )
 
 
 def _reason(text: str) -> str:

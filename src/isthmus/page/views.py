@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from isthmus.page.starting import Starter
 from isthmus.page.templates import WebPage, filled
 
 ON_A_PAGE = 50  # runs
+_READING = 1.0  # seconds that a reader of the list is left before the page loads what a run's own page needs
 _STATES = ("running", "starting", "finished", "stopped", "cut off", "failed", "damaged")
 _REPORT = "default-src 'none'; style-src 'unsafe-inline'; sandbox"  # it is a file of the folder
 
@@ -33,6 +35,8 @@ class Views:
     def __init__(self, shelf: Shelf, keys: Keys, starter: Starter | None) -> None:
         self.shelf, self.keys, self.starter = shelf, keys, starter
         self.runs, self.books = ShownRuns(shelf), Books()
+        self._warm = threading.Timer(_READING, _warm_up)
+        self._warm.daemon = True
 
     def show(self, template: str, status: int = 200, **values: Any) -> Response:
         """A whole page."""
@@ -53,6 +57,8 @@ class Views:
         stamp = self.list_stamp(every, found)
         notes, states = found.notes, _STATES
         part = "rows.html" if request.query_params.get("part") else "index.html"
+        if self._warm.ident is None:
+            self._warm.start()
         return self.show(part, **values, query=query, stamp=stamp, notes=notes, states=states)
 
     def list_stamp(self, every: list[ShownRun] | None = None, found: Found | None = None) -> str:
@@ -139,6 +145,13 @@ def told(views: Views, view: Callable[[Request], Response]) -> Callable[[Request
             return views.show("problem.html", 422, sentence=said)
 
     return answered
+
+
+def _warm_up() -> None:
+    """Load what the pages of runs need, so that the first of them does not wait for it."""
+    import isthmus.report.compared_run
+    import isthmus.report.disclosure
+    import isthmus.wire.ledger  # noqa: F401 - for their cost alone
 
 
 def _matches(run: ShownRun, text: str, state: str) -> bool:
