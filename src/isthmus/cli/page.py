@@ -30,5 +30,4 @@ def page(
     from isthmus.page.server import serve
 
     choices = Choices(listed("methods"), listed("datasets")) if allow_start else None
-    console.print("Only this machine can open it, with the whole address; Ctrl-C ends it.", highlight=False)
     serve(Path(runs), port, choices, lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True))

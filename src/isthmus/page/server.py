@@ -29,9 +29,10 @@ def serve(root: Path, port: int, choices: Choices | None, say: Callable[[str], N
     keys = Keys()
     starter = Starter(shelf) if choices else None
     app = page_app(root, keys, port, choices, starter)
+    say("Only this machine can open the page, with the whole address; Ctrl-C ends it.")
     say(f"http://{HOST}:{port}/?token={keys.token}")
     settings = uvicorn.Config(
-        app, log_level="error", access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=1,
+        app, log_level="critical", access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=1,
     )  # fmt: skip
     with listening:
         uvicorn.Server(settings).run(sockets=[listening])
@@ -45,6 +46,7 @@ def _listen(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((HOST, port))
+        listening.listen(128)  # before the address is told, so that nobody is turned away who is quick
     except (OSError, OverflowError) as error:
         listening.close()
         raise IsthmusError(f"Port {port} cannot be used ({error}); give another with --port, or 0 for any.") from error
