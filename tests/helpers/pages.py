@@ -1,6 +1,8 @@
 """The local page in tests: a browser's requests without a browser, and runs of which the page tells."""
 
+import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,16 @@ def scored_run(path: Path, tests: Tests = THREE, sees: tuple[str, ...] = ("own",
         "epsilon": "inf",
     }
     make_run(path, tests, **{**usual, **changes})
+    return path
+
+
+def begun(path: Path, **told: Any) -> Path:
+    """The folder of a run that goes on in no process of this machine, and told of itself just now."""
+    path.mkdir(parents=True)
+    (path / "config.toml").write_text('method = "fedavg"\n[data]\nname = "blocks"\nsilos = 3\n[train]\nepochs = 9\n')
+    now = {"host": 0, "party": "silo-0", "state": "running", "epoch": 4, "epochs": 9, "step": 4, "loss": 0.5, "pid": 1}
+    now |= {"started": "", "updated": datetime.now(UTC).isoformat(), **told}
+    (path / "status-host-0.json").write_text(json.dumps(now))
     return path
 
 

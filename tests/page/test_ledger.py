@@ -1,4 +1,4 @@
-"""Ledgers on the page: of a run that goes on what it has counted so far, and of any the lines that a filter asks for."""
+"""Ledgers on the page: what a run that goes on has counted so far, and the lines that a filter asks for."""
 
 import shutil
 from collections import Counter

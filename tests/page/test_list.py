@@ -3,9 +3,7 @@
 import fcntl
 import json
 import re
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,20 +11,10 @@ pytest.importorskip("starlette", reason="the extra isthmus[page] is not installe
 
 from isthmus.page.shelf import Shelf
 from isthmus.page.shown_runs import ShownRuns
-from tests.helpers.pages import reader, scored_run, words
+from tests.helpers.pages import begun, reader, scored_run, words
 from tests.helpers.reports import THREE
 
 BAD = "<script>alert('x')</script>"
-
-
-def begun(path: Path, **told: Any) -> Path:
-    """The folder of a run that goes on in no process of this machine, and told of itself just now."""
-    path.mkdir(parents=True)
-    (path / "config.toml").write_text('method = "fedavg"\n[data]\nname = "blocks"\nsilos = 3\n[train]\nepochs = 9\n')
-    now = {"host": 0, "party": "silo-0", "state": "running", "epoch": 4, "epochs": 9, "step": 4, "loss": 0.5, "pid": 1}
-    now |= {"started": "", "updated": datetime.now(UTC).isoformat(), **told}
-    (path / "status-host-0.json").write_text(json.dumps(now))
-    return path
 
 
 def rows(root: Path, **query: str) -> dict[str, list[str]]:

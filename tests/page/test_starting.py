@@ -72,8 +72,9 @@ def test_a_form_stands_for_options_and_nothing_in_it_becomes_another() -> None:
 
 WRONG = [
     ({"silos": "many"}, "silos", "This is 'many'"), ({"epochs": "0"}, "epochs", "from 1 on"),
-    ({"seed": "-1"}, "seed", "from 0 on"), ({"seed": "²"}, "seed", "whole number"), ({"data": ""}, "data", "Choose one"),
-    ({"sets": "train.lr"}, "sets", "no key with a value"), ({"sets": "system.log=/etc/x"}, "sets", "leave out system.log"),
+    ({"seed": "-1"}, "seed", "from 0 on"), ({"seed": "²"}, "seed", "whole number"),
+    ({"data": ""}, "data", "Choose one"), ({"sets": "train.lr"}, "sets", "no key with a value"),
+    ({"sets": "system.log=/etc/x"}, "sets", "leave out system.log"),
     ({"sets": "system={log='x'}"}, "sets", "leave out"), ({"sets": "a=1\n" * 41}, "sets", "at most 40"),
 ]  # fmt: skip
 
