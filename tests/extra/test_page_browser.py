@@ -147,10 +147,10 @@ def test_a_run_is_estimated_started_watched_stopped_and_resumed(look: Any, tmp_p
         fill(driver, silos="no", sets="nonsense")
         driver.find_element(CSS, "button.first").click()
         assert "This is 'no'" in text(driver, "#why-silos") and "'nonsense' is no key" in text(driver, "#why-sets")
-        fill(driver, silos="3", epochs="3000", sets="data.nodes=64\nmodel.hiden=8", name="mine")
+        fill(driver, silos="3", epochs="3000", sets="data.nodes=64\ndata.degree=3\nmodel.hiden=8", name="mine")
         driver.find_element(CSS, "#plan").click()
         until(lambda: "hiden" in text(driver, "#estimate"), 90)  # the words of the command line
-        fill(driver, sets="data.nodes=64\nmodel.hidden=8")
+        fill(driver, sets="data.nodes=64\ndata.degree=3\nmodel.hidden=8")
         driver.find_element(CSS, "#plan").click()
         until(lambda: "would cross" in text(driver, "#estimate"), 90)
         driver.find_element(CSS, "button.first").click()
@@ -336,7 +336,8 @@ def test_another_site_starts_nothing_and_reads_nothing(host: str, look: Any, tmp
     with served(tmp_path, "--allow-start") as page:
         driver = look(page)  # the browser has the cookie
         theirs = f"""<form method=post action="{page.base}/start"><input name=csrf value=x>
-            <input name=data value=blocks><input name=method value=fedavg><input name=name value=theirs></form><p id=read></p><script>
+            <input name=data value=blocks><input name=method value=fedavg><input name=name value=theirs>
+            </form><script>
             fetch("{page.base}/", {{credentials: "include"}}).then((answer) => answer.text())
                 .then((told) => document.title = "read " + told, () => document.title = "kept from it")
             </script>"""
