@@ -49,4 +49,6 @@ def page_app(
         )
         return views.show("problem.html", 404 if reads else 405, sentence=said)
 
-    return Doorway(Starlette(routes=routes, exception_handlers={404: nowhere, 405: nowhere}), keys, port)
+    return Doorway(
+        Starlette(routes=routes, exception_handlers={404: nowhere, 405: nowhere}), keys, port, views.first_look
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
@@ -52,8 +52,9 @@ class Keys:
 class Doorway:
     """Lets a request through to the page if its host, its cookie, its origin and its size are right."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, port: int) -> None:
-        self.app, self.keys, self.port = app, keys, port
+    def __init__(self, app: ASGIApp, keys: Keys, port: int, first_look: Callable[[], object]) -> None:
+        """``first_look`` reads what the first page shows, so that whoever opens it does not wait for that."""
+        self.app, self.keys, self.port, self.first_look = app, keys, port, first_look
         self.hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
         self.cookie = f"isthmus-{port}"  # browsers give cookies of one port to all ports of a host
 

@@ -29,6 +29,7 @@ def serve(root: Path, port: int, choices: Choices | None, say: Callable[[str], N
     keys = Keys()
     starter = Starter(shelf) if choices else None
     app = page_app(root, keys, port, choices, starter)
+    app.first_look()
     say("Only this machine can open the page, with the whole address; Ctrl-C ends it.")
     say(f"http://{HOST}:{port}/?token={keys.token}")
     settings = uvicorn.Config(

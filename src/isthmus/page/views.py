@@ -21,7 +21,7 @@ from isthmus.page.sections import section
 from isthmus.page.shelf import Found, Shelf, bounded
 from isthmus.page.shown_runs import ShownRun, ShownRuns
 from isthmus.page.starting import Starter
-from isthmus.page.templates import WebPage, filled
+from isthmus.page.templates import WebPage, environment, filled
 
 ON_A_PAGE = 50  # runs
 _READING = 1.0  # seconds that a reader of the list is left before the page loads what a run's own page needs
@@ -42,6 +42,11 @@ class Views:
         """A whole page."""
         common = {"root": self.shelf.root.name, "starts": self.starter is not None, "csrf": self.keys.form}
         return WebPage(filled(template, **common, **values), status)
+
+    def first_look(self) -> None:
+        """Read every run once, and the templates of the list."""
+        self.runs.all()
+        environment().get_template("index.html")
 
     def index(self, request: Request) -> Response:
         """The list of runs, or only its rows."""
