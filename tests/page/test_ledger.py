@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -35,6 +36,19 @@ def test_a_run_that_goes_on_has_the_lines_that_its_end_will_have(run: Path) -> N
     words = [name for name in live.column_names if name != "model"]
     assert live.select(words).equals(whole.slice(0, len(live)).select(words))
     assert not {"end", "test, as trained"} & set(live["purpose"].to_pylist())
+
+
+@pytest.mark.hosts
+def test_hosts_are_added_up_while_they_go_on(tmp_path: Path, no_report: None) -> None:
+    succeed(*SMALL, "--method", "swift-fedgnn", "--hosts", 2, "--out", tmp_path / "run")
+    live, _ = read_live(tmp_path / "run", 3, 2)
+    last = {"end", "test, as trained"}
+    keys = ("epoch", "step", "purpose", "sender", "receiver", "kind", "event", "messages", "rows", "bytes")
+
+    def counted(table: Any) -> Counter[tuple[Any, ...]]:
+        return Counter(tuple(row[key] for key in keys) for row in table.to_pylist() if row["purpose"] not in last)
+
+    assert live is not None and counted(live) == counted(pq.read_table(tmp_path / "run" / "ledger.parquet"))
 
 
 def test_a_run_with_many_pairs_is_counted_whole_while_it_goes_on(
