@@ -107,7 +107,8 @@ class Starter:
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
         self.started: dict[str, Started] = {}
-        self._logs = Path(tempfile.mkdtemp(prefix="isthmus-page-"))
+        self._kept = tempfile.TemporaryDirectory(prefix="isthmus-page-", ignore_cleanup_errors=True)
+        self._logs = Path(self._kept.name)
         self._planning, self._lock = threading.Lock(), threading.Lock()
 
     def plan(self, form: StartForm) -> dict[str, Any]:
