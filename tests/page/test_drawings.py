@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("markupsafe", reason="the extra isthmus[page] is not installed")
 
 from isthmus.core.errors import IsthmusError
-from isthmus.page.charts import Line, bar, chart
+from isthmus.page.charts import DrawnCurve, bar, chart
 from isthmus.page.crossed import Crossed, OfParty
 from isthmus.page.curves import live_curves
 from isthmus.page.federation_drawing import MOST, edges, federation
@@ -27,21 +27,21 @@ def drawn(svg: str) -> list[tuple[str, list[tuple[float, float]]]]:
 
 
 def test_a_curve_goes_where_its_values_go() -> None:
-    ((name, points),) = drawn(chart("x", [Line(BAD, [1, 2, 3, 4], [1.0, None, 4.0, float("nan")])], "step", str))
+    ((name, points),) = drawn(chart("x", [DrawnCurve(BAD, [1, 2, 3, 4], [1.0, None, 4.0, float("nan")])], "step", str))
     assert name == BAD and len(points) == 2  # what is not known is left out
     assert points[0][0] < points[1][0] and points[0][1] > points[1][1]  # up is less on a screen
 
 
 def test_long_curves_are_thinned_and_short_ones_have_a_dot() -> None:
-    long = drawn(chart("x", [Line("a", range(10_000), [float(i) for i in range(10_000)])], "step", str))[0][1]
+    long = drawn(chart("x", [DrawnCurve("a", range(10_000), [float(i) for i in range(10_000)])], "step", str))[0][1]
     assert 200 < len(long) <= 300 and long == sorted(long, key=lambda p: -p[1])
-    assert "<circle" in chart("x", [Line("a", [5], [0.3])], "epoch", str)
-    assert chart("x", [Line("a", [], []), Line("b", [1], [None])], "epoch", str) == ""
+    assert "<circle" in chart("x", [DrawnCurve("a", [5], [0.3])], "epoch", str)
+    assert chart("x", [DrawnCurve("a", [], []), DrawnCurve("b", [1], [None])], "epoch", str) == ""
 
 
 @pytest.mark.parametrize("values", [[0.0, 0.0], [1e-9, 2e-9], [-5.0, 5.0], [1e12, 3e12], [0.5, 0.5]])
 def test_every_value_lies_on_the_chart(values: list[float]) -> None:
-    for x, y in drawn(chart("x", [Line("a", [1, 2], values)], "epoch", "{:.3g}".format, zero=True))[0][1]:
+    for x, y in drawn(chart("x", [DrawnCurve("a", [1, 2], values)], "epoch", "{:.3g}".format, zero=True))[0][1]:
         assert 0 <= x <= 520 and 0 <= y <= 220
 
 

@@ -37,6 +37,9 @@ Hosts = Annotated[Number, typer.Option(help="Processes to start on this machine;
 Out = Annotated[Text, typer.Option(help="Run folder (default: runs/DATA-METHOD).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 Log = Annotated[Text, typer.Option(help="Write JSON lines on what happens to this file.")]
+Track = Annotated[
+    Text, typer.Option(help="Follow the run with a tracker: tensorboard:DIR or mlflow:DIR, local files alone.")
+]
 Policy = Annotated[
     Text, typer.Option(help="A policy file, or open, bank or strict: for parties on this machine without their own.")
 ]
@@ -49,7 +52,7 @@ def run(
     seeds: Seeds = 1, dtype: Dtype = None, device: Device = None, hosts: Hosts = None, out: Out = None,
     set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, policy: Policy = None,
     as_json: Json = False, log: Log = None, silo: Silo = None, server: Server = False, meet: Meet = None,
-    listen: Listen = None, token: TokenFile = None,
+    listen: Listen = None, token: TokenFile = None, track: Track = None,
 ) -> None:  # fmt: skip
     """Train a model over the silos of a graph."""
     from isthmus.commands.run import run_request
@@ -101,7 +104,8 @@ def request_of(said: dict[str, Any]) -> Request:
         "data": {"name": said["data"], "silos": said["silos"], "split": said["split"]},
         "model": {"name": said["model"]},
         "train": {"epochs": said["epochs"], "steps": said["steps"]},
-        "system": {"device": said["device"], "hosts": said["hosts"], "log": said.get("log")},
+        "system": {"device": said["device"], "hosts": said["hosts"], "log": said.get("log"),
+                   "track": said.get("track")},
     }  # fmt: skip
     rest = {key: said[key] for key in ("out", "seeds", "resume", "overwrite")}
     return Request(said["recipe"], _given(options), tuple(said["set_"] or ()), **rest, policy=said["policy"] or "")
@@ -118,6 +122,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_result(metrics: dict[str, Any]) -> None:
+    from isthmus.cli.alerts import alerts_table
     from isthmus.protect.accounting.guarantee import Guarantee, headline
     from isthmus.report.compared_run import SAW
     from isthmus.runs.text import bytes_text, labels_line, lists_line, privacy_line, wait_text
@@ -141,6 +146,9 @@ def _print_result(metrics: dict[str, Any]) -> None:
             values = [_number((way.get(split) or {}).get(metrics["metric"])) for split in splits]
             table.add_row(f"{metrics['metric']}, {SAW[way['sees']]}{kind}", *values)
     console.print(table)
+    alerts = alerts_table(metrics)
+    if alerts is not None:
+        console.print(alerts)
     for note in metrics.get("notes", []):
         console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     crossed = f"{bytes_text(metrics['bytes']['total'])} crossed in {metrics['steps']} steps"

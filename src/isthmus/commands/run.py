@@ -18,11 +18,13 @@ from isthmus.launch.host import prepare
 from isthmus.launch.party import keep_config
 from isthmus.launch.processes import execute
 from isthmus.launch.progress_bar import watcher_for
+from isthmus.launch.trackers import watcher_of
 from isthmus.protect.accounting.guarantee import LISTS
 from isthmus.report.report import write_report
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder, claimed
 from isthmus.runs.recipe import merge_into, parse_set, read_recipe
+from isthmus.train.alert_figures import mean_of_alerts
 from isthmus.wire.meeting import MeetingPlace
 
 _COMPOSED = (
@@ -128,7 +130,7 @@ def run_one(
 
     ``policy``: the file or the name of the policy of silos that have none in the folder of their part.
     """
-    watcher = watcher_for(config, label=label)
+    watcher = watcher_of(config, watcher_for(config, label=label), folder, label)
     try:
         metrics = execute(config, folder, resume, watcher, place, policy)
     finally:
@@ -209,6 +211,7 @@ def _worst_of(told: dict[str, Any], each: list[dict[str, Any]]) -> dict[str, Any
 def _scores_over(each: list[dict[str, Any]]) -> dict[str, Any]:
     """Means of scores over runs under their own keys, and deviations under keys that end in ``_std``."""
     combined: dict[str, Any] = {}
+    combined |= {"alerts": mean_of_alerts([run["alerts"] for run in each])} if "alerts" in each[0] else {}
     for split in [key for key in ("valid", "test", "valid_pooled", "test_pooled") if key in each[0]]:
         parts = [run[split] for run in each]
         combined[split] = _fold(parts, fmean)

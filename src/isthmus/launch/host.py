@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,24 +17,26 @@ from isthmus.core.tensors import keep_freed_blocks
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.cross_edges import agree_edges
 from isthmus.federation.federation import open_federation
-from isthmus.federation.handshake import agree_schema, check_single_owner
+from isthmus.federation.handshake import agree_on_data, check_single_owner
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.digest import digests
+from isthmus.graph.graph import Graph
 from isthmus.graph.merged import merge
-from isthmus.graph.partition import partition
+from isthmus.graph.partition import attribute_of, partition, silo_names, values_of
 from isthmus.graph.silo import Silo, changed, split_graph
 from isthmus.launch.artifacts import leave_behind
+from isthmus.launch.introductions import introduce
 from isthmus.launch.live_status import Live
 from isthmus.launch.policies import Policies
+from isthmus.launch.recorder import Recorder
 from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
 from isthmus.launch.returning import refuse_return, reopen, take_up
 from isthmus.launch.settings import common_settings
 from isthmus.methods.exchange.base import Nothing
-from isthmus.runs.config import DataConfig, RunConfig
+from isthmus.runs.config import AS_MANY, GIVEN, DataConfig, RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.train.checkpoint import Checkpoints
 from isthmus.train.loop import Watcher, train
-from isthmus.train.progress import Progress
 from isthmus.train.rounds import Returned
 from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
@@ -45,6 +46,8 @@ from isthmus.wire.policy import Refused
 from isthmus.wire.rendezvous import Rendezvous
 from isthmus.wire.wire import Wire
 
+READING = ("categories", "missing")  # options of how tables are read, which parts have too
+
 
 def prepare(config: RunConfig) -> RunConfig:
     """The configuration with the number of silos filled in; device and hosts are checked before any data is read."""
@@ -52,6 +55,9 @@ def prepare(config: RunConfig) -> RunConfig:
     if is_parts(config.data.name):
         silos = len(member_names(Path(config.data.name)))
         config = replace(config, data=replace(config.data, silos=silos, split="as given"))
+    elif config.data.silos == AS_MANY:
+        graph = load_graph(config.data)
+        config = replace(config, data=replace(config.data, silos=len(values_of(graph, config.data.split))))
     silos = 1 if config.method.merged else config.data.silos
     if config.method.merged and config.system.hosts > 1:
         raise IsthmusError(
@@ -76,27 +82,48 @@ def check_device(device: str) -> None:
 
 def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = None) -> list[Silo]:
     """The silos of this host (None: all): parts from disk, or a whole graph that is split here and now."""
+    if config.name == GIVEN:
+        raise IsthmusError(
+            "The silos of this run were given to isthmus.fit as Python objects and are not kept, so that it cannot be "
+            "replayed; train again with fit(..., out=..., keep_data=True)."
+        )
     if is_parts(config.name):
+        from isthmus.data.feature_columns import Reading
         from isthmus.data.parts import read_part
 
         for option in config.options:
-            raise IsthmusError(f"Parts have no options, so that data.{option} means nothing here; leave it out.")
+            if option not in READING:
+                raise IsthmusError(f"Parts have no options, so that data.{option} means nothing here; leave it out.")
+        reading = Reading(**config.options).check()
         names = member_names(Path(config.name))
         numbers = mine if mine is not None else range(len(names))
-        silos = with_notes_on_edges([read_part(Path(config.name), names, number) for number in numbers])
+        silos = with_notes_on_edges([read_part(Path(config.name), names, number, reading) for number in numbers])
     else:
-        graph = data.load(config.name, seed=config.seed, folder=config.folder or None, **config.options)
+        graph = load_graph(config)
         resolution, communities = config.resolution or None, config.communities or None
         owner = partition(graph, config.split, config.silos, config.seed, resolution, communities)
-        silos = split_graph(graph, owner, config.silos)
+        silos = split_graph(graph, owner, config.silos, silo_names(graph, config.split, config.silos))
         silos = silos if mine is None else [silos[i] for i in mine]
     return [merge(agree_before_merge(silos, config))] if merged else silos
+
+
+def load_graph(config: DataConfig) -> Graph:
+    """The whole graph of a configuration; the column that it is split by is no feature."""
+    column, options = attribute_of(config.split), dict(config.options)
+    if column and data.is_own(config.name):
+        options["attributes"] = tuple(dict.fromkeys((*options.get("attributes", ()), column)))
+    return data.load(config.name, seed=config.seed, folder=config.folder or None, **options)
+
+
+def categories_of(config: DataConfig) -> int:
+    """How many words a column may have of which each becomes a feature."""
+    return int(config.options.get("categories", 20))
 
 
 def agree_before_merge(silos: list[Silo], config: DataConfig) -> list[Silo]:
     """The part of the handshake that must come before a merge: one schema, one owner for each node, common edges."""
     wire = LocalWire(len(silos))
-    silos, _ = agree_schema(wire, silos)
+    silos = agree_on_data(wire, silos, categories_of(config)).silos
     check_single_owner(wire, silos, config.seed)
     silos, _, notes = agree_edges(wire, silos, config.edges)
     return [changed(silo, notes=(*silo.notes, *notes)) for silo in silos]
@@ -108,8 +135,9 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
     give_secrets(wire, config.seed, config.method.noisy)
     asked = config.data
     federation = open_federation(
-        wire, silos, config.seed, asked.scale, _agrees_on_moments(config), asked.edges, asked.cross, asked.level
-    )
+        wire, silos, config.seed, asked.scale, _agrees_on_moments(config), asked.edges, asked.cross, asked.level,
+        categories_of(asked),
+    )  # fmt: skip
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     given = config.method, config.model, config.train, config.seed, config.system.device, dtype
     return Training(federation, *given, config.absence)
@@ -121,30 +149,6 @@ def _agrees_on_moments(config: RunConfig) -> bool:
         return config.train.statistics == "agreed"
     apart = all(phase.sync.alone and isinstance(phase.exchange, Nothing) for phase in config.method.phases)
     return config.method.merged or not apart
-
-
-class Recorder(Watcher):
-    """Writes metrics and checkpoints of a training into a run folder."""
-
-    def __init__(self, training: Training, folder: RunFolder, checkpoints: Checkpoints, inner: Watcher) -> None:
-        self.training, self.folder, self.checkpoints, self.inner = training, folder, checkpoints, inner
-
-    def on_step(self, progress: Progress, loss: float) -> None:
-        """Tell the inner watcher of a step."""
-        self.inner.on_step(progress, loss)
-
-    def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-        """Append the lines to ``metrics.jsonl``, or to this host's own file, then commit a checkpoint if one is due."""
-        self.checkpoints.log.append("".join(json.dumps(line) + "\n" for line in lines).encode())
-        ended = progress.epoch == self.training.stage.last_epoch
-        if progress.epoch % self.checkpoints.every(self.training) == 0 or ended:
-            self.checkpoints.commit(self.training)
-        self.inner.on_epoch(progress, lines)
-
-    def on_rollback(self, progress: Progress) -> None:
-        """Take lines of epochs that will be taken again out of ``metrics.jsonl``, or out of this host's own file."""
-        self.checkpoints.log.rewrite("".join(json.dumps(line) + "\n" for line in progress.history).encode())
-        self.inner.on_rollback(progress)
 
 
 def host_main(
@@ -199,8 +203,8 @@ def _run_on(
     wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, live: Live, watcher: Watcher, policy: str
 ) -> dict[str, Any] | None:
     """Ask policies, then read the parts of this host and run over them; returns the run's metrics."""
-    policies = Policies.on(wire, config, policy)
-    policies.check_run(wire)
+    policies = Policies.on(wire.mine, config, policy)
+    policies.check_run(wire.members)
     many = wire.hosts > 1
     split_here = many and not is_parts(config.data.name)
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
@@ -208,6 +212,14 @@ def _run_on(
     policies.check_data(silos, open_run)
     with policies.guarding(wire, folder.path, resume) as begin:
         return _train(wire, config, folder, silos, resume, live, watcher, policies, begin)
+
+
+def _introduced(config: RunConfig, wire: Wire, silos: list[Silo], policies: Policies) -> Training:
+    """Run the handshake, in which parties also tell what their policies permit; returns the training."""
+    training = open_run(config, wire, silos)
+    if not config.method.merged:
+        introduce(wire, policies.permits)
+    return training
 
 
 def _train(
@@ -228,7 +240,7 @@ def _train(
     if wire.returned:
         refuse_return(config, checkpoints)
         wire.come_back()
-    training = open_run(config, wire, silos)
+    training = _introduced(config, wire, silos, policies)
     policies.note(training.federation)
     if not at_server:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
@@ -245,7 +257,7 @@ def _train(
         try:
             result = train(training, Recorder(training, folder, checkpoints, live.follow(training, watcher)))
         except Returned as back:
-            training = reopen(lambda: open_run(config, wire, silos), training, back)
+            training = reopen(lambda: _introduced(config, wire, silos, policies), training, back)
     metrics = leave_behind(config, folder, result, data)
     wire.close_down()
     return metrics

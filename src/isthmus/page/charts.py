@@ -15,7 +15,7 @@ COLOURS = 8
 
 
 @dataclass(frozen=True)
-class Line:
+class DrawnCurve:
     """A curve: its name, its points, its colour by number, and whether it stands behind the others."""
 
     name: str
@@ -39,7 +39,9 @@ class _ToPlace:
         return self.start + (value - self.low) / span * (self.end - self.start)
 
 
-def chart(name: str, lines: Sequence[Line], across: str, text: Callable[[float], str], zero: bool = False) -> Markup:
+def chart(
+    name: str, lines: Sequence[DrawnCurve], across: str, text: Callable[[float], str], zero: bool = False
+) -> Markup:
     """Curves over whole numbers (steps, epochs), which ``across`` names; empty where no curve has a known value.
 
     ``text`` writes values; with ``zero`` the axis begins there.
@@ -67,7 +69,7 @@ def bar(share: float) -> Markup:
     ).format(max(width, 0.6) if share > 0 else 0)
 
 
-def _thinned(line: Line) -> list[tuple[float, float]]:
+def _thinned(line: DrawnCurve) -> list[tuple[float, float]]:
     """The known points of a curve; where there are too many to see, means of neighbours."""
     known = [(float(x), y) for x, y in zip(line.x, line.y, strict=False) if y is not None and math.isfinite(y)]
     size = -(-len(known) // _POINTS) or 1
@@ -76,7 +78,7 @@ def _thinned(line: Line) -> list[tuple[float, float]]:
 
 
 def _drawn(
-    line: Line,
+    line: DrawnCurve,
     points: Sequence[tuple[float, float]],
     x: _ToPlace,
     y: _ToPlace,

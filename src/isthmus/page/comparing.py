@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isthmus.core.errors import IsthmusError
-from isthmus.page.charts import COLOURS, Line, chart
+from isthmus.page.charts import COLOURS, DrawnCurve, chart
 from isthmus.page.curves import live_curves
 from isthmus.page.footing import common_sight
 from isthmus.page.run_page import Picture
@@ -114,7 +114,7 @@ def _curves(runs: Sequence[ShownRun], paths: Mapping[str, Path]) -> Picture:
     """The validation curves of the runs, those that have a colour of their own."""
     metric = runs[0].metric
     each = [(run.name, live_curves(paths[run.name], metric)) for run in runs[:COLOURS]]
-    lines = [Line(name, found.epochs, found.valid, number) for number, (name, found) in enumerate(each)]
+    lines = [DrawnCurve(name, found.epochs, found.valid, number) for number, (name, found) in enumerate(each)]
     svg = chart("validation", lines, "epoch", lambda value: score_text(metric, value, digits=0))
     if not svg:
         raise IsthmusError("None of these runs has validations.")

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from isthmus.core.errors import IsthmusError
 from isthmus.page.books import Books, book_signs
-from isthmus.page.charts import COLOURS, Line, bar, chart
+from isthmus.page.charts import COLOURS, DrawnCurve, bar, chart
 from isthmus.page.crossed import Crossed, by_epoch, crossed, words_of
 from isthmus.page.curves import live_curves
 from isthmus.page.federation_drawing import MOST, edges, federation
@@ -122,7 +122,7 @@ def _tiles(
 
 def _loss(path: Path) -> Picture:
     found = live_curves(path)
-    svg = chart("loss", [Line("training loss", found.steps, found.loss)], "step", lambda value: f"{value:.4g}")
+    svg = chart("loss", [DrawnCurve("training loss", found.steps, found.loss)], "step", lambda value: f"{value:.4g}")
     if not svg:
         raise IsthmusError("No step is written down yet; losses come with the end of every epoch.")
     return Picture(svg, [], found.note)
@@ -134,10 +134,10 @@ def _valid(path: Path, run: ShownRun, metrics: dict[str, Any]) -> Picture:
     names = [*(metrics.get("silo_nodes") or {})]
     few = found.silos if 1 < len(found.silos) < COLOURS else []
     silos = [
-        Line(names[i] if i < len(names) else f"silo-{i}", found.epochs, each, i + 1, thin=True)
+        DrawnCurve(names[i] if i < len(names) else f"silo-{i}", found.epochs, each, i + 1, thin=True)
         for i, each in enumerate(few)
     ]
-    lines = [*silos, Line("all silos", found.epochs, found.valid)]
+    lines = [*silos, DrawnCurve("all silos", found.epochs, found.valid)]
     svg = chart("validation", lines, "epoch", lambda value: score_text(found.metric, value, digits=0))
     if not svg:
         raise IsthmusError("No validation is written down yet.")
@@ -159,7 +159,7 @@ def _sent(book: Section) -> Picture:
         raise IsthmusError(book.why_not or " ".join(book.value.notes))
     epochs, curves = by_epoch(book.value.table)
     shown = list(curves.items())[:COLOURS]
-    lines = [Line(words_of(kind), epochs, sizes, number) for number, (kind, sizes) in enumerate(shown)]
+    lines = [DrawnCurve(words_of(kind), epochs, sizes, number) for number, (kind, sizes) in enumerate(shown)]
     svg = chart("crossed", lines, "epoch", bytes_text, zero=True)
     if not svg:
         raise IsthmusError("Nothing has crossed: the ledger is empty.")

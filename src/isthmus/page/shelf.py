@@ -19,7 +19,7 @@ _UNREAD = ("parts",)  # copies of a run's data, which the page has no business w
 
 
 @dataclass
-class Found:
+class RunsFound:
     """Names of the runs in a folder, ascending, and sentences on what was left out."""
 
     names: list[str]
@@ -34,7 +34,7 @@ class Shelf:
             raise IsthmusError(f"'{root}' is no folder; give one that holds runs, like: isthmus page runs")
         self.root = root.resolve()
 
-    def find(self) -> Found:
+    def find(self) -> RunsFound:
         """Every run below the folder; links are not followed, and counted."""
         walk = _Walk()
         names = sorted(walk.below(self.root, HERE, 0))
@@ -48,7 +48,7 @@ class Shelf:
             )
         if walk.full:
             notes.append("There are more folders than are looked at; give a smaller one, like: isthmus page runs/today")
-        return Found(names, notes)
+        return RunsFound(names, notes)
 
     def open(self, name: str) -> Path:
         """The folder of the run of a name; raises where there is none, or where it or a file of it leads outside."""

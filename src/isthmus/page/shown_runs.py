@@ -12,7 +12,7 @@ from typing import Any
 
 from isthmus.core.errors import IsthmusError, Terminated
 from isthmus.page.footing import Footing, footing_of
-from isthmus.page.shelf import HERE, Found, Shelf, bounded, stamp
+from isthmus.page.shelf import HERE, RunsFound, Shelf, bounded, stamp
 from isthmus.runs.status import FILE, RunStatus, is_held, status_of
 
 GOING = ("running", "starting")
@@ -55,7 +55,7 @@ class ShownRuns:
         self._known: dict[str, tuple[tuple[Any, ...], ShownRun]] = {}
         self._lock = threading.Lock()
 
-    def all(self) -> tuple[list[ShownRun], Found]:
+    def all(self) -> tuple[list[ShownRun], RunsFound]:
         """Every run, those that changed last first, and what was found."""
         found = self.shelf.find()
         with self._lock:

@@ -18,7 +18,7 @@ from isthmus.page.doorway import Keys
 from isthmus.page.explorer import Filter, choices, lines
 from isthmus.page.run_page import signature, view_of
 from isthmus.page.sections import section
-from isthmus.page.shelf import Found, Shelf, bounded
+from isthmus.page.shelf import RunsFound, Shelf, bounded
 from isthmus.page.shown_runs import ShownRun, ShownRuns
 from isthmus.page.starting import Starter
 from isthmus.page.templates import WebPage, environment, filled
@@ -66,7 +66,7 @@ class Views:
             self._warm.start()
         return self.show(part, **values, query=query, stamp=stamp, notes=notes, states=states)
 
-    def list_stamp(self, every: list[ShownRun] | None = None, found: Found | None = None) -> str:
+    def list_stamp(self, every: list[ShownRun] | None = None, found: RunsFound | None = None) -> str:
         """What changes when any line of the list does."""
         if every is None or found is None:
             every, found = self.runs.all()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from isthmus.core.coerce import as_default, fill, table_of
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.files import there
 from isthmus.core.kinds import LEVELS
 from isthmus.core.plugins import load_plugins
 from isthmus.engine.absence import STOPPING, AbsenceConfig
@@ -18,6 +21,7 @@ from isthmus.engine.settings import TrainConfig
 from isthmus.federation.cross_edges import EDGES, MUTUAL
 from isthmus.federation.federation import CROSS
 from isthmus.federation.scaling import SCALES
+from isthmus.graph.partition import attribute_of
 from isthmus.kernels import CHOICES as KERNELS
 from isthmus.methods import catalogue
 from isthmus.methods.compose import NAME, TABLES, compose, swapped, tables_of
@@ -26,10 +30,25 @@ from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
 from isthmus.runs.network_time import LinkConfig, link_of
 
 DTYPES = ("float32", "float64")
+GIVEN = "given to isthmus.fit"  # the name of data that lies in no file
+AS_MANY = 0  # silos: as many as the column has values that the graph is split by
 MOST_SILOS = 1_000_000
+TRACKERS = ("tensorboard", "mlflow")
 LONGEST_TIMEOUT = 1_000_000  # seconds; sockets count milliseconds in 31 bits
-# Default training settings of some models; multi-pna has ego ids, which mark the seeds of a batch, so it needs batches.
-SUITED: dict[str, dict[str, Any]] = {"multi-pna": {"batch": 32, "fanout": [10], "lr": 1e-3, "weight_decay": 1e-4}}
+# Default settings of some models, for all data and for single data sets. multi-pna has ego ids, which mark the seeds of
+# a batch, so it needs batches; patterns has cycles of six nodes, which take six layers to see.
+SUITED: dict[str, dict[str, dict[str, Any]]] = {
+    "multi-pna": {
+        "model": {"layers": 2},
+        "train": {"batch": 1024, "fanout": [10], "lr": 3e-3, "weight_decay": 1e-4},
+    }
+}
+SUITED_TO: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
+    ("multi-pna", "patterns"): {
+        "model": {"layers": 6},
+        "train": {"batch": 32, "fanout": [10], "lr": 1e-3, "weight_decay": 1e-4},
+    }
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +80,8 @@ class SystemConfig:
     """Settings of speed and place, which never affect results.
 
     ``threads`` 0 leaves the number of threads to PyTorch; ``kernels`` "plain" switches compiled kernels off. ``log`` is
-    a file for JSON lines on what happens (empty: none).
+    a file for JSON lines on what happens (empty: none), ``track`` trackers that follow a run, each with a folder:
+    ``tensorboard:DIR``, ``mlflow:DIR``, or both with a comma between.
     """
 
     device: str = "cpu"
@@ -70,6 +90,7 @@ class SystemConfig:
     threads: int = 1
     kernels: str = "auto"
     log: str = ""
+    track: str = ""
 
     def check(self) -> None:
         """Raise a clear error for a value that is not allowed."""
@@ -86,6 +107,17 @@ class SystemConfig:
             raise IsthmusError(f"system.threads is {self.threads}; it must lie in 0..1024 (0: as PyTorch chooses).")
         if self.kernels not in KERNELS:
             raise unknown("kernels", self.kernels, KERNELS)
+        for kind, place in self.trackers:
+            if kind not in TRACKERS:
+                raise unknown("tracker", kind, TRACKERS)
+            if not place or "://" in place:
+                raise IsthmusError(f"--track {kind}:{place} needs a folder on this machine, like {kind}:runs/{kind}.")
+
+    @property
+    def trackers(self) -> list[tuple[str, str]]:
+        """The kind and the folder of each tracker."""
+        each = [part.strip().partition(":") for part in self.track.split(",") if part.strip()]
+        return [(kind.strip(), place.strip()) for kind, _, place in each]
 
 
 @dataclass(frozen=True)
@@ -180,9 +212,9 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
         raise unknown("dtype", dtype, DTYPES)
     system = fill(SystemConfig(), tables["system"], "system")
     system.check()
-    suited = SUITED.get(_model_name(tables["model"], method, data.name), {})
-    train = fill(TrainConfig(), {**suited, **tables["train"]}, "train")
-    model = _model(tables["model"], method, data.name)
+    suited = _suited(_model_name(tables["model"], method, data.name), data.name)
+    train = fill(TrainConfig(), {**suited.get("train", {}), **tables["train"]}, "train")
+    model = _model({**suited.get("model", {}), **tables["model"]}, method, data.name)
     train.check(model.layers)
     method.check(model, train)
     method.check_cross(data.cross)
@@ -190,6 +222,11 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     seed = _whole("seed", recipe.get("seed", 0))
     absence = _absence(recipe, method, system)
     return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe), absence)
+
+
+def _suited(model: str, data: str) -> dict[str, dict[str, Any]]:
+    """The default settings of a model on a data set."""
+    return SUITED_TO.get((model, data), SUITED.get(model, {}))
 
 
 def _absence(recipe: Mapping[str, Any], method: Method, system: SystemConfig) -> AbsenceConfig:
@@ -220,9 +257,11 @@ def _data(table: dict[str, Any]) -> DataConfig:
     """The data settings of a recipe's ``[data]``."""
     own, options = split_options(table)
     data = fill(DataConfig(), own, "data")
+    if "silos" not in own and attribute_of(data.split):
+        data = replace(data, silos=AS_MANY)
     if data.silos > MOST_SILOS:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at most {MOST_SILOS:,} silos.")
-    if data.silos < 1:
+    if data.silos < 1 and "silos" in own:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
     if data.scale not in SCALES:
         raise unknown("data.scale", data.scale, SCALES)
@@ -233,7 +272,16 @@ def _data(table: dict[str, Any]) -> DataConfig:
     if data.edges not in EDGES:
         raise unknown("data.edges", data.edges, EDGES)
     _whole("data.seed", data.seed)
-    return replace(data, options=_loader_options(data.name, options))
+    data = replace(data, name=_from_anywhere(data.name), folder=_from_anywhere(data.folder))
+    options = _loader_options(data.name, options)
+    return replace(data, options={key: _from_anywhere(v) if key == "path" else v for key, v in options.items()})
+
+
+def _from_anywhere(name: str) -> str:
+    """The whole path of a file or folder, so that a run can be replayed from elsewhere; any other name as it is."""
+    from isthmus.data import DATASETS
+
+    return os.path.abspath(name) if name and name not in DATASETS and there(Path(name)) else name
 
 
 def _loader_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
