@@ -87,6 +87,11 @@ def test_a_page_loads_and_runs_nothing_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_report_is_shown_but_may_run_nothing(tmp_path: Path) -> None:
-    (scored_run(tmp_path / "run") / "report.html").write_text("<script>alert(1)</script>")
-    answer = reader(tmp_path).get("/report?folder=run")
-    assert "sandbox" in answer.headers["content-security-policy"] and "script-src" not in answer.headers
+    run, client = scored_run(tmp_path / "run"), reader(tmp_path)
+    for path, file in (("/report", "report.html"), ("/signed", "disclosure.html")):
+        assert client.get(f"{path}?folder=run").status_code == 404
+        (run / file).write_text("<script>alert(1)</script>")
+        answer = client.get(f"{path}?folder=run")
+        policy = answer.headers["content-security-policy"]
+        assert answer.status_code == 200 and "sandbox" in policy and "script-src" not in policy
+    assert "/signed?folder=run" in client.get("/disclosure?folder=run").text

@@ -28,7 +28,7 @@ def page_app(
     views = Views(shelf, keys, starter)
     reading = {
         "/": views.index, "/run": views.run, "/ledger": views.ledger, "/disclosure": views.disclosure,
-        "/report": views.report, "/compare": views.compare, "/apart": views.apart,
+        "/report": views.report, "/signed": views.signed, "/compare": views.compare, "/apart": views.apart,
     }  # fmt: skip
     routes: list[Route | Mount] = [Route(path, told(views, view)) for path, view in reading.items()]
     routes += [

@@ -112,10 +112,18 @@ class Views:
 
     def report(self, request: Request) -> Response:
         """The report that the run has left, as a page that may run nothing."""
+        return self._written(request, "report.html", "report")
+
+    def signed(self, request: Request) -> Response:
+        """The disclosure sheet for signatures, once it was written."""
+        return self._written(request, "disclosure.html", "disclose")
+
+    def _written(self, request: Request, name: str, command: str) -> Response:
+        """A page that lies in a run folder, and is shown as it is."""
         _, path = self._asked(request)
-        if not (path / "report.html").is_file():
-            raise IsthmusError("This run has no report.html; isthmus report makes one when it has ended.")
-        content = bounded(path / "report.html", 64_000_000).read_bytes()
+        if not (path / name).is_file():
+            raise IsthmusError(f"This run has no {name}; isthmus {command} makes one when it has ended.")
+        content = bounded(path / name, 64_000_000).read_bytes()
         return Response(content, media_type="text/html", headers={"content-security-policy": _REPORT})
 
     def compare(self, request: Request) -> Response:
