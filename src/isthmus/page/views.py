@@ -106,9 +106,8 @@ class Views:
     def disclosure(self, request: Request) -> Response:
         """The disclosure sheet."""
         name, path = self._asked(request)
-        return self.show(
-            "disclosure.html", run=self.runs.one(name), tab="disclosure", sheet=section(lambda: disclosed(path))
-        )
+        sheet, signed = section(lambda: disclosed(path)), (path / "disclosure.html").is_file()
+        return self.show("disclosure.html", run=self.runs.one(name), tab="disclosure", sheet=sheet, signed=signed)
 
     def report(self, request: Request) -> Response:
         """The report that the run has left, as a page that may run nothing."""
