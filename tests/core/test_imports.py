@@ -12,7 +12,8 @@ ROOT = Path(isthmus.__file__).parent
 # Low to high: a package imports only itself and those before it. Imports for type checkers count too.
 ORDER = (
     "kernels", "core", "graph", "nn", "data", "protect", "wire", "federation", "sample", "engine", "methods", "train",
-    "runs", "policy", "launch", "audit", "report", "plan", "commands", "studies", "api", "testing", "cli", "__main__",
+    "runs", "policy", "launch", "audit", "report", "plan", "commands", "studies", "api", "testing",
+    "page", "cli", "__main__",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from isthmus.cli.check import check
 from isthmus.cli.finished import audit, compare, disclose, report, score
 from isthmus.cli.graphs import simulate_aml, split
 from isthmus.cli.operations import forget, status
+from isthmus.cli.page import page
 from isthmus.cli.policy import app as policy
 from isthmus.cli.studies import demo, reproduce, study, sweep
 from isthmus.cli.training import plan, run
@@ -32,7 +33,7 @@ app = typer.Typer(
 )
 for command in (
     check, run, plan, methods, datasets, split, score, compare, report, audit, disclose, simulate_aml, demo, reproduce,
-    study, sweep,
+    study, sweep, page,
     status, forget,
 ):  # fmt: skip
     app.command()(command)
