@@ -7,6 +7,7 @@ parameters are scored (score). In ``local`` the answer to each is the part that 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -358,3 +359,9 @@ def get(name: str) -> Method:
     if name not in _CATALOGUE:
         raise unknown("method", name, _CATALOGUE)
     return _CATALOGUE[name]()
+
+
+def docstring(name: str) -> str:
+    """What a method of the catalogue does, in the words of the function that makes it."""
+    get(name)
+    return inspect.cleandoc(_CATALOGUE[name].__doc__ or "")
