@@ -11,10 +11,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\]\()([^)#\s]*)(#[^)\s]*)?\)")
+ELSEWHERE = re.compile(r"[a-z]+:")  # addresses of other sites, and pictures that are written out
 LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".service": "ini"}
 WHOLE = ("CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE")
 
@@ -30,7 +31,7 @@ def on_files(files: Files, config: Any) -> Files:
     wanted |= {path for each in list(wanted) if each.suffix == ".md" for path in targets(ROOT, each.read_text()).values()}
     for path in sorted(wanted):
         if not path.is_relative_to(docs) and files.get_file_from_path(page_of(path)) is None:
-            files.append(File.generated(config, page_of(path), content=shown(path)))
+            files.append(File.generated(config, page_of(path), content=shown(path), inclusion=InclusionLevel.NOT_IN_NAV))
     return files
 
 
@@ -47,8 +48,10 @@ def rewritten(markdown: str, folder: Path, docs: Path, up: str) -> str:
     """The text with each relative link of a file in ``folder`` as one within the site; ``up`` leads to its root."""
 
     def place(match: re.Match[str]) -> str:
+        if not match[2] or ELSEWHERE.match(match[2]):
+            return match[0]
         target = (folder / match[2]).resolve()
-        if "://" in match[2] or not match[2] or not target.exists():
+        if not target.exists():
             return match[0]
         if target.is_relative_to(docs) and target != docs:
             return f"{match[1]}{up}{target.relative_to(docs)}{match[3] or ''})"
@@ -59,8 +62,9 @@ def rewritten(markdown: str, folder: Path, docs: Path, up: str) -> str:
 
 def targets(folder: Path, markdown: str) -> dict[str, Path]:
     """Files of the repository that the text of a file in ``folder`` links to, by the link."""
-    found = {match[2]: (folder / match[2]).resolve() for match in LINK.finditer(markdown) if "://" not in match[2]}
-    return {link: path for link, path in found.items() if link and path.exists() and path.is_relative_to(ROOT)}
+    links = [match[2] for match in LINK.finditer(markdown) if match[2] and not ELSEWHERE.match(match[2])]
+    found = {link: (folder / link).resolve() for link in links}
+    return {link: path for link, path in found.items() if path.exists() and path.is_relative_to(ROOT)}
 
 
 def page_of(path: Path) -> str:
