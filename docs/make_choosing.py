@@ -86,16 +86,23 @@ Before training, and for every evaluation, these cross with any method; the [mea
 
 def choosing() -> str:
     """The page that tells which method goes with what."""
-    heads = ["method", *ASKED.values(), "crosses while learning", "equals"]
-    rows = ["| " + " | ".join([link(name), *marks(name), learning(name), equal(name)]) + " |" for name in catalogue.names()]
-    table = "| " + " | ".join(heads) + " |\n|" + "---|" * len(heads) + "\n" + "\n".join(rows)
-    return CHOOSING + table + "\n\n" + NOTES
+    names = catalogue.names()
+    goes = table(["method", *ASKED.values(), "crosses while learning"], [[link(n), *marks(n), learning(n)] for n in names])
+    equals = table(["method", "equals"], [[link(n), equal(n)] for n in names if equal(n)])
+    return f"{CHOOSING}{goes}\n\n{NOTES}\n\n## What equals what\n\n{EQUALS}\n\n{equals}\n"
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 NOTES = """“Crosses while learning” leaves out what every method sends (schema, hashes of ids, counts, losses and scores) and what scoring adds: with
-`score=across` rows cross to be scored with any method. Equalities hold in exact arithmetic and are tested; each page names its tests and their
-conditions. To try another composition, [swap its parts](methods.md#swapping-parts); to add a method, see [adding your own](adding.md).
-"""
+`score=across` rows cross to be scored with any method. To try another composition, [swap its parts](methods.md#swapping-parts); to add a
+method, see [adding your own](adding.md)."""
+
+EQUALS = """In exact arithmetic, and tested on small graphs; the page of each method names its tests."""
 
 
 def marks(name: str) -> list[str]:
@@ -135,10 +142,9 @@ def equal(name: str) -> str:
 
 def sees() -> str:
     """The page on what the server and other parties receive."""
-    rows = [f"| {link(name)} | {' | '.join(received(name, ways) for ways in TO)} |" for name in catalogue.names()]
-    heads = "| method | the server receives | silos get back of the server | parties receive of each other |\n|---|---|---|---|\n"
-    table = heads + "\n".join(rows)
-    return f"{SEES}{usual_table()}\n\n## While a method learns\n\n{table}\n\n## What each kind means\n\n{kinds()}\n"
+    heads = ["method", "the server receives", "silos get back of the server", "parties receive of each other"]
+    learnt = table(heads, [[link(name), *(received(name, ways) for ways in TO)] for name in catalogue.names()])
+    return f"{SEES}{usual_table()}\n\n## While a method learns\n\n{learnt}\n\n## What each kind means\n\n{kinds()}\n"
 
 
 TO = ({"up"}, {"down"}, {"peer", "between_devices", "handed_in", "handed_down"})
@@ -148,12 +154,8 @@ def usual_table() -> str:
     """Kinds that every method sends, by direction."""
     everywhere = [{tuple(flow[1:3]) for flow in tried()[name]["flows"]} for name in catalogue.names() if of_silos(name)]
     common = set.intersection(*everywhere)
-    rows = [
-        f"| {WORDS[kind].name} | {WORDS[kind].up or WORDS[kind].what} | {WORDS[kind].down or WORDS[kind].what} |"
-        for kind in Kind
-        if ("up", kind.value) in common
-    ]
-    return "| kind | silo → server | server → silo |\n|---|---|---|\n" + "\n".join(rows)
+    sent = [WORDS[kind] for kind in Kind if ("up", kind.value) in common]
+    return table(["kind", "silo → server", "server → silo"], [[w.name, w.up or w.what, w.down or w.what] for w in sent])
 
 
 def of_silos(name: str) -> bool:

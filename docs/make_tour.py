@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def filled(page: str, run: Callable[[list[str]], str]) -> str:
     """The page with the output of blocks of commands as ``run`` gives it for one command, where the page shows it."""
 
     def again(match: re.Match[str]) -> str:
-        outputs = [run(shlex.split(line, comments=True)).rstrip() for line in match[2].splitlines() if line.strip()]
+        outputs = [wrapped(run(shlex.split(line, comments=True)).rstrip()) for line in match[2].splitlines() if line.strip()]
         shown = "\n".join(filter(None, outputs))
         return match[1] + match[2] + match[3] + (f"\n```text\n{shown}\n```\n" if match[4] else "")
 
@@ -55,6 +56,11 @@ def main() -> None:
         made = filled(page, printed)
         os.chdir(home)
     PAGE.write_text("\n".join(line.rstrip() for line in made.splitlines()) + "\n")
+
+
+def wrapped(output: str) -> str:
+    """Output with lines as a terminal would break them; lines of tables fit already."""
+    return "\n".join(textwrap.fill(line, WIDTH, break_on_hyphens=False) for line in output.splitlines())
 
 
 if __name__ == "__main__":

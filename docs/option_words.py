@@ -15,7 +15,7 @@ def equation_and_prose(docstring: str) -> str:
     first, *rest = docstring.strip().split("\n\n")
     lines = first.splitlines()
     if EQUATION.search(lines[0]):
-        head = ["```text\n" + re.sub(r"(?<=\S)\.$", "", lines[0].replace("``", "")) + "\n```"]
+        head = ["```text\n" + re.sub(r"(?<=\S)\.$", "", lines[0].replace("``", "").replace(",  ", "\n")) + "\n```"]
         body = ["\n".join(lines[1:])] if lines[1:] else []
     else:
         head, body = [], [first]

@@ -1,7 +1,8 @@
-"""Hooks of mkdocs: links from pages to files outside docs/ work in the site, because those files become pages of it.
+"""Hooks of mkdocs: links from pages to files outside docs/ work in the site, and no page asks another site for anything.
 
 A Markdown file of the repository becomes a page as it stands, a notebook its cells and what they printed, any other
 text file a listing, and a folder a list of its files. What does not exist is left alone: the strict build refuses it.
+The one script that the theme would fetch, for the search of pages opened from a folder, lies beside them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\]\()([^)#\s]*)(#[^)\s]*)?\)")
 ELSEWHERE = re.compile(r"[a-z]+:")  # addresses of other sites, and pictures that are written out
 LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".service": "ini"}
+FETCHED, OURS = "https://unpkg.com/iframe-worker/shim", "search-worker.js"
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"  # listings of code would drown pages that explain it
+FIRST = ("glossary.md", "faq.md", "choosing.md", "what-the-server-sees.md")  # found before others
 WHOLE = ("CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE")
 
 
@@ -38,10 +42,22 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Point links that lead out of docs/ to the pages that stand for their targets."""
     docs = Path(config["docs_dir"])
+    if page.file.src_uri in FIRST:
+        page.meta["search"] = {"boost": 2}
     source = docs / page.file.src_uri
     outside = page.file.generated_by is not None or not source.is_file()
     home = ROOT / page.file.src_uri if outside else source
     return rewritten(markdown, home.parent, docs, up="../" * page.file.src_uri.count("/"))
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Take the theme's script for the search from beside the pages."""
+    return output.replace(FETCHED, "../" * page.file.dest_uri.count("/") + OURS)
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """Do the same in pages that are made of no Markdown, such as 404.html."""
+    return output_content.replace(FETCHED, OURS)
 
 
 def rewritten(markdown: str, folder: Path, docs: Path, up: str) -> str:
@@ -79,7 +95,7 @@ def shown(path: Path) -> str:
     """The page of a file or folder, as Markdown."""
     if path.suffix == ".md":
         return path.read_text()
-    title = f"# {path.relative_to(ROOT)}\n\n"
+    title = f"{UNSEARCHED}# {path.relative_to(ROOT)}\n\n"
     if path.is_dir():
         names = sorted(each.name for each in path.iterdir() if each.is_file())
         return title + "\n".join(f"- [`{name}`]({name}.md)" for name in names)
