@@ -10,6 +10,7 @@ from typing import Any
 
 import isthmus
 
+ROLE = re.compile(r":\w+:`~?(?:\w+\.)*(\w+)`")  # a reference as Sphinx has it
 HEAD = """# API
 
 What `import isthmus` gives, from its docstrings. A first program:
@@ -32,7 +33,7 @@ def section(name: str, thing: Any) -> str:
     lines = [f"## `{name}`", ""]
     if callable(thing) and not is_dataclass(thing):
         lines += ["```python", f"{name}{signature(thing)}", "```", ""]
-    lines += [inspect.getdoc(thing) or "", ""]
+    lines += [ROLE.sub(r"`\1`", inspect.getdoc(thing) or ""), ""]
     if is_dataclass(thing):
         lines += ["Fields: " + ", ".join(f"`{f.name}`" for f in fields(thing)) + ".", ""]
     if inspect.isclass(thing):

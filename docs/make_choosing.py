@@ -1,10 +1,12 @@
-"""``python docs/make_choosing.py``: write docs/choosing.md and docs/what-the-server-sees.md.
+"""``python docs/make_choosing.py``: make the tables of docs/choosing.md and docs/what-the-server-sees.md anew.
 
-Both are tables over the catalogue, made of what every method did when it was tried (docs/method_facts.json).
+They stand between comments in these pages, and are made of what every method did when it was tried
+(docs/method_facts.json).
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,22 @@ from typing import Any
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
-from make_methods import slug, tried, words  # noqa: E402
+from make_methods import slug, words  # noqa: E402
+from method_flows import tried  # noqa: E402
 
 from isthmus.core.kinds import Kind  # noqa: E402
 from isthmus.methods import catalogue  # noqa: E402
 from isthmus.protect.events import UNPROTECTED  # noqa: E402
 from isthmus.runs.plain_words import WORDS  # noqa: E402
 
-USUAL = {Kind.SCHEMA, Kind.IDS, Kind.STATISTICS, Kind.ORDER, Kind.METRICS, Kind.PORTS}  # every method sends some of them
+USUAL = {
+    Kind.SCHEMA,
+    Kind.IDS,
+    Kind.STATISTICS,
+    Kind.ORDER,
+    Kind.METRICS,
+    Kind.PORTS,
+}  # every method sends some of them
 LEARNING = ("between phases", "every step", "at steps that cross", "when the server corrects", "every round")
 ASKED = {
     "node labels": "node labels",
@@ -31,78 +41,31 @@ ASKED = {
     "parties that come and go": "parties come and go",
 }
 
-CHOOSING = """# Choosing a method
-
-This page is for whoever has a graph in several hands and asks which method may be used: with edge labels, with directed models, with
-batches, on several hosts, and with what crossing. It is made from the code by `python docs/make_choosing.py`: each method was tried, and a
-“–” is a refusal of the code, whose words stand on the method's page.
-
-```sh
-isthmus methods                                             # all of them
-isthmus plan --data blocks --silos 5 --method ce-fedgnn     # what one would send, before anything does
-```
-
-## In short
-
-- **You do not know yet?** [`fedavg`](methods/fedavg.md), scored across the boundary: `--method fedavg --set score=across`. Then measure
-  on your own graph whether rows must cross in training too ([training or scoring](training-or-scoring.md)).
-- **Labels on edges** (transactions): see the column *edge labels* below. Methods without exchange learn from edges inside a silo alone
-  (“own”); among those that also learn from cross edges, [`ce-fedgnn`](methods/ce-fedgnn.md) and
-  [`sync-sgd+fwd-bwd-le`](methods/sync-sgd-fwd-bwd-le.md) have been measured on transactions.
-- **Exactness**: [`sync-sgd+fwd-bwd-le`](methods/sync-sgd-fwd-bwd-le.md) is centralised training, step by step.
-- **Rows of nodes must never leave**: [`fedavg`](methods/fedavg.md), [`sync-sgd`](methods/sync-sgd.md), [`fed-pub`](methods/fed-pub.md), all with
-  `score=own`.
-- **Nobody knows of edges between parties**: the column *edges nobody knows*; [`feddep`](methods/feddep.md) and
-  [`fed-pub`](methods/fed-pub.md) were made for it.
-- **Every node is a person's device**: [`hifgl`](methods/hifgl.md).
-- **Parties drop out**: the column *parties come and go* ([how](come-and-go.md)).
-
-## What goes with what
-
-✓: yes. own: yes, along edges inside each silo; cross edges are left out in training. –: refused.
-
-"""
-
-SEES = """# What the server sees
-
-This page is for whoever must say what the server, and other parties, receive with each method: what kind of message, when, and what can be
-learnt from it. It is made by `python docs/make_choosing.py` from the ledgers of one small run of each method.
-
-```sh
-isthmus plan --data blocks --silos 5 --method fedavg        # what would leave, by kind, before anything does
-isthmus report runs/blocks-fedavg                           # of a run: what each party and the server saw, in plain words
-```
-
-The server is a role without data of its own; in a deployment it may have a [process, and a host, of its own](across-organisations.md).
-Whatever reaches it or another party has passed [one door](architecture.md#one-way-out) and is in the ledger, from which the tables
-below are read: full batches, three silos in one process, no protection but what the method brings along.
-
-## With every method
-
-Before training, and for every evaluation, these cross with any method; the [meaning of each](#what-each-kind-means) is below.
-
-"""
+MADE = re.compile(r"(<!-- made: (\w+) -->\n\n)(.*?)(\n\n<!-- end -->)", re.DOTALL)
+PAGES = ("choosing.md", "what-the-server-sees.md")
 
 
-def choosing() -> str:
-    """The page that tells which method goes with what."""
-    names = catalogue.names()
-    goes = table(["method", *ASKED.values(), "crosses while learning"], [[link(n), *marks(n), learning(n)] for n in names])
-    equals = table(["method", "equals"], [[link(n), equal(n)] for n in names if equal(n)])
-    return f"{CHOOSING}{goes}\n\n{NOTES}\n\n## What equals what\n\n{EQUALS}\n\n{equals}\n"
+def page(name: str) -> str:
+    """A page with its tables made anew; what stands around them is kept."""
+    make = {"goes": goes, "equals": equals, "usual": usual, "learnt": learnt, "kinds": kinds}
+    return MADE.sub(lambda match: match[1] + make[match[2]]() + match[4], (DOCS / name).read_text())
+
+
+def goes() -> str:
+    """The table that tells which method goes with what."""
+    heads = ["method", *ASKED.values(), "crosses while learning"]
+    return table(heads, [[link(name), *marks(name), learning(name)] for name in catalogue.names()])
+
+
+def equals() -> str:
+    """The table that tells what methods equal."""
+    return table(["method", "equals"], [[link(name), equal(name)] for name in catalogue.names() if equal(name)])
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-NOTES = """“Crosses while learning” leaves out what every method sends (schema, hashes of ids, counts, losses and scores) and what scoring adds: with
-`score=across` rows cross to be scored with any method. To try another composition, [swap its parts](methods.md#swapping-parts); to add a
-method, see [adding your own](adding.md)."""
-
-EQUALS = """In exact arithmetic, and tested on small graphs; the page of each method names its tests."""
 
 
 def marks(name: str) -> list[str]:
@@ -140,17 +103,16 @@ def equal(name: str) -> str:
     return "; ".join(what for what, _ in words()[name].get("equals", ()))
 
 
-def sees() -> str:
-    """The page on what the server and other parties receive."""
+def learnt() -> str:
+    """The table of what parties receive while a method learns."""
     heads = ["method", "the server receives", "silos get back of the server", "parties receive of each other"]
-    learnt = table(heads, [[link(name), *(received(name, ways) for ways in TO)] for name in catalogue.names()])
-    return f"{SEES}{usual_table()}\n\n## While a method learns\n\n{learnt}\n\n## What each kind means\n\n{kinds()}\n"
+    return table(heads, [[link(name), *(received(name, ways) for ways in TO)] for name in catalogue.names()])
 
 
 TO = ({"up"}, {"down"}, {"peer", "between_devices", "handed_in", "handed_down"})
 
 
-def usual_table() -> str:
+def usual() -> str:
     """Kinds that every method sends, by direction."""
     everywhere = [{tuple(flow[1:3]) for flow in tried()[name]["flows"]} for name in catalogue.names() if of_silos(name)]
     common = set.intersection(*everywhere)
@@ -172,7 +134,8 @@ def received(name: str, ways: set[str]) -> str:
         if way in ways and learnt and Kind(kind) not in USUAL and not catalogue.get(name).merged:
             told.setdefault((WORDS[Kind(kind)].name, event), []).append(when)
     parts = [
-        f"[{kind}](#{anchor(kind)}), {', '.join(dict.fromkeys(whens))}{veiled(event)}" for (kind, event), whens in told.items()
+        f"[{kind}](#{anchor(kind)}), {', '.join(dict.fromkeys(whens))}{veiled(event)}"
+        for (kind, event), whens in told.items()
     ]
     return "<br>".join(parts) or "–"
 
@@ -195,10 +158,22 @@ def kinds() -> str:
         if not senders:
             continue
         said = WORDS[kind]
-        ways = {"to the server": said.up, "from the server": said.down, "between silos": said.peer, "between devices": said.between_devices}
+        ways = {
+            "to the server": said.up,
+            "from the server": said.down,
+            "between silos": said.peer,
+            "between devices": said.between_devices,
+        }
         more = [f"- {way.capitalize()}: {text}" for way, text in ways.items() if text]
         who = "every method" if len(senders) >= len(catalogue.names()) - 1 else ", ".join(map(link, senders))
-        found.append("\n\n".join(filter(None, [f"### {said.name.capitalize()}", f"{said.what} {said.risk}", "\n".join(more), f"Sent with {who}."])))
+        found.append(
+            "\n\n".join(
+                filter(
+                    None,
+                    [f"### {said.name.capitalize()}", f"{said.what} {said.risk}", "\n".join(more), f"Sent with {who}."],
+                )
+            )
+        )
     return "\n\n".join(found)
 
 
@@ -209,5 +184,5 @@ def everything(name: str) -> list[Any]:
 
 
 if __name__ == "__main__":
-    (DOCS / "choosing.md").write_text(choosing())
-    (DOCS / "what-the-server-sees.md").write_text(sees())
+    for name in PAGES:
+        (DOCS / name).write_text(page(name))

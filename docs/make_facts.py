@@ -1,4 +1,4 @@
-"""``python docs/make_facts.py``: write docs/method_facts.json, what every method of the catalogue does when it is tried.
+"""``python docs/make_facts.py``: write docs/method_facts.json, what every method of the catalogue does when tried.
 
 Each is trained for a few steps on 30 nodes between three silos. What it refuses is taken from its own errors, and what
 crosses from its ledger; pages are made of this file by ``docs/make_methods.py`` and ``docs/make_choosing.py``.
@@ -18,8 +18,6 @@ from isthmus.core.kinds import FINAL, Purpose
 from isthmus.graph.silo import Silo, split_graph
 from isthmus.launch.host import prepare
 from isthmus.methods import catalogue
-from isthmus.methods.compose import part_options, tables_of
-from isthmus.protect.events import describe
 from isthmus.runs.config import resolve
 from isthmus.runs.summary import Flow
 from isthmus.testing.runs import small_graph
@@ -104,7 +102,9 @@ def crossed(result: Any) -> list[list[str]]:
 def on_hosts(name: str) -> str:
     """Whether a method runs on several hosts, or why not."""
     try:
-        prepare(resolve({"method": name, "data": {"silos": 3}, "model": {"name": model_of(name)}, "system": {"hosts": 3}}))
+        prepare(
+            resolve({"method": name, "data": {"silos": 3}, "model": {"name": model_of(name)}, "system": {"hosts": 3}})
+        )
     except IsthmusError as refusal:
         return str(refusal)
     return "yes"

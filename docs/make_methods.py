@@ -6,40 +6,26 @@ was tried (docs/method_facts.json), from docs/method_words.toml, and from the sc
 
 from __future__ import annotations
 
-import csv
 import inspect
-import json
 import re
 import sys
 import tomllib
 from functools import cache
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
+from method_flows import flow_table, more_kinds, tried, unseen  # noqa: E402
+from method_scores import scores  # noqa: E402
 from option_words import equation_and_prose, meaning  # noqa: E402
 
-from isthmus.core.kinds import Kind  # noqa: E402
 from isthmus.methods import catalogue  # noqa: E402
 from isthmus.methods.method import AXES, Method  # noqa: E402
 from isthmus.methods.parts import part_options  # noqa: E402
-from isthmus.protect.events import UNPROTECTED  # noqa: E402
-from isthmus.runs.plain_words import WORDS, never  # noqa: E402
 
-DIRECTIONS = {
-    "both": "silo ⇄ server",
-    "up": "silo → server",
-    "down": "server → silo",
-    "peer": "silo → silo",
-    "handed_in": "device → its silo",
-    "handed_down": "silo → its devices",
-    "between_devices": "device → device",
-}
 SETTING = {"fedgcn": " --model gcn", "hifgl": " --model gcn"}  # models without which the command is refused
-GRAPHS = ("Cora", "CiteSeer", "PubMed", "Photo")
 
 
 def pages() -> dict[str, str]:
@@ -50,13 +36,6 @@ def pages() -> dict[str, str]:
 def slug(name: str) -> str:
     """The name of a method as part of an address: ``sync-sgd+fwd-le`` is sync-sgd-fwd-le, ``fedsage+`` fedsage-plus."""
     return re.sub(r"\+$", "-plus", name).replace("+", "-")
-
-
-@cache
-def tried() -> dict[str, dict[str, Any]]:
-    """What every method did when it was tried."""
-    found: dict[str, dict[str, Any]] = json.loads((DOCS / "method_facts.json").read_text())
-    return found
 
 
 @cache
@@ -141,9 +120,12 @@ def options(method: Method) -> list[str]:
             for key, value in part_options(part).items()
         ]
     if len(method.phases) > 1:
-        rows += [f"| `phase.{each.name}.epochs` | `{each.epochs}` | how many epochs it lasts (0: what is left) |" for each in method.phases]
+        rows += [
+            f"| `phase.{each.name}.epochs` | `{each.epochs}` | how many epochs it lasts (0: what is left) |"
+            for each in method.phases
+        ]
     table = ["| key | default | meaning |\n|---|---|---|\n" + "\n".join(rows)] if rows else ["It has none."]
-    more = "Each is set by `--set KEY=VALUE`. Options of data, model and training are the same [for all methods](../running.md)."
+    more = "Each is set by `--set KEY=VALUE`. Those of data, model and training are the same [everywhere](../running.md)."
     return ["## Options", more, *table]
 
 
@@ -162,66 +144,23 @@ def value_text(value: Any) -> str:
 
 def crossing(name: str, method: Method) -> list[str]:
     """The section on what a method sends to whom, from the ledger of the run in which it was tried."""
+    head = "## What it sends to whom"
+    if method.merged:
+        return [head, "One party holds everything, so that nothing crosses between parties: a simulation."]
     lead = (
         "From the ledger of a run of full batches between three silos in one process, unprotected but for what the "
         "method itself does. [What the server sees](../what-the-server-sees.md) explains the kinds."
     )
-    if method.merged:
-        lead = "One party holds everything, so that nothing crosses between parties: a simulation."
-        return ["## What it sends to whom", lead]
-    table = flow_table(tried()[name]["flows"])
-    more = more_kinds(tried()[name]["sampled"])
-    never = unseen(tried()[name]["flows"] + tried()[name]["sampled"])
-    return ["## What it sends to whom", lead, table, *([more] if more else []), never]
-
-
-def flow_table(flows: list[list[str]]) -> str:
-    """Flows as a table: when, from whom to whom, what; a line for each moment and for directions that carry the same."""
-    told: dict[str, dict[str, list[str]]] = {}
-    for when, direction, kind, event in flows:
-        what = WORDS[Kind(kind)].name + ("" if event == UNPROTECTED else f" ({event})")
-        told.setdefault(when, {}).setdefault(direction, []).append(what)
-    rows = []
-    for when, ways in told.items():
-        alike: dict[str, list[str]] = {}
-        for direction, what in ways.items():
-            alike.setdefault("; ".join(dict.fromkeys(what)), []).append(direction)
-        rows += [f"| {when} | {both(directions)} | {what} |" for what, directions in alike.items()]
-    return "| when | from → to | what |\n|---|---|---|\n" + "\n".join(rows)
-
-
-def both(directions: list[str]) -> str:
-    """Directions in words; up and down together as one."""
-    if {"up", "down"} <= set(directions):
-        directions = ["both", *(each for each in directions if each not in ("up", "down"))]
-    return ", ".join(DIRECTIONS[each] for each in directions)
-
-
-def more_kinds(flows: list[list[str]]) -> str:
-    """A sentence on what crosses in addition with sampled batches; empty where nothing does."""
-    if not flows:
-        return ""
-    moments: dict[tuple[str, str], list[str]] = {}
-    for when, way, kind, _ in flows:
-        moments.setdefault((WORDS[Kind(kind)].name, when), []).append(way)
-    told = [f"{name} {when} ({both(ways)})" for (name, when), ways in moments.items()]
-    return f"With sampled batches also: {'; '.join(told)}."
-
-
-def unseen(flows: list[list[str]]) -> str:
-    """A sentence on records that never crossed."""
-    kinds = {flow[2] for flow in flows}
-    labels = [] if Kind.LABELS in kinds else [WORDS[Kind.LABELS].name]
-    told = ", ".join(filter(None, [never(kinds), *labels]))
-    computed = Kind.EMBEDDINGS in kinds or Kind.PARTIALS in kinds
-    but = " (but rows that cross are computed from them)" if computed else ""
-    return f"Not in the ledger, as they are{but}: {told}." if told else ""
+    flows, sampled = (tried()[name][how] for how in ("flows", "sampled"))
+    return [head, lead, flow_table(flows), more_kinds(sampled), unseen(flows + sampled)]
 
 
 def answers(name: str) -> list[str]:
     """The section on what a method can be used with, in the words of its own refusals."""
     given = tried()[name]["answers"]
-    rows = [f"| {asked} | {'yes' if said == 'yes' else 'no: ' + said.replace('|', ' ')} |" for asked, said in given.items()]
+    rows = [
+        f"| {asked} | {'yes' if said == 'yes' else 'no: ' + said.replace('|', ' ')} |" for asked, said in given.items()
+    ]
     return ["## What it goes with", "| with | |\n|---|---|\n" + "\n".join(rows)]
 
 
@@ -232,47 +171,11 @@ def equalities(said: dict[str, Any]) -> list[str]:
     """The section on what a method equals, each with its test."""
     if "equals" not in said:
         return []
-    points = [f"- {what} (`{test.split('::')[1]}` in [{test.split('::')[0]}](../../{test.split('::')[0]}))" for what, test in said["equals"]]
-    return ["## What it equals", "In exact arithmetic, as tests on small graphs show:", "\n".join(points)]
-
-
-def scores(name: str) -> list[str]:
-    """The section with a method's scores among others on one footing."""
-    head = ["## Its numbers on one footing"]
-    table = measured()
-    if not any(key[2] == name for key in table):
-        return [*head, "It has not been measured on the footing of [training or scoring](../training-or-scoring.md)."]
-    lead = (
-        "Test accuracy in per cent and megabytes of all parties, mean ± deviation over five seeds; how it was measured, "
-        "tuned and paired is in [training or scoring](../training-or-scoring.md), the figures of single seeds in "
-        "[a table](../results/training-or-scoring.csv)."
-    )
-    columns = ("across", "own edges", "MB to train", "MB to score across")
-    rows = [
-        f"| {graph} | {split} | " + " | ".join(cell(table.get((graph, split, name, column))) for column in columns) + " |"
-        for split in dict.fromkeys(key[1] for key in table)
-        for graph in GRAPHS
-        if (graph, split, name, "across") in table
+    points = [
+        f"- {what} (`{test.split('::')[1]}` in [{test.split('::')[0]}](../../{test.split('::')[0]}))"
+        for what, test in said["equals"]
     ]
-    heads = "| graph | silos | scored across | scored along own edges | MB to train | MB to score once across |"
-    return [*head, lead, heads + "\n|---|---|---:|---:|---:|---:|\n" + "\n".join(rows)]
-
-
-@cache
-def measured() -> dict[tuple[str, ...], list[float]]:
-    """Values by seed of the common footing: {(graph, split, method, column): values}."""
-    with (DOCS / "results" / "training-or-scoring.csv").open() as file:
-        rows = list(csv.reader(file))[1:]
-    return {tuple(row[:4]): [float(value) for value in row[4:] if value] for row in rows}
-
-
-def cell(values: list[float] | None) -> str:
-    """Mean and deviation over seeds; of megabytes, which hardly differ, the mean."""
-    if not values:
-        return "–"
-    spread = stdev(values) if len(values) > 1 else 0.0
-    mean = fmean(values)
-    return f"{mean:,.0f}" if mean >= 100 else f"{mean:.1f} ± {spread:.1f}"
+    return ["## What it equals", "In exact arithmetic, as tests on small graphs show:", "\n".join(points)]
 
 
 if __name__ == "__main__":

@@ -32,7 +32,9 @@ def filled(page: str, run: Callable[[list[str]], str]) -> str:
     """The page with the output of blocks of commands as ``run`` gives it for one command, where the page shows it."""
 
     def again(match: re.Match[str]) -> str:
-        outputs = [wrapped(run(shlex.split(line, comments=True)).rstrip()) for line in match[2].splitlines() if line.strip()]
+        outputs = [
+            wrapped(run(shlex.split(line, comments=True)).rstrip()) for line in match[2].splitlines() if line.strip()
+        ]
         shown = "\n".join(filter(None, outputs))
         return match[1] + match[2] + match[3] + (f"\n```text\n{shown}\n```\n" if match[4] else "")
 

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 EQUATION = re.compile(r"<-|->|^[A-Za-z]\S* = |  <|^h_|Task loss \+")
+OPTION = re.compile(r"(?:^|(?<=\.) )(?=``\w+``: )")
 SENTENCE = re.compile(r"(?<=[.])\s+(?=[A-Z`])")
 
 
@@ -19,7 +20,16 @@ def equation_and_prose(docstring: str) -> str:
         body = ["\n".join(lines[1:])] if lines[1:] else []
     else:
         head, body = [], [first]
-    return "\n\n".join(head + [prose(part) for part in body + rest if part.strip()])
+    return "\n\n".join(head + [listed(part) for part in body + rest if part.strip()])
+
+
+def listed(text: str) -> str:
+    """A paragraph of a docstring as Markdown; one that goes through several options (``name``: …) as a list of them."""
+    pieces = OPTION.split(" ".join(text.split()))
+    if len(pieces) < 3:
+        return prose(text)
+    marked = [f"- {prose(piece)}" if piece.startswith("``") else prose(piece) + "\n" for piece in pieces if piece]
+    return "\n".join(marked)
 
 
 def prose(text: str) -> str:

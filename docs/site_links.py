@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: links from pages to files outside docs/ work in the site, and no page asks another site for anything.
+"""Hooks of mkdocs: links from pages to files outside docs/ work in the site, and no page asks other sites for anything.
 
 A Markdown file of the repository becomes a page as it stands, a notebook its cells and what they printed, any other
 text file a listing, and a folder a list of its files. What does not exist is left alone: the strict build refuses it.
@@ -32,10 +32,14 @@ def on_files(files: Files, config: Any) -> Files:
         source = docs / file.src_uri
         if source.is_file():
             wanted |= set(targets(source.parent, source.read_text()).values())
-    wanted |= {path for each in list(wanted) if each.suffix == ".md" for path in targets(ROOT, each.read_text()).values()}
+    wanted |= {
+        path for each in list(wanted) if each.suffix == ".md" for path in targets(ROOT, each.read_text()).values()
+    }
     for path in sorted(wanted):
         if not path.is_relative_to(docs) and files.get_file_from_path(page_of(path)) is None:
-            files.append(File.generated(config, page_of(path), content=shown(path), inclusion=InclusionLevel.NOT_IN_NAV))
+            files.append(
+                File.generated(config, page_of(path), content=shown(path), inclusion=InclusionLevel.NOT_IN_NAV)
+            )
     return files
 
 
