@@ -125,7 +125,7 @@ def options(method: Method) -> list[str]:
             for each in method.phases
         ]
     table = ["| key | default | meaning |\n|---|---|---|\n" + "\n".join(rows)] if rows else ["It has none."]
-    more = "Each is set by `--set KEY=VALUE`. Those of data, model and training are the same [everywhere](../running.md)."
+    more = "Set one by `--set KEY=VALUE`. Those of data, model and training are [everywhere the same](../running.md)."
     return ["## Options", more, *table]
 
 

@@ -104,7 +104,7 @@ def shown(path: Path) -> str:
         names = sorted(each.name for each in path.iterdir() if each.is_file())
         return title + "\n".join(f"- [`{name}`]({name}.md)" for name in names)
     if path.suffix == ".ipynb":
-        return title + "\n\n".join(cell_text(cell) for cell in json.loads(path.read_text())["cells"])
+        return "\n\n".join(cell_text(cell) for cell in json.loads(path.read_text())["cells"])
     return f"{title}````{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text().rstrip()}\n````\n"
 
 
