@@ -14,7 +14,7 @@ from typing import Any
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
-from make_methods import slug, words  # noqa: E402
+from make_methods import inside, slug, words  # noqa: E402
 from method_flows import tried  # noqa: E402
 
 from isthmus.core.kinds import Kind  # noqa: E402
@@ -70,11 +70,10 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 
 def marks(name: str) -> list[str]:
     """The answers of a method as a table shows them."""
-    method, given = catalogue.get(name), tried()[name]["answers"]
-    inside = all(phase.exchange.view == "drop" for phase in method.phases) and not method.merged
+    given, alone = tried()[name]["answers"], inside(catalogue.get(name))
     found = []
     for asked in ASKED:
-        yes = "own" if asked == "edge labels" and inside else "✓"
+        yes = "own" if asked == "edge labels" and alone else "✓"
         found.append(yes if given[asked] == "yes" else "–")
     return found
 

@@ -157,11 +157,16 @@ def crossing(name: str, method: Method) -> list[str]:
 
 def answers(name: str) -> list[str]:
     """The section on what a method can be used with, in the words of its own refusals."""
-    given = tried()[name]["answers"]
-    rows = [
-        f"| {asked} | {'yes' if said == 'yes' else 'no: ' + said.replace('|', ' ')} |" for asked, said in given.items()
-    ]
+    rows = []
+    for asked, said in tried()[name]["answers"].items():
+        yes = "yes, along edges inside each silo" if asked == "edge labels" and inside(catalogue.get(name)) else "yes"
+        rows.append(f"| {asked} | {yes if said == 'yes' else 'no: ' + said.replace('|', ' ')} |")
     return ["## What it goes with", "| with | |\n|---|---|\n" + "\n".join(rows)]
+
+
+def inside(method: Method) -> bool:
+    """Whether silos train along their own edges alone."""
+    return all(phase.exchange.view == "drop" for phase in method.phases) and not method.merged
 
 
 # ---- what it equals, and its scores
