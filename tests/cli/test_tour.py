@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 import make_tour  # noqa: E402
 
-TIMES = re.compile(r"\d+(\.\d+)?( min)? (m?s|h)\b")  # of this machine
+TIMES = re.compile(r"[\d.]+ (?:ms|s|min|h \d+ min)\b")  # of this machine
 BORDERS = re.compile(r"[\u2500-\u257f]+")  # as wide as the times within them
 
 
