@@ -1,7 +1,7 @@
 """Hooks of mkdocs: links from pages to files outside docs/ work in the site, and no page asks other sites for anything.
 
 A Markdown file of the repository becomes a page as it stands, a notebook its cells and what they printed, any other
-text file a listing, and a folder a list of its files. What does not exist is left alone: the strict build refuses it.
+text file a listing, and a folder its README or a list of its files. What does not exist the strict build refuses.
 The one script that the theme would fetch, for the search of pages opened from a folder, lies beside them.
 """
 
@@ -27,20 +27,26 @@ WHOLE = ("CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE")
 def on_files(files: Files, config: Any) -> Files:
     """Add a page for every file of the repository that a page links to, and for those that the navigation has."""
     docs = Path(config["docs_dir"])
-    wanted = {ROOT / name for name in WHOLE} | {path for path in (ROOT / "examples").iterdir() if path.is_file()}
-    for file in files.documentation_pages():
-        source = docs / file.src_uri
-        if source.is_file():
-            wanted |= set(targets(source.parent, source.read_text()).values())
-    wanted |= {
-        path for each in list(wanted) if each.suffix == ".md" for path in targets(ROOT, each.read_text()).values()
-    }
-    for path in sorted(wanted):
+    pages = [docs / file.src_uri for file in files.documentation_pages()]
+    for path in sorted(reached([*pages, ROOT / "examples", *(ROOT / name for name in WHOLE)])):
         if not path.is_relative_to(docs) and files.get_file_from_path(page_of(path)) is None:
-            files.append(
-                File.generated(config, page_of(path), content=shown(path), inclusion=InclusionLevel.NOT_IN_NAV)
-            )
+            inclusion = InclusionLevel.NOT_IN_NAV
+            files.append(File.generated(config, page_of(path), content=shown(path), inclusion=inclusion))
     return files
+
+
+def reached(begin: list[Path]) -> set[Path]:
+    """Files and folders that one comes to along links; from a folder to all of its files."""
+    found, todo = set(begin), list(begin)
+    while todo:
+        path = todo.pop()
+        if path.is_dir():
+            more = {each for each in path.iterdir() if each.is_file()}
+        else:
+            more = set(targets(path.parent, path.read_text())) if path.suffix == ".md" and path.is_file() else set()
+        todo += more - found
+        found |= more
+    return found
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
@@ -80,32 +86,37 @@ def rewritten(markdown: str, folder: Path, docs: Path, up: str) -> str:
     return LINK.sub(place, markdown)
 
 
-def targets(folder: Path, markdown: str) -> dict[str, Path]:
-    """Files of the repository that the text of a file in ``folder`` links to, by the link."""
+def targets(folder: Path, markdown: str) -> list[Path]:
+    """Files and folders of the repository that the text of a file in ``folder`` links to."""
     links = [match[2] for match in LINK.finditer(markdown) if match[2] and not ELSEWHERE.match(match[2])]
-    found = {link: (folder / link).resolve() for link in links}
-    return {link: path for link, path in found.items() if path.exists() and path.is_relative_to(ROOT)}
+    return [path for link in links if (path := (folder / link).resolve()).exists() and path.is_relative_to(ROOT)]
 
 
 def page_of(path: Path) -> str:
     """Where the page of a file of the repository lies in the site."""
     inside = path.relative_to(ROOT)
     if path.is_dir():
-        return f"{inside}/index.md"
+        return f"{inside}/{'README' if (path / 'README.md').is_file() else 'index'}.md"
     return str(inside) if path.suffix == ".md" else f"{inside}.md"
 
 
 def shown(path: Path) -> str:
     """The page of a file or folder, as Markdown."""
+    if path.is_dir() and (path / "README.md").is_file():
+        path = path / "README.md"
     if path.suffix == ".md":
         return path.read_text()
     title = f"{UNSEARCHED}# {path.relative_to(ROOT)}\n\n"
     if path.is_dir():
         names = sorted(each.name for each in path.iterdir() if each.is_file())
-        return title + "\n".join(f"- [`{name}`]({name}.md)" for name in names)
+        return title + "\n".join(f"- [`{name}`]({name})" for name in names)
     if path.suffix == ".ipynb":
         return "\n\n".join(cell_text(cell) for cell in json.loads(path.read_text())["cells"])
-    return f"{title}````{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text().rstrip()}\n````\n"
+    try:
+        code = path.read_text().rstrip()
+    except UnicodeDecodeError:
+        return f"{title}This file is no text; it lies in the repository.\n"
+    return f"{title}````{LANGUAGES.get(path.suffix, 'text')}\n{code}\n````\n"
 
 
 def cell_text(cell: dict[str, Any]) -> str:
