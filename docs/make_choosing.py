@@ -15,21 +15,13 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
 from make_methods import inside, slug, words  # noqa: E402
-from method_flows import tried  # noqa: E402
+from method_flows import USUAL, of_devices, spelled, tried  # noqa: E402
 
 from isthmus.core.kinds import Kind  # noqa: E402
 from isthmus.methods import catalogue  # noqa: E402
 from isthmus.protect.events import UNPROTECTED  # noqa: E402
 from isthmus.runs.plain_words import WORDS  # noqa: E402
 
-USUAL = {
-    Kind.SCHEMA,
-    Kind.IDS,
-    Kind.STATISTICS,
-    Kind.ORDER,
-    Kind.METRICS,
-    Kind.PORTS,
-}  # every method sends some of them
 LEARNING = ("between phases", "every step", "at steps that cross", "when the server corrects", "every round")
 ASKED = {
     "node labels": "node labels",
@@ -116,7 +108,8 @@ def usual() -> str:
     everywhere = [{tuple(flow[1:3]) for flow in tried()[name]["flows"]} for name in catalogue.names() if of_silos(name)]
     common = set.intersection(*everywhere)
     sent = [WORDS[kind] for kind in Kind if ("up", kind.value) in common]
-    return table(["kind", "silo → server", "server → silo"], [[w.name, w.up or w.what, w.down or w.what] for w in sent])
+    rows = [[words.name, spelled(words.up or words.what), spelled(words.down or words.what)] for words in sent]
+    return table(["kind", "silo → server", "server → silo"], rows)
 
 
 def of_silos(name: str) -> bool:
@@ -150,30 +143,20 @@ def anchor(kind: str) -> str:
 
 
 def kinds() -> str:
-    """A section for every kind that some method sends: what it carries, what can be learnt, and who sends it."""
-    found = []
-    for kind in Kind:
-        senders = [name for name in catalogue.names() if any(flow[2] == kind for flow in everything(name))]
-        if not senders:
-            continue
-        said = WORDS[kind]
-        ways = {
-            "to the server": said.up,
-            "from the server": said.down,
-            "between silos": said.peer,
-            "between devices": said.between_devices,
-        }
-        more = [f"- {way.capitalize()}: {text}" for way, text in ways.items() if text]
-        who = "every method" if len(senders) >= len(catalogue.names()) - 1 else ", ".join(map(link, senders))
-        found.append(
-            "\n\n".join(
-                filter(
-                    None,
-                    [f"### {said.name.capitalize()}", f"{said.what} {said.risk}", "\n".join(more), f"Sent with {who}."],
-                )
-            )
-        )
-    return "\n\n".join(found)
+    """A section for every kind that some method sends."""
+    senders = {kind: [n for n in catalogue.names() if any(flow[2] == kind for flow in everything(n))] for kind in Kind}
+    return "\n\n".join(section(kind, names) for kind, names in senders.items() if names)
+
+
+def section(kind: Kind, senders: list[str]) -> str:
+    """What a kind carries, what it was computed from, what can be learnt, and who sends it."""
+    said = WORDS[kind]
+    ways = {"to the server": said.up, "from the server": said.down, "between silos": said.peer}
+    lines = [f"- {way.capitalize()}: {spelled(text)}" for way, text in ways.items() if text]
+    lines += [f"- Between devices: {of_devices(said, 'between_devices')}"] if said.between_devices else []
+    who = "every method" if len(senders) >= len(catalogue.names()) - 1 else ", ".join(map(link, senders))
+    about = f"{spelled(said.what)} Computed from: {said.source}. {said.risk}"
+    return "\n\n".join(filter(None, [f"### {said.name.capitalize()}", about, "\n".join(lines), f"Sent with {who}."]))
 
 
 def everything(name: str) -> list[Any]:

@@ -9,8 +9,18 @@ from typing import Any
 
 from isthmus.core.kinds import Kind
 from isthmus.protect.events import UNPROTECTED
-from isthmus.runs.plain_words import WORDS, never
+from isthmus.runs.circumstances import Circumstance
+from isthmus.runs.plain_words import WORDS, Text, Words
 
+USUAL = {
+    Kind.SCHEMA,
+    Kind.IDS,
+    Kind.STATISTICS,
+    Kind.ORDER,
+    Kind.METRICS,
+    Kind.PORTS,
+}  # every method sends some of them
+RECORDS = (Kind.FEATURES, Kind.LABELS, Kind.EDGES)
 FACTS = Path(__file__).parent / "method_facts.json"
 DIRECTIONS = {
     "both": "silo ⇄ server",
@@ -64,10 +74,20 @@ def more_kinds(flows: list[list[str]]) -> str:
 
 
 def unseen(flows: list[list[str]]) -> str:
-    """A sentence on records that never crossed."""
-    kinds = {flow[2] for flow in flows}
-    labels = [] if Kind.LABELS in kinds else [WORDS[Kind.LABELS].name]
-    told = ", ".join(filter(None, [never(kinds), *labels]))
-    computed = Kind.EMBEDDINGS in kinds or Kind.PARTIALS in kinds
-    but = " (but rows that cross are computed from them)" if computed else ""
-    return f"Not in the ledger, as they are{but}: {told}." if told else ""
+    """A sentence on records that never crossed, and on what all that did was computed from."""
+    kinds = [Kind(kind) for kind in dict.fromkeys(flow[2] for flow in flows)]
+    raw = [WORDS[kind].name for kind in RECORDS if kind not in kinds]
+    sources = dict.fromkeys(WORDS[kind].source for kind in kinds if kind not in USUAL and kind not in RECORDS)
+    never = [f"No line of the ledger holds, as they are: {', '.join(raw)}."] if raw else []
+    return " ".join([*never, *([f"What crosses is computed from: {'; '.join(sources)}."] if sources else [])])
+
+
+def spelled(text: Text) -> str:
+    """A sentence of ``Words`` with all its clauses, each with the circumstance in which it holds."""
+    parts = [text] if isinstance(text, str) else text
+    return "".join(part if isinstance(part, str) else f"{part.text} (where {part.where})" for part in parts)
+
+
+def of_devices(words: Words, direction: str) -> str:
+    """What a message from or to devices carries, where it is masked and divided into shares."""
+    return words.meaning(direction, in_a_run=frozenset(Circumstance)).removesuffix(words.risk).strip()

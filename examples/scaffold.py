@@ -8,7 +8,6 @@ steps from x to y_i its control variate becomes c_i <- c_i - c + (x - y_i) / (K 
 the mean of all c_i, and parameters their mean.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -23,7 +22,6 @@ from isthmus.methods.sync.fedavg import FedAvg, LiveFedAvg
 
 
 @register_part("sync", "scaffold")
-@dataclass(frozen=True)
 class Scaffold(FedAvg):
     """FedAvg whose silos step along corrected gradients; use plain SGD (train.optimiser=sgd)."""
 
@@ -35,35 +33,30 @@ class Scaffold(FedAvg):
 
 
 class LiveScaffold(LiveFedAvg):
-    """Keeps ``own`` [silos, numbers] and ``mean`` [numbers] control variates, and where the round began."""
+    """Keeps ``own`` [silos, numbers] and ``mean`` [numbers] control variates, where the round began, and its steps."""
 
-    def __init__(self, spec: Scaffold, site: Site, model: Learned, losses: Losses) -> None:
+    def __init__(self, spec: FedAvg, site: Site, model: Learned, losses: Losses) -> None:
         super().__init__(spec, site, model, losses)
-        self.state["own"] = torch.zeros_like(self._parameters())
-        self.state["mean"] = torch.zeros_like(self.state["own"][0])
-        self.state["steps"] = torch.zeros(len(self.state["own"]))
+        own = torch.zeros_like(self._parameters())
+        self.state |= {"own": own, "mean": torch.zeros_like(own[0]), "steps": own[:, :1].clone()}
 
     def _parameters(self) -> Tensor:
         return self.model.sets.flat(list(self.model.sets.parameters)).clone()
 
     def round_begin(self) -> None:
         """Remember x."""
-        self.state["start"] = self._parameters()
-        self.state["steps"].zero_()
+        self.state |= {"start": self._parameters(), "steps": torch.zeros_like(self.state["steps"])}
 
     def gradients(self, active: Tensor) -> None:
         """g_i <- g_i - c_i + c."""
-        fresh = self.model.sets.flat_gradients()
-        self.model.sets.load_gradients(fresh - self.state["own"] + self.state["mean"])
-        self.state["steps"] += active.to(self.state["steps"])
+        self.model.sets.load_gradients(self.model.sets.flat_gradients() - self.state["own"] + self.state["mean"])
+        self.state["steps"] += active[:, None]
 
     def round_end(self) -> None:
         """New control variates from the way that each silo has gone, then the means of them and of parameters."""
-        state, rate = self.state, self.site.train.lr
-        moved = (state["start"] - self._parameters()) / (state["steps"].clamp(min=1)[:, None] * rate).to(state["own"])
-        fresh = state["own"] - state["mean"] + moved
-        state["own"] = torch.where(state["steps"][:, None] > 0, fresh, state["own"])
-        state["mean"] = self.site.wire.total(Kind.GRADIENTS, state["own"], self.portions())
+        moved = (self.state["start"] - self._parameters()) / (self.state["steps"].clamp(min=1) * self.site.train.lr)
+        own = torch.where(self.state["steps"] > 0, self.state["own"] - self.state["mean"] + moved, self.state["own"])
+        self.state |= {"own": own, "mean": self.site.wire.total(Kind.GRADIENTS, own, self.portions())}
         super().round_end()
 
 

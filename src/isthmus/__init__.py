@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from isthmus.data.pyg import from_pyg
     from isthmus.graph.graph import Graph, Schema
     from isthmus.graph.silo import Silo
+    from isthmus.launch.trackers import tracker
     from isthmus.methods.catalogue import method
-    from isthmus.methods.method import Method, Phase
+    from isthmus.methods.method import Method
     from isthmus.methods.parts import register_part
+    from isthmus.methods.phase import Phase
     from isthmus.train.loop import Result, Watcher
 
 _WHERE = {
@@ -28,10 +30,11 @@ _WHERE = {
     "Silo": "isthmus.graph.silo",
     "method": "isthmus.methods.catalogue",
     "Method": "isthmus.methods.method",
-    "Phase": "isthmus.methods.method",
+    "Phase": "isthmus.methods.phase",
     "register_part": "isthmus.methods.parts",
     "Result": "isthmus.train.loop",
     "Watcher": "isthmus.train.loop",
+    "tracker": "isthmus.launch.trackers",
 }
 
 
@@ -44,5 +47,5 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Graph", "IsthmusError", "Method", "Phase", "Predictions", "Result", "Schema", "Silo", "Watcher", "__version__",
-    "fit", "from_pyg", "load", "method", "predict", "register_part", "save", "split",
+    "fit", "from_pyg", "load", "method", "predict", "register_part", "save", "split", "tracker",
 ]  # fmt: skip

@@ -22,12 +22,17 @@ from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, split_graph
 from isthmus.graph.stack import Stack
+from isthmus.launch.given import train_into
 from isthmus.launch.host import agree_before_merge, open_run
+from isthmus.launch.trackers import tell_the_end, watcher_of
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
-from isthmus.methods.method import AXES, Method
+from isthmus.methods.method import Method
+from isthmus.methods.phase import AXES
 from isthmus.protect.base import Mechanism
-from isthmus.runs.config import resolve
+from isthmus.report.report import write_report
+from isthmus.runs.config import GIVEN, resolve
+from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import full_key, merge_into, nest
 from isthmus.train.loop import Result, Watcher, train
 from isthmus.wire.local import LocalWire
@@ -61,9 +66,16 @@ def fit(
     dtype: str = "float32",
     settings: Mapping[str, Any] | None = None,
     watcher: Watcher | None = None,
+    out: str | Path | None = None,
+    keep_data: bool = False,
+    overwrite: bool = False,
     **parts: Any,
 ) -> Result:
     """Train a model over silos in this process.
+
+    ``out``: a folder for what a run of the command line leaves behind: report, metrics, ledger, model, checkpoints, so
+    that ``isthmus compare``, ``report`` and ``score`` work on it. ``keep_data`` keeps the silos there too: without them
+    ``isthmus audit`` cannot replay the run. ``overwrite`` replaces a run that is there.
 
     ``method`` is a name of the catalogue, or a :class:`Method` of your own. ``parts`` swap parts of a method of one
     phase: ``exchange``, ``schedule``, ``sync``, ``objective`` (a name, or a part), ``protect`` (a name such as
@@ -77,10 +89,23 @@ def fit(
         merge_into(recipe, nest(key if isinstance(value, Mapping) else full_key(key), value))
     base = catalogue.get(method) if isinstance(method, str) else method
     config = resolve(recipe, _with_parts(base, parts))
-    config = replace(config, data=replace(config.data, silos=len(ordered)))
-    ordered = with_notes_on_edges(ordered)
-    whole = [merge(agree_before_merge(ordered, config.data))] if config.method.merged else ordered
-    return train(open_run(config, LocalWire(len(whole), config.method.chain), whole), watcher)
+    config = replace(config, data=replace(config.data, name=GIVEN, silos=len(ordered), split="as given"))
+    if keep_data and out is None:
+        raise IsthmusError("keep_data=True keeps the silos in a run folder; say in which, like out='runs/mine'.")
+    given = with_notes_on_edges(ordered)
+    whole = [merge(agree_before_merge(given, config.data))] if config.method.merged else given
+    followed = watcher_of(config, watcher)
+    try:
+        if out is None:
+            result = train(open_run(config, LocalWire(len(whole), config.method.chain), whole), followed)
+        else:
+            result = train_into(Path(out), config, whole, ordered if keep_data else [], followed, overwrite)
+        tell_the_end(followed, result)
+    finally:
+        followed.close()
+    if out is not None:
+        write_report(RunFolder.open(out))
+    return result
 
 
 def _refuse_idle_settings(settings: Mapping[str, Any]) -> None:

@@ -308,3 +308,16 @@ def test_attack_errors_in_words_and_damaged_audits(copied: Path) -> None:
     assert kept is not None and kept.clip == math.inf and kept.as_dict()["clip"] == "inf"
     (copied / "audit.json").write_text('{"attacks": [{}]}')
     refuse("report", copied, says=["audit.json' is damaged", f"isthmus audit {copied}"])
+
+
+def test_the_data_of_a_run_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are named from where the run was started; a data set goes by its name, whatever lies in that folder."""
+    monkeypatch.chdir(tmp_path)
+    succeed("split", "blocks", "--silos", 2, "--out", "parts", "--set", "data.nodes=96", "--set", "data.degree=4")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "blocks").mkdir()
+    succeed("run", "--data", "parts", *EXCHANGE, "--epochs", 1, "--out", "run")
+    succeed(*SMALL, *EXCHANGE, "--epochs", 1, "--out", "named")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for run in ("run", "named"):
+        assert audited(tmp_path / run, *QUICK)["attack_error"] is not None

@@ -73,7 +73,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that pages have the reader write."""
     home = tmp_path_factory.mktemp("pages")
     (home / "examples").symlink_to(ROOT / "examples")
-    (home / "bank.toml").write_text('method = "fedavg"\n')
+    for recipe in ("bank.toml", "recipe.toml"):
+        (home / recipe).write_text('method = "fedavg"\n')
     (home / "token").write_text("0" * 64)
     (home / "token").chmod(0o600)
     text = (ROOT / "docs" / "adding.md").read_text()

@@ -14,37 +14,9 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER
 from isthmus.runs.config import resolve
 from tests.helpers.command import refuse
-from tests.helpers.papers import papers
+from tests.helpers.kits import SILOS, kit_of, parts_of
 
-SILOS = ("bank-a", "bank-b")
 SMALL = {"method": "fedavg", "data": {"name": "blocks", "nodes": 64, "degree": 3, "scale": "none"}}
-
-
-def kit_of(folder: Path, name: str, whose: str = "client", days: tuple[float, float] = (-1, 30)) -> Path:
-    """A startup kit as FLARE packages it, as far as it is read here."""
-    mine = papers(name, days=days)
-    startup, local = folder / "startup", folder / "local"
-    startup.mkdir(parents=True)
-    local.mkdir()
-    pair = "server" if whose == "server" else "client"
-    for file, content in ((f"{pair}.crt", mine.chain), (f"{pair}.key", mine.key), ("rootCA.pem", mine.root)):
-        (startup / file).write_bytes(content)
-    server = {"identity": "server", "admin_server": "server"}
-    (startup / f"fed_{whose}.json").write_text(json.dumps({"servers": [server]}))
-    components = [{"id": name, "args": {}} for name in ("site_log_streamer", "log_receiver", "job_manager", "launcher")]
-    stores = {"args": {"storage": {"args": {"root_dir": "/tmp/shared"}}}}
-    resources = {"class_allow_list": ["x.y"], "allow_log_streaming": True, "components": components}
-    (local / "resources.json.default").write_text(json.dumps({**resources, "snapshot_persistor": stores}))
-    rights = {"permissions": {"project_admin": "any", "lead": {"submit_job": "any", "byoc": "any"}}}
-    (local / "authorization.json.default").write_text(json.dumps(rights))
-    return folder
-
-
-def parts_of(folder: Path, name: str, silos: tuple[str, ...] = SILOS) -> Path:
-    (folder / name).mkdir(parents=True)
-    (folder / name / "silo.toml").write_text(f'name = "{name}"\n')
-    (folder / "federation.toml").write_text(f"silos = {json.dumps(list(silos))}\n")
-    return folder
 
 
 def job_of(recipe: dict[str, Any] | None = None, **options: Any) -> FlareJob:
@@ -141,9 +113,11 @@ def test_a_job_that_came_from_another_is_checked(change: dict[str, Any], match: 
         FlareJob.read("no words")
 
 
-def test_a_method_that_merges_is_refused() -> None:
+def test_what_no_job_can_do_is_refused_when_it_is_made() -> None:
     with pytest.raises(IsthmusError, match="'centralised' merges all graphs into one"):
         recipe_of(resolve({**SMALL, "method": "centralised"}))
+    with pytest.raises(IsthmusError, match="submit the job again with --resume"):
+        recipe_of(resolve({**SMALL, "federation": {"absent": "stale"}}))
 
 
 # ---- parties

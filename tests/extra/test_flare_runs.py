@@ -16,9 +16,10 @@ pytest.importorskip("nvflare", reason="NVIDIA FLARE is not installed: pip instal
 
 from isthmus.commands.flare import demo
 from isthmus.commands.flare.job import SUCCEEDED, make_job
-from isthmus.commands.flare.local_files import prepare_kit
+from isthmus.commands.flare.local_files import prepare_kit, why_file
 from isthmus.commands.flare.provision import provision_here
 from isthmus.commands.flare.system import await_end, await_sites, running, session
+from isthmus.core.errors import IsthmusError
 from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import merge_into
@@ -95,7 +96,7 @@ def test_a_killed_party_is_noticed_and_the_run_goes_on_with_resume(tmp_path: Pat
         assert await_end(opened, number, processes)["status"] != SUCCEEDED
         print(f"the job has ended {time.monotonic() - killed:.1f} s after the kill")
         for bank in ("bank-a", "bank-c"):
-            assert (runs[bank] / "failed.txt").read_text().startswith("HostLost: ")
+            assert why_file(runs[bank]).read_text().startswith("HostLost: ")
         assert len(losses(runs["bank-a"])) < 60
         status = await_end(opened, submit(opened, "second", resume=True), processes)["status"]
     assert status == SUCCEEDED
@@ -103,6 +104,35 @@ def test_a_killed_party_is_noticed_and_the_run_goes_on_with_resume(tmp_path: Pat
     assert losses(runs["bank-a"]) == pytest.approx(losses(tmp_path / "one"), rel=1e-11)
     metrics = json.loads((runs["bank-a"] / "metrics.json").read_text())
     assert metrics["server"]["beside"] == ["bank-a"]  # at the site that the job named
+    assert below(tmp_path) == []
+
+
+def test_policies_hold_over_flare_and_a_kit_runs_once(tmp_path: Path) -> None:
+    """A refusal that is foreseen ends the job on all sides before anything crosses; another ends it at its step."""
+    config = resolve(merge_into(merge_into({}, demo.RECIPE), {"train": {"epochs": 200}}))
+    kits = provision_here(tmp_path, demo.free_port(), demo.BANKS, demo.COORDINATOR)
+    parts = demo.deal(config, tmp_path)
+    parties = {name: kit for name, kit in kits.items() if name != demo.COORDINATOR}
+    policy = tmp_path / "policy.toml"
+    policy.write_text("")
+    for name, kit in parties.items():
+        prepare_kit(kit, parts.get(name), kit.parent / "runs", str(policy) if name == "bank-b" else "")
+    refusals = {
+        "foreseen": ("[leave.embeddings]\nto = []", "[leave.embeddings] to"),
+        "counted": ("bytes = 90_000", "bytes"),
+    }
+    with running(list(parties.values())) as processes, session(kits[demo.COORDINATOR], processes) as opened:
+        await_sites(opened, demo.BANKS, processes, 60)
+        with pytest.raises(IsthmusError, match="bank-b/kit' runs already"), running([kits["bank-b"]]):
+            pass
+        for name, (text, rule) in refusals.items():
+            policy.write_text(text)
+            number = str(opened.submit_job(str(make_job(config, demo.BANKS, name, "", False, tmp_path / name))))
+            assert await_end(opened, number, processes)["status"] != SUCCEEDED
+            for kit in parties.values():
+                said = why_file(kit.parent / "runs" / name).read_text()
+                assert "The policy of bank-b refuses" in said and rule in said, said
+    assert (parts["bank-b"] / "bank-b" / "account.jsonl").is_file()
     assert below(tmp_path) == []
 
 

@@ -15,6 +15,10 @@ from isthmus.federation.handshake import agree_schema, plan_halo
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo, parallel_rank, split_graph
 from isthmus.wire.local import LocalWire
+from isthmus.wire.membership import Membership
+from isthmus.wire.wire import Wire
+from tests.helpers.hosts import on_hosts, on_wire
+from tests.helpers.letters import in_threads
 from tests.helpers.small import small_graph, without_edges
 
 
@@ -185,3 +189,19 @@ def test_names_of_other_parties_are_refused(name: str) -> None:
     first, second = split_graph(small_graph(), torch.arange(12) % 2, 2)
     with pytest.raises(IsthmusError, match=name):
         agree_schema(LocalWire(2), [replace(first, name=name), second])
+
+
+def meet_under_one_name(wire: Wire) -> str:
+    """What a host ends with that hears of two silos called alpen."""
+    silos = split_graph(small_graph(12, 30), torch.arange(12) % 3, 3, ("bern", "alpen", "alpen"))
+    with pytest.raises(IsthmusError) as refused:
+        agree_schema(wire, [silos[number] for number in wire.mine])
+    return str(refused.value)
+
+
+@pytest.mark.hosts
+def test_a_second_silo_of_a_name_is_refused_on_every_wire() -> None:
+    """In one process, between hosts that exchange letters (FLARE's), and over gloo."""
+    told = [meet_under_one_name(LocalWire(3)), *in_threads(Membership.dealt(3, 3), meet_under_one_name)]
+    told += on_hosts(2, on_wire, 3, meet_under_one_name)
+    assert told == ["Two silos are called 'alpen'; silo names must differ."] * 6

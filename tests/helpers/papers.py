@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from isthmus.protect.key_agreement import KeyPair
-from isthmus.wire.flare.courier import SealedCourier
+from isthmus.wire.flare.courier import Post, SealedCourier
 from isthmus.wire.flare.papers import Papers
 from isthmus.wire.flare.seals import Hello, Seals
 
@@ -76,9 +76,24 @@ class Network:
         self.listeners: dict[str, Callable[[str, bytes], None]] = {}
         self.meddler: Meddler = lambda sender, receiver, packet: [(sender, packet)]
         self.carried: list[tuple[str, str, bytes]] = []
+        self.early: list[tuple[str, str, bytes]] = []  # for parties that do not listen yet
+        self.lock = threading.Lock()
+
+    def post(self, name: str) -> Post:
+        """The post of a party."""
+        return _Door(self, name)
+
+    def hand_over(self, claimed: str, receiver: str, packet: bytes) -> None:
+        """Let a packet arrive, or keep it for a party that does not listen yet."""
+        with self.lock:
+            listener = self.listeners.get(receiver)
+            if listener is None:
+                self.early.append((claimed, receiver, packet))
+        if listener is not None:
+            threading.Thread(target=listener, args=(claimed, packet)).start()
 
     def courier(self, name: str, timeout: float = 10, aborted: Callable[[], bool] = lambda: False) -> SealedCourier:
-        return SealedCourier(_Door(self, name), BANKS, BANKS.index(name), seals_of(name), timeout, aborted)
+        return SealedCourier(self.post(name), BANKS, BANKS.index(name), seals_of(name), timeout, aborted)
 
 
 class _Door:
@@ -91,8 +106,11 @@ class _Door:
         network = self.network
         network.carried.append((self.name, receiver, packet))
         for claimed, arriving in network.meddler(self.name, receiver, packet):
-            if receiver in network.listeners:  # else nobody of that name is here yet
-                threading.Thread(target=network.listeners[receiver], args=(claimed, arriving)).start()
+            network.hand_over(claimed, receiver, arriving)
 
     def listen(self, arrived: Callable[[str, bytes], None]) -> None:
-        self.network.listeners[self.name] = arrived
+        with self.network.lock:
+            early, self.network.early = self.network.early, []
+            self.network.listeners[self.name] = arrived
+        for each in early:
+            self.network.hand_over(*each)

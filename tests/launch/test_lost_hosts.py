@@ -27,16 +27,24 @@ def free_port() -> int:
 
 
 class Hosts:
-    """Three hosts of one silo each, as processes that were started one by one; host 0 holds the store."""
+    """Three hosts of one silo each, as processes that were started one by one; host 0 holds the store.
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.folder, self.options, self.port = folder, options, free_port()
+    They meet by number, or ``by_name`` with a token.
+    """
+
+    def __init__(self, folder: Path, *options: str, by_name: bool = False) -> None:
+        self.folder, self.options, self.port, self.by_name = folder, options, free_port(), by_name
+        (folder / "token").write_text("0123456789abcdef0123456789abcdef")
+        (folder / "token").chmod(0o600)
         succeed("split", "blocks", *DATA, "--out", folder / "parts")
         self.processes = [self.start(host) for host in range(3)]
 
     def start(self, host: int, resume: bool = False) -> subprocess.Popen[bytes]:
         place = {"RANK": str(host), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
-        end = ("--resume",) if resume else ()
+        if self.by_name:
+            place = {}
+        mine = ("--silo", f"silo-{host}", "--meet", f"127.0.0.1:{self.port}", "--token", str(self.folder / "token"))
+        end = (*(mine if self.by_name else ()), *(("--resume",) if resume else ()))
         command = (sys.executable, "-m", "isthmus", "run", "--data", str(self.folder / "parts"), *RUN, *self.options)
         out = ("--out", str(self.folder / "run" if host == 0 else self.folder / f"run-{host}"))
         environment = {**os.environ, **place, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
@@ -93,10 +101,15 @@ def test_the_others_go_on_without_a_host_that_is_killed_or_stopped(method: str, 
 
 @pytest.mark.hosts
 @pytest.mark.usefixtures("no_report")
-@pytest.mark.parametrize("method", ["sync-sgd+fwd-bwd-le", "ce-fedgnn"])
-def test_a_killed_host_comes_back_and_all_wait_for_it_where_too_few_are_left(method: str, tmp_path: Path) -> None:
-    """With ``least`` of three the others wait; once it is back, all go on and end with the parameters of all."""
-    hosts = Hosts(tmp_path, "--method", method, "--set", "federation.least=3")
+@pytest.mark.parametrize(("method", "by_name"), [("sync-sgd+fwd-bwd-le", False), ("ce-fedgnn", True)])
+def test_a_killed_host_comes_back_and_all_wait_for_it_where_too_few_are_left(
+    method: str, by_name: bool, tmp_path: Path
+) -> None:
+    """With ``least`` of three the others wait; once it is back, all go on and end with the parameters of all.
+
+    Who met by name comes back by name.
+    """
+    hosts = Hosts(tmp_path, "--method", method, "--set", "federation.least=3", by_name=by_name)
     try:
         hosts.await_epoch(8)
         hosts.processes[2].send_signal(signal.SIGKILL)

@@ -92,11 +92,25 @@ def test_releases_and_guarantees_are_those_of_a_partys_own_silos(optimes: Path) 
 def test_a_partys_report_is_about_what_it_sent_and_received(optimes: Path) -> None:
     page = read(write_report(RunFolder.open(optimes / "parties" / "silo-2")))
     assert "These are the results of silo-2." in page.text
-    assert "What silo-2 neither sent nor received" in page.text
     assert "Received nothing" not in page.text
     assert "silo-1 saw" in page.text and "From silo-0" in page.text
     whole = read(write_report(RunFolder.open(optimes)))
-    assert "These are the results of" not in whole.text and "What did not cross" in whole.text
+    assert "These are the results of" not in whole.text and "Each of silo-0 to silo-2 saw" in whole.text
+
+
+def test_a_partys_disclosure_sheet_is_about_what_it_sent_and_received(optimes: Path, tmp_path: Path) -> None:
+    whole, mine = (
+        json.loads(succeed("disclose", folder, "--json", "--out", tmp_path / f"{name}.html").out)
+        for name, folder in (("whole", optimes), ("mine", optimes / "parties" / "silo-2"))
+    )
+    assert (whole["party"], mine["party"]) == ("", "silo-2")
+    assert (whole["signatures"], mine["signatures"]) == (NAMES, ["silo-2"])
+    assert "authenticated by a shared token, not encrypted" in [each["text"] for each in mine["server"]]
+    assert "The server ran in the process of silo-0" in mine["server"][0]["text"]
+    assert whole["hashes"]["ledger.parquet"] != mine["hashes"]["ledger.parquet"]
+    total = {each["kind"]: each["bytes"] for each in whole["leaving"]}
+    assert all(0 < each["bytes"] < total[each["kind"]] for each in mine["leaving"])
+    assert "Sheet of silo-2: what it sent and received, and no more." in read(tmp_path / "mine.html").text
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedper"])

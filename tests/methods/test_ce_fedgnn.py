@@ -20,7 +20,8 @@ from isthmus.methods.compose import compose
 from isthmus.methods.exchange.base import Nothing
 from isthmus.methods.exchange.ce_fedgnn import LiveMovingAverage, MovingAverage
 from isthmus.methods.exchange.fwd_bwd_le import LayerWise, LiveLayerWise
-from isthmus.methods.method import Method, one_phase
+from isthmus.methods.method import Method
+from isthmus.methods.phase import one_phase
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn.model import MODELS

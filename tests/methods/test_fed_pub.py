@@ -16,10 +16,11 @@ from isthmus.engine.learner import CLASSIFIER
 from isthmus.engine.masked import MaskedClassifier
 from isthmus.graph.graph import Schema
 from isthmus.methods import catalogue
-from isthmus.methods.method import Method, one_phase
+from isthmus.methods.method import Method
 from isthmus.methods.objective.base import Objective
 from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import Proximal
+from isthmus.methods.phase import one_phase
 from isthmus.methods.sync import fed_pub_graph
 from isthmus.methods.sync.base import Sync
 from isthmus.methods.sync.fed_pub import LiveSimilarModels, SimilarModels, mixing_weights

@@ -14,7 +14,8 @@ from isthmus.engine.masked import MaskedClassifier
 from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.settings import TrainConfig
 from isthmus.graph.graph import Schema
-from isthmus.methods.method import Method, one_phase
+from isthmus.methods.method import Method
+from isthmus.methods.phase import one_phase
 from isthmus.nn.masks import is_mask, mask_of, masked
 from isthmus.nn.model import GNN, MODELS
 from isthmus.nn.sets import drop_masks, unmasked

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,19 @@ from rich.console import Console
 
 from isthmus.commands.run import _notes_over
 from isthmus.core.errors import IsthmusError
-from isthmus.report import compare
+from isthmus.report import compare_page
 from isthmus.report.compare import comparison_table, write_comparison
+from isthmus.report.compare_plots import coinciding, looks, overlaid, taking_turns
+from isthmus.report.compare_verdict import verdict
 from isthmus.report.compared_run import cautions, comparison
+from isthmus.report.compared_scores import compared_scores
 from isthmus.report.disclosure import disclosure
 from isthmus.report.fitting import FittingTable
 from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import curves, final_score, read_flows
 from isthmus.runs.text import bytes_text
+from tests.helpers.command import refuse, succeed
 from tests.helpers.reports import THREE, make_run, make_seeds, read
 
 
@@ -79,7 +84,7 @@ def test_means_over_different_silos_do_not_compare(tmp_path: Path) -> None:
 def test_comparison_table_keeps_names_as_they_are(tmp_path: Path) -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     folders = [make_run(tmp_path / "a", THREE, "[bold]mine"), make_seeds(tmp_path / "b")]
-    console.print(comparison_table(comparison(folders)))
+    console.print(comparison_table(folders))
     text = console.export_text()
     assert "[bold]mine" in text and "78.1 ± 1.0 %" in text and "1 min" in text
 
@@ -131,9 +136,13 @@ def test_the_figure_shows_scores_that_saw_alike(tmp_path: Path) -> None:
             make_run(tmp_path / "all", {"silo-0": 0.95}, "centralised"),
         ]
     )
-    saw, points = compare._points(rows)
+    saw, points = compare_page._points(rows)
     assert saw == "across" and [point[0] for point in points.values()] == [0.9, 0.9, 0.95]
-    assert compare._points(rows[2:])[0] == "" == compare._points(comparison([make_run(tmp_path / "c", THREE)]))[0]
+    assert (
+        compare_page._points(rows[2:])[0]
+        == ""
+        == compare_page._points(comparison([make_run(tmp_path / "c", THREE)]))[0]
+    )
 
 
 def ways_of(scores: dict[str, float], count: int = 9) -> dict[str, Any]:
@@ -171,3 +180,113 @@ def test_notes_of_all_seeds_are_kept() -> None:
     """A seed whose model is useless is told, whichever seed it is."""
     told = _notes_over([["always", "first"], ["always", "NO BETTER"], ["always", "NO BETTER"]], [4, 5, 6])
     assert told == ["always", "With seed 4: first", "With seeds 5, 6: NO BETTER"]
+
+
+# ---- what the page concludes, links to and draws
+
+
+def seeds_of(path: Path, method: str, scores: list[float], saw: str = "across", linked: bool = True) -> RunFolder:
+    """The folder of a run with a seed for each score."""
+    names = {"silo-0": scores[0]}
+    folder = make_run(path, names, method, seeds=list(range(len(scores))), scored=ways_of({saw: scores[0]}))
+    for seed, score in enumerate(scores):
+        make_run(path / f"seed-{seed}", names, method, seed=seed, scored=ways_of({saw: score}))
+    if linked:
+        (path / "report.html").write_text("<html></html>")
+    return folder
+
+
+TOP, NEAR, FAR = [0.90, 0.92, 0.91, 0.93], [0.905, 0.915, 0.912, 0.92], [0.70, 0.73, 0.71, 0.72]
+
+
+def test_the_page_begins_with_a_verdict(tmp_path: Path) -> None:
+    folders = [
+        seeds_of(tmp_path / "far", "local", FAR),
+        seeds_of(tmp_path / "odd %20#<b>", "<script>&_", TOP),
+        seeds_of(tmp_path / "near", "fedavg", NEAR),
+        seeds_of(tmp_path / "all", "centralised", [0.99, 0.99, 0.99, 0.98]),
+    ]
+    path = write_comparison(folders, tmp_path / "deep" / "out")
+    page, text = read(path), path.read_text()
+    told = json.loads((path.parent / "comparison.json").read_text())["verdict"]
+    assert told.startswith("By scores across, <script>&_ is best: 91.5 %. fedavg cannot be told from the best (p = ")
+    assert told in page.text and "centralised" in told and "<script>" not in text
+    assert '<td class="l best"><a href=' in text and '<td class="best" title="best">' in text
+    assert len([link for link in page.links if not link.startswith("#")]) == 4
+    assert [row[1] for row in page.table("Run", "Folder")] == [str(folder.path) for folder in folders]
+    assert {"All runs", "Score and price", "How they learnt"} <= set(
+        re.findall(r'<a href="#section-\d+">(.*?)</a>', text)
+    )
+
+
+def test_a_verdict_says_why_there_is_none(tmp_path: Path) -> None:
+    def said(*folders: RunFolder) -> str:
+        rows = comparison(folders)
+        return verdict(compared_scores(folders, rows), rows)
+
+    one = seeds_of(tmp_path / "a", "fedavg", TOP)
+    assert "nothing to choose" in said(one)
+    own = seeds_of(tmp_path / "b", "local", FAR, saw="own")
+    assert said(one, own) == "No run is called best, since no column has all of them."
+    other = make_run(tmp_path / "c", {"silo-0": 0.5}, "x", data="patterns", scored=ways_of({"across": 0.5}))
+    assert "different data" in said(one, other)
+    single = [
+        make_run(tmp_path / f"s{i}", {"silo-0": i / 9}, f"m{i}", scored=ways_of({"across": i / 9})) for i in (1, 2)
+    ]
+    assert "m2 is best: 22.2 %" in said(*single) and "not told without several seeds" in said(*single)
+
+
+def test_curves_that_coincide_are_both_seen(tmp_path: Path) -> None:
+    """The strokes of one lie in the gaps of the other; all others are solid."""
+    curve = [0.1, 0.5, 0.8, 0.9]
+    curves = {
+        name: (range(1, 5), values)
+        for name, values in (
+            ("exact", curve),
+            ("fedavg", [0.1, 0.3, 0.4, 0.5]),
+            ("centralised", [v + 1e-7 for v in curve]),
+        )
+    }
+    groups = coinciding(curves)
+    assert groups == [["exact", "centralised"]]
+    turns = taking_turns(looks(curves), groups)
+    drawn = overlaid(curves, "accuracy", turns)
+    paths = re.findall(r"stroke-dasharray: ([\d., ]+); stroke-dashoffset: ([\d.]+); stroke: var\((--c\d)\)", drawn)
+    assert {colour: float(offset) for _, offset, colour in paths} == {"--c0": 0.0, "--c2": 7.5}
+    assert {lengths.replace(" ", "") for lengths, _, _ in paths} == {"7.5,7.5"}
+    assert coinciding({"a": ([1], [0.5]), "b": ([2], [0.5]), "c": ([], [])}) == []
+
+
+def test_names_in_keys_are_never_cut(tmp_path: Path) -> None:
+    names = [f"sync-sgd+fwd-bwd-le, exchange=optimes, and more {i}" for i in range(12)]
+    folders = [make_run(tmp_path / str(i), {"silo-0": i / 20}, name) for i, name in enumerate(names)]
+    text = write_comparison(folders, tmp_path / "out").read_text()
+    keys = re.findall(r'<ul class="key">(.*?)</ul>', text)
+    assert len(keys) >= 3 and all(name in key for key in keys[:2] for name in names)
+    assert len({re.sub("[^<]*</li>", "", item) for item in keys[1].split("<li>")[1:]}) == 12  # no two look alike
+
+
+def test_tables_of_runs_are_those_of_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [seeds_of(tmp_path / "a_&%", "a_&%<b>", TOP), seeds_of(tmp_path / "b", "fedavg", FAR)]
+    monkeypatch.chdir(tmp_path)
+    words = [folder.path.name for folder in folders]
+    said = succeed("compare", *words, "--format", "latex", "--out", "out").out
+    assert r"a\_\&\%\textless{}b\textgreater{} & \textbf{91.50 $\pm$ 1.29}" in said and r"\toprule" in said
+    succeed("compare", *words, "--out", "deep/table.md")
+    assert "| fedavg | 71.50 ± 1.29 |" in (tmp_path / "deep" / "table.md").read_text()
+    succeed("compare", *words, "--out", "t.csv")
+    assert (tmp_path / "t.csv").read_text() == (tmp_path / "out" / "table.csv").read_text()
+    assert "a_&%<b>,across,91.5,1.29099,4,best" in (tmp_path / "t.csv").read_text()
+    pivot = succeed("compare", *words, "--format", "markdown", "--pivot", "method:data.split", "--out", "out").out
+    assert "| method | louvain |" in pivot
+    refuse("compare", *words, "--format", "pdf", says=["pdf", "latex"])
+    refuse("compare", *words, "--pivot", "data.split:score", says=["into one cell", "add a key"])
+    refuse("compare", *words, "--pivot", "no.key:score", says=["no.key", "config.toml"])
+    refuse("compare", *words, "--pivot", "run,score:method", says=["different footing"])
+
+
+def test_single_runs_are_seeds_of_one_place(tmp_path: Path) -> None:
+    whole = seeds_of(tmp_path / "a", "fedavg", TOP)
+    parts = [RunFolder.open(tmp_path / "a" / f"seed-{seed}") for seed in range(4)]
+    one, four = compared_scores([whole], comparison([whole])), compared_scores(parts, comparison(parts), "method:score")
+    assert [dict(e.values) for e in four.entries if e.score] == [dict(e.values) for e in one.entries if e.score]

@@ -7,10 +7,12 @@ from isthmus.core.kinds import KINDS
 from isthmus.protect.accounting.guarantee import DP, EVERYTHING, NODE, Guarantee
 from isthmus.report.compare import write_comparison
 from isthmus.report.compared_run import comparison
-from isthmus.report.disclosure import disclosure, in_short, protection, server_place
+from isthmus.report.disclosure import disclosure, protection, server_place
+from isthmus.report.identities import wire_and_parties
 from isthmus.report.report import write_report
+from isthmus.runs.passages import circumstances_of
 from isthmus.runs.plain_words import WORDS
-from isthmus.runs.summary import epsilon_of, guarantees, read_flows
+from isthmus.runs.summary import epsilon_of, guarantees
 from tests.helpers.reports import ODD, THREE, ledger_of, make_run, read
 
 
@@ -23,7 +25,7 @@ def test_every_kind_of_message_has_its_words() -> None:
 
 def test_disclosure_tells_what_each_party_saw(tmp_path: Path) -> None:
     lines = ledger_of(["silo-0", "silo-1", "silo-2"], ["parameters", "embeddings"])
-    server, silos, absent = disclosure(make_run(tmp_path / "run", THREE, lines=lines))
+    server, silos = disclosure(make_run(tmp_path / "run", THREE, lines=lines))
     assert server.title == "The server saw" and [s.kind for s in server.seen] == ["parameters"]
     assert server.seen[0].sender == "silo-0 to silo-2"
     assert server.seen[0].amounts == "12 messages, 24 rows, 12.0 kB"
@@ -32,9 +34,6 @@ def test_disclosure_tells_what_each_party_saw(tmp_path: Path) -> None:
     assert [seen.kind for seen in silos.seen] == ["parameters", "embeddings"]
     assert [seen.sender for seen in silos.seen] == ["the server", "other silos"]
     assert silos.seen[1].amounts == "8 messages, 20 to 28 rows, 6.4 kB to 9.0 kB each"
-    assert any(point.startswith("Gradients") for point in absent.points)
-    assert not any(point.startswith(("Model weights", "Embeddings")) for point in absent.points)
-    assert "but embeddings are computed from them" in absent.points[0]
 
 
 def test_disclosure_splits_parties_that_saw_different_things(tmp_path: Path) -> None:
@@ -42,29 +41,28 @@ def test_disclosure_splits_parties_that_saw_different_things(tmp_path: Path) -> 
     lines = [*ledger_of(["silo-0", "silo-1"], ["metrics"]), asked]
     folder = make_run(tmp_path / "run", {"silo-0": 1, "silo-1": 0}, lines=lines)
     titles = [part.title for part in disclosure(folder)]
-    assert titles == ["The server saw", "silo-0 saw", "silo-1 saw", "What did not cross"]
+    assert titles == ["The server saw", "silo-0 saw", "silo-1 saw"]
 
 
-def test_node_features_stay_at_home_unless_sums_of_them_crossed(tmp_path: Path) -> None:
-    for kind, stay in (("embeddings", True), ("aggregates", False)):
+def test_no_page_says_that_something_did_not_cross(tmp_path: Path) -> None:
+    """A list of what did not cross reads as a promise; features can be worked out of embeddings."""
+    for kind in KINDS:
         folder = make_run(tmp_path / kind, THREE, lines=ledger_of(list(THREE), [kind]))
-        crossed, not_crossed = in_short(read_flows(folder))
-        assert ("sums of raw node features" in crossed) != stay
-        assert not_crossed[0].startswith("node features" if stay else "edge features")
-        *seen, absent = disclosure(folder)
-        assert any(point.startswith("Node features") for point in absent.points) == stay
-        text = read(write_report(folder)).text
-        assert ("A sum over one neighbour is that neighbour's features, as they are" in text) != stay
-        assert ("did not cross: node features" in text.lower()) == stay
+        text = read(write_report(folder)).text.lower()
+        assert "did not cross" not in text and "not cross" not in text
+        assert len(disclosure(folder)) >= 1 and all(part.seen for part in disclosure(folder))
 
 
 def test_all_kinds_of_the_ledger_are_in_the_sheet(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", THREE, lines=ledger_of(list(THREE), [k.value for k in KINDS]))
     assert {seen.kind for part in disclosure(folder) for seen in part.seen} == {k.value for k in KINDS}
-    crossed, not_crossed = in_short(read_flows(folder))
-    assert len(crossed) == len(KINDS) and not not_crossed
-    text = read(write_report(folder)).text
-    assert all(words.meaning("peer") in text or words.meaning("up") in text for words in WORDS.values())
+    page, happened = read(write_report(folder)), circumstances_of(folder)
+    names = [row[0].lower() for row in page.table("What left a silo")]
+    beside = page.text.partition("covered by no ε: ")[2].partition(".")[0].split("; ")
+    assert sorted([*names, *beside]) == sorted(words.name for words in WORDS.values())
+    for words in WORDS.values():
+        said = [words.meaning(direction, in_a_run=happened) for direction in ("peer", "up")]
+        assert any(each in page.text for each in said), said
 
 
 def test_protected_messages_have_the_epsilon_of_the_accountant(tmp_path: Path) -> None:
@@ -114,8 +112,9 @@ def test_ledgers_that_reach_the_server_have_plain_words(tmp_path: Path) -> None:
     server = disclosure(folder)[0]
     assert server.title == "The server saw" and [seen.kind for seen in server.seen] == ["ledger"]
     assert "without their contents" in server.seen[0].meaning
-    crossed, _ = in_short(read_flows(folder))
-    assert crossed == ["embeddings of single nodes", "counts of messages, from the silos' ledgers"]
+    page = read(write_report(folder))
+    assert [row[0] for row in page.table("What left a silo")] == ["Embeddings of single nodes"]
+    assert "covered by no ε: counts of messages, from the silos' ledgers." in page.text
 
 
 def test_the_sheet_says_whose_process_the_server_ran_in(tmp_path: Path) -> None:
@@ -133,9 +132,20 @@ def test_the_sheet_says_whose_process_the_server_ran_in(tmp_path: Path) -> None:
     for name, (changes, words) in told.items():
         folder = make_run(tmp_path / name, THREE, **changes)
         assert words in server_place(folder) and bool(server_place(folder)) == bool(words)
-        sheet = read(write_report(folder)).text.partition("Disclosure sheet")[2]
+        sheet = read(write_report(folder)).text.partition("Disclosure, from the ledger alone.")[2]
         assert sheet.count("what the server sees") == ("what the server sees" in words)
         assert sheet.count("one process") == (name == "here")
+
+
+def test_the_sheet_says_by_which_certificates_and_under_whose_policies(tmp_path: Path) -> None:
+    whole = "SHA256:" + ":".join(["AB"] * 32)
+    parties = {"silo-0": {"permits": "open", "certificate": whole}, "silo-1": {"permits": "12" * 8}}
+    folder = make_run(tmp_path / "run", THREE, wire="authenticated", parties=parties)
+    said = wire_and_parties(folder)
+    assert "wire between hosts was authenticated" in said and "silo-0 (SHA256:AB:AB:AB:AB:AB:AB:AB:AB…);" in said
+    assert "silo-1 let leave what a policy of its own permits" in said and "12121212" not in said
+    assert said in " ".join(read(write_report(folder)).text.split())
+    assert wire_and_parties(make_run(tmp_path / "alone", THREE)) == ""
 
 
 def test_merged_runs_say_that_one_party_held_everything(tmp_path: Path) -> None:
@@ -143,7 +153,7 @@ def test_merged_runs_say_that_one_party_held_everything(tmp_path: Path) -> None:
     (part,) = disclosure(folder)
     assert part.title == "One party held everything" and "Nothing crossed between silos" in part.lead
     assert "simulation" in part.lead
-    assert "Did not cross" not in read(write_report(folder)).text
+    assert "What left a silo" not in read(write_report(folder)).text
     (row,) = comparison([folder])
     assert row.merged and row.bytes is None and row.epsilon == float("inf")
 

@@ -122,3 +122,23 @@ def test_numbers_for_humans() -> None:
     assert gain_text("accuracy", 0.5, 0.6) == "−10.0" and gain_text("accuracy", None, 0.6) == "–"
     assert metric_label("pr_auc/C2") == "PR-AUC of C2" and metric_label("macro_f1") == "macro F1"
     assert list_names(["silo-0", "silo-2"]) == "silo-0 and silo-2" and list_names(["silo-3"]) == "silo-3"
+
+
+def test_long_names_that_begin_alike_stay_apart_in_figures(tmp_path: Path) -> None:
+    silos = {f"Cooperative Bank of the Northern Provinces {i}": 0.5 for i in range(7)}
+    text = write_report(make_run(tmp_path / "run", silos, lines=ledger_of(list(silos), ["embeddings"]))).read_text()
+    for i in range(7):
+        assert text.count(f">Cooperative B… Provinces {i}<") >= 3  # bars, legend, heat map
+
+
+def test_the_report_begins_with_a_verdict_and_a_list_of_its_sections(tmp_path: Path) -> None:
+    alone = make_run(tmp_path / "alone", {"silo-0": 0.7, "silo-1": 0.8, "silo-2": 0.5}, "local")
+    path = write_report(make_run(tmp_path / "run", THREE), alone)
+    page = read(path)
+    text = page.text.replace("\u00a0", " ")
+    assert "fedavg on blocks reached a test accuracy of 78.1 %, +11.4 points over each silo alone." in text
+    assert "For it model weights left silos, with ε = ∞: without noise. Nobody has tried" in text
+    sections = re.findall(r'<h2 id="([^"]+)">', path.read_text())
+    assert len(sections) > 5 and [link[1:] for link in page.links if "section" in link] == sections
+    bare = read(write_report(make_run(tmp_path / "bare", THREE, lines=[])))
+    assert "Nothing left a silo for it." in bare.text

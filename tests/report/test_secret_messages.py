@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from isthmus.protect.events import MaskedSums, MaskedTotals, Shared, describe, silos_in_sum, veil
-from isthmus.report.disclosure import disclosure, in_short, protection
+from isthmus.report.disclosure import disclosure, protection, treatment
 from isthmus.report.report import write_report
 from isthmus.report.traffic import by_party
 from isthmus.runs.folder import RunFolder
@@ -51,7 +51,7 @@ def test_a_run_tells_of_shares_of_smallest_sums_and_of_lone_neighbours(run: RunF
 
 
 def test_every_party_of_the_sheet_reads_what_its_level_may(run: RunFolder) -> None:
-    server, silos, devices, _ = disclosure(run)
+    server, silos, devices = disclosure(run)
     assert server.title == "The server saw" and silos.title == "Each of silo-0 and silo-1 saw"
     assert (
         devices.title == "The devices of silo-0 and silo-1 saw" and "of all devices of a silo together" in devices.lead
@@ -108,30 +108,28 @@ def test_shares_and_masks_in_words() -> None:
 
 def test_the_first_screen_says_how_what_crossed_was_treated(run: RunFolder) -> None:
     """Rows crossed as shares, and gradients of devices masked, of silos plain; sums were opened, without a word."""
-    flows = read_flows(run)
-    crossed = {each.partition(" (")[0]: each for each in in_short(flows)[0]}
-    assert crossed["embeddings of single nodes"].endswith("(as shares, which nobody reads alone)")
-    assert crossed["sums of neighbours' rows"] == "sums of neighbours' rows"
-    assert "(masked, so that sums alone are read)" in " ".join(crossed.values())
-    assert "embeddings of single nodes (as shares, which nobody reads alone)" in read(run.path / "report.html").text
+    rows = {row[0]: row[2] for row in read(run.path / "report.html").table("What left a silo")}
+    assert rows["Embeddings of single nodes"] == "as shares, which nobody reads alone"
+    assert rows["Sums of neighbours' rows"] == "as it is"
+    assert rows["Gradients"] == "masked, so that sums alone are read"
 
 
 @pytest.mark.parametrize(
     ("events", "said"),
     [
         (["unprotected"], ""),
-        (["shares, 2 of which open"], " (as shares, which nobody reads alone)"),
+        (["shares, 2 of which open"], "as shares, which nobody reads alone"),
         (["shares, 2 of which open", "unprotected"], ""),
-        (["Gaussian noise (clip 1, sigma 1)/row"], " (with noise)"),
+        (["Gaussian noise (clip 1, sigma 1)/row"], "with noise"),
         (["Gaussian noise (clip 1, sigma 1), shares, 2 of which open/row"],
-         " (with noise, as shares, which nobody reads alone)"),
-        (["masked, read as sums over groups of 64"], " (masked, so that sums alone are read)"),
+         "with noise, as shares, which nobody reads alone"),
+        (["masked, read as sums over groups of 64"], "masked, so that sums alone are read"),
     ],
 )  # fmt: skip
 def test_a_treatment_is_told_where_all_messages_of_a_kind_had_it(events: list[str], said: str, tmp_path: Path) -> None:
     lines = [(1, 1, "step", "silo-0", "silo-1", "embeddings", event, "", 1, 3, 24) for event in events]
     folder = make_run(tmp_path / "run", THREE, lines=lines)
-    assert in_short(read_flows(folder))[0] == [f"embeddings of single nodes{said}"]
+    assert treatment("embeddings", read_flows(folder)) == said
 
 
 def test_where_devices_alone_mask_it_is_told_of_them(tmp_path: Path) -> None:
@@ -139,8 +137,8 @@ def test_where_devices_alone_mask_it_is_told_of_them(tmp_path: Path) -> None:
     masked = "masked, read as sums over groups of 64"
     lines = [(1, 1, "step", "devices of silo-0", "silo-0", "gradients", masked, "", 1, 3, 24),
              (1, 1, "step", "silo-0", "server", "gradients", "unprotected", "", 1, 3, 24)]  # fmt: skip
-    [said] = in_short(read_flows(make_run(tmp_path / "run", THREE, lines=lines)))[0]
-    assert said.endswith("(masked, so that sums alone are read where devices sent them, else plain)")
+    said = treatment("gradients", read_flows(make_run(tmp_path / "run", THREE, lines=lines)))
+    assert said == "masked, so that sums alone are read where devices sent them, else plain"
 
 
 def test_flows_of_very_many_parties_keep_devices_apart(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

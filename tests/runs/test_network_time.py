@@ -218,14 +218,14 @@ def test_the_report_of_another_link(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path / "run")
     succeed("report", tmp_path / "run", "--set", "link.mbps=5", "--set", "link.latency_ms=70")
     page = read(tmp_path / "run" / "report.html")
-    assert "Over a network" in page.text and "a link of 5 Mbit/s and 70 ms a round trip" in page.text
+    assert "How long it takes over a network" in page.text and "a link of 5 Mbit/s and 70 ms a round trip" in page.text
     rows = {line[0]: line[1:] for line in page.table("", "Bytes", "Round trips")}
     trips = [rows[name][1] for name in ("before training", "training", "validation", "until training ended")]
     assert [float(text) for text in trips][-1] == metrics(finished)["link"]["round_trips"]
     assert "against emulated seconds, and against bytes" in page.text
     refuse("report", tmp_path / "run", "--set", "train.lr=1", says=["train", "link.mbps"])
     (tmp_path / "run" / "legs.parquet").unlink()  # a run of an older version
-    assert "Over a network" not in read(write_report(RunFolder.open(tmp_path / "run"))).text
+    assert "over a network" not in read(write_report(RunFolder.open(tmp_path / "run"))).text
 
 
 def test_runs_on_one_link_and_on_several(finished: Path, tmp_path: Path) -> None:
@@ -242,5 +242,5 @@ def test_runs_on_one_link_and_on_several(finished: Path, tmp_path: Path) -> None
 def test_no_validations_no_curves(tmp_path: Path) -> None:
     succeed(*SMALL, "--epochs", 0, "--out", tmp_path / "run")
     page = read(tmp_path / "run" / "report.html")
-    assert "Over a network" in page.text and "against emulated seconds" not in page.text
+    assert "How long it takes over a network" in page.text and "against emulated seconds" not in page.text
     assert isinstance(RunFolder.open(tmp_path / "run").legs, pa.Table)

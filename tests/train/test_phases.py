@@ -17,8 +17,9 @@ from isthmus.graph.graph import Schema
 from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
-from isthmus.methods.method import Method, Phase, one_phase
+from isthmus.methods.method import Method
 from isthmus.methods.objective.base import LiveObjective, Objective
+from isthmus.methods.phase import Phase, one_phase
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn import Linear, ModelConfig, Rows
 from isthmus.sample.batches import Batch

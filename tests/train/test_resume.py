@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
+from isthmus.data.write_parts import write_parts
 from isthmus.launch import host
+from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.train import checkpoint
 from isthmus.train import loop as train
 from isthmus.train.checkpoint import Checkpoints
+from isthmus.wire.membership import Membership
 from tests.helpers.command import SMALL, Outcome, history, isthmus, losses, metrics, refuse, same_run, snapshot, succeed
 from tests.helpers.killing import at, die, killed
+from tests.helpers.letters import in_threads
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -371,3 +376,20 @@ def test_a_host_with_a_bad_part_is_told_apart(tmp_path: Path) -> None:
     options = ("run", "--data", tmp_path / "p", "--hosts", 2, "--epochs", 2, "--out", tmp_path / "run")
     refuse(*options, says=["silo-1/edges.parquet", "cannot be read"])
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+def test_hosts_that_were_killed_after_their_last_epoch_say_again_what_they_had_to_say(tmp_path: Path) -> None:
+    """The note on stale rows is made from a run's whole history, which each host of a folder in common has kept."""
+    data = {"name": "blocks", "nodes": 48, "degree": 3, "silos": 3}
+    steep = {"epochs": 3, "lr": 1.0, "optimiser": "adam"}
+    config = resolve({"method": "ce-fedgnn", "data": data, "train": steep, "system": {"hosts": 2}})
+    write_parts(host.load_silos(config.data, merged=False), tmp_path / "parts")
+
+    def run(resume: bool) -> tuple[Any, Any]:
+        folder = RunFolder(tmp_path, shared=True)
+        in_threads(Membership.dealt(3, 2), lambda wire: host.run_over(wire, config, folder, resume, train.Watcher()))
+        return pq.read_table(tmp_path / "ledger.parquet"), metrics(tmp_path)["notes"]
+
+    ledger, notes = run(resume=False)
+    assert any(note.startswith("STALE ROWS") for note in notes)
+    assert run(resume=True) == (ledger, notes)

@@ -14,8 +14,9 @@ import pytest
 
 from isthmus.core.errors import IsthmusError
 from isthmus.wire import meeting as module
-from isthmus.wire.doorkeeper import ALL, COUNT, HERE, answer_key, claim_key
+from isthmus.wire.doorkeeper import ALL, COUNT, HERE, UNDER_WAY, answer_key, claim_key
 from isthmus.wire.meeting import MeetingPlace, meet, place_of
+from isthmus.wire.pulse import Pulse
 from isthmus.wire.rendezvous import Rendezvous, joined_store, listening_place, listening_store
 from isthmus.wire.sealed_store import SealedStore
 from isthmus.wire.token import AUTHENTICATED, OPEN, SIZE, Token, read_token
@@ -97,6 +98,30 @@ def test_a_party_that_left_before_the_run_began_may_come_again(
     others = [start(pool, name, port) for name in ("bern", "chur")]
     assert [each.result().host for each in (first, *others)] == [0, 1, 2]
     first.result().close()
+
+
+def test_a_name_is_free_again_once_its_member_gives_no_sign_of_life_and_the_run_lets_it_in(
+    pool: ThreadPoolExecutor, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member that beats keeps its name; one that is lost can come back, if the run goes on without its members."""
+    monkeypatch.setattr("isthmus.wire.doorkeeper._SILENT", 0.4)
+    hosts = [each.result() for each in [start(pool, name, port) for name in BANKS]]
+    chur = Pulse(hosts[2].store, 2, 3)
+    with pytest.raises(IsthmusError, match=r"'chur' is already here"):  # the run ends where somebody is lost
+        start(pool, "chur", port).result()
+    hosts[0].store.set(UNDER_WAY, "{}")
+    monkeypatch.setattr("isthmus.wire.doorkeeper._SILENT", 2.0)  # of four signs of life
+    with pytest.raises(IsthmusError, match=r"'chur' is already here"):
+        start(pool, "chur", port).result()
+    chur.stop()
+    monkeypatch.setattr("isthmus.wire.doorkeeper._SILENT", 0.4)
+    again = start(pool, "chur", port).result()
+    assert (again.host, again.hosts) == (2, 3)
+    hosts[0].store.set("word", "said")
+    assert again.store.get("word") == b"said"
+    with pytest.raises(IsthmusError, match=r"'alpen' is already here"):  # who keeps the door is never lost
+        start(pool, "alpen", port).result()
+    hosts[0].close()
 
 
 def test_who_is_missing_is_named_on_all_sides(pool: ThreadPoolExecutor, port: int) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.audit.context import Context
-from isthmus.audit.findings import AREA, ERROR, FEATURES, LINKS, NOT_TRIED, Finding
+from isthmus.audit.findings import AREA, ERROR, FEATURES, LINKS, NOT_TRIED, WORST_CASE, Finding
 from isthmus.audit.journal import DEEP, Journal, Totals
 from isthmus.audit.links import area, likeness, pairs_of
 from isthmus.audit.request import AuditRequest
@@ -23,7 +23,7 @@ from isthmus.protect.events import Clipped, GaussianNoise
 from isthmus.train.training import Training
 
 COARSE = 7  # blocks of releases where noise is added afterwards
-NEIGHBOURS_KNOWN = "neighbours known (worst case)"
+NEIGHBOURS_KNOWN = f"neighbours known ({WORST_CASE})"
 FROM_OWN = "learnt from own nodes"
 
 

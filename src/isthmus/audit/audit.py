@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from isthmus.audit.attacks import Scene, features_from_rows, links, treatment
-from isthmus.audit.findings import DISCLOSED, NOT_ATTACKED, Audit, Finding, keep, not_tried
+from isthmus.audit.findings import DISCLOSED, NONE, NOT_ATTACKED, Audit, Finding, keep, not_tried
 from isthmus.audit.label_attacks import labels_from_adjoints
 from isthmus.audit.prototypes import features_from_prototypes
 from isthmus.audit.replay import open_audit, replay
@@ -64,4 +64,4 @@ def _left(flows: Sequence[Flow], read: set[str]) -> Iterator[Finding]:
             size = sum(flow.bytes for flow in flows if flow.kind == kind)
             messages = count_text(sum(flow.messages for flow in flows if flow.kind == kind), "message")
             what = DISCLOSED if kind in RECORDS else NOT_ATTACKED
-            yield Finding("none", kind, what, note=f"{messages}, {bytes_text(size)}")
+            yield Finding(NONE, kind, what, note=f"{messages}, {bytes_text(size)}")

@@ -20,6 +20,8 @@ from isthmus.runs.summary import members
 NEAR = 0.01  # share of all nodes that count as a node's near neighbours
 FEATURES, MEANS, LABELS, LINKS = "features of nodes", "mean features of groups", "labels", "links inside a silo"
 ERROR, ACCURACY, AREA = "squared error", "accuracy", "AUC"
+NONE = "none"  # the attack of a finding on what nobody attacked
+WORST_CASE = "worst case"  # in notes on attacks that were given more than an adversary is sure to have
 NOT_TRIED, NOT_ATTACKED, DISCLOSED = "not tried", "not attacked", "left as it is: nothing to infer"
 SHORT = {
     Kind.EMBEDDINGS.value: "rows",
@@ -34,11 +36,14 @@ ATTACK_NOTE = (
     "Attack error: the squared error of features inferred from what left, as a share of a guess's without it "
     "(the lower, the more was given away; 'not attacked': nothing that left was); –: not audited."
 )
-NOTE = (
-    "Squared errors are per feature, in brackets as a share of the guess's, which is the mean of other silos' nodes; "
-    f"near neighbours: the nearest {100 * NEAR:g} % of all nodes lie that far away. A guess of a label is the most "
-    "frequent one; AUC: how often what is sought (a link, a positive label) has a higher score than what is not."
-)
+# What the table of findings explains where it has a measure, an attack, or distances of near neighbours.
+_EXPLAINED = {
+    ERROR: "Squared errors are per feature, in brackets as a share of the guess's, which is the mean of other silos' "
+    "nodes.",
+    "near": f"Near neighbours: the nearest {100 * NEAR:g} % of all nodes lie that far away.",
+    LABELS: "A guess of a label is the most frequent one.",
+    AREA: "AUC: how often what is sought (a link, a positive label) has a higher score than what is not.",
+}
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,14 @@ class Audit:
         findings = [asdict(finding) | {"ratio": finding.ratio} for finding in self.findings]
         return {"attack_error": self.error, **about, "notes": list(self.notes), "attacks": findings}
 
+    @property
+    def note(self) -> str:
+        """What the measures of these findings mean; nothing of those that it has none of."""
+        measured = [finding for finding in self.findings if finding.got is not None]
+        there = {name for finding in measured for name in (finding.measure, finding.attack)}
+        there |= {"near"} if any("neighbours" in finding.details for finding in measured) else set()
+        return " ".join(text for name, text in _EXPLAINED.items() if name in there)
+
     def lines(self) -> list[list[str]]:
         """The findings as rows of a table with the columns ``HEAD``."""
         return [finding.line() for finding in self.findings]
@@ -160,7 +173,7 @@ def attack_text(value: float | str | None) -> str:
 
 def audit_table(audit: Audit) -> Table:
     """The findings for the terminal."""
-    out = Table(title="Attacks on what the run released", title_justify="left", caption=Text(NOTE))
+    out = Table(title="Attacks on what the run released", title_justify="left", caption=Text(audit.note))
     for title in HEAD:
         out.add_column(title, overflow="fold")
     for line in audit.lines():

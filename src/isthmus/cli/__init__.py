@@ -10,11 +10,11 @@ import typer
 
 from isthmus.cli import flare
 from isthmus.cli.catalogue import datasets, methods
-from isthmus.cli.finished import audit, compare, report, score
+from isthmus.cli.finished import audit, compare, disclose, report, score
 from isthmus.cli.graphs import simulate_aml, split
 from isthmus.cli.operations import forget, status
 from isthmus.cli.policy import app as policy
-from isthmus.cli.studies import demo, reproduce, study
+from isthmus.cli.studies import demo, reproduce, study, sweep
 from isthmus.cli.training import plan, run
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import telling_of_disks
@@ -30,8 +30,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (
-    run, plan, methods, datasets, split, score, compare, report, audit, simulate_aml, demo, reproduce, study, status,
-    forget,
+    run, plan, methods, datasets, split, score, compare, report, audit, disclose, simulate_aml, demo, reproduce, study,
+    sweep,
+    status, forget,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(flare.app, name="flare")

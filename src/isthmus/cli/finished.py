@@ -1,4 +1,4 @@
-"""Commands on finished runs: ``isthmus score``, ``compare``, ``report`` and ``audit``."""
+"""Commands on finished runs: ``isthmus score``, ``compare``, ``report``, ``audit`` and ``disclose``."""
 
 from __future__ import annotations
 
@@ -43,21 +43,40 @@ def score(
 
 def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
-    out: Annotated[str, typer.Option(help="Folder for comparison.html and comparison.json.")] = "runs/comparison",
+    out: Annotated[
+        str, typer.Option(help="Folder for comparison.html, .json and tables; or one table: a .csv, .tex or .md file.")
+    ] = "runs/comparison",
+    format_: Annotated[
+        str | None, typer.Option("--format", help="Print the table as csv, latex or markdown instead.")
+    ] = None,
+    pivot: Annotated[
+        str, typer.Option(help="Keys in rows and columns of such tables, like method:data.split (default: run:score).")
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Compare finished runs: a table, and a page with plots."""
-    from isthmus.report.compare import comparison_table, write_comparison
-    from isthmus.report.compared_run import comparison
+    """Compare finished runs: a table with the best marked, a page with plots, and tables for a paper."""
+    from isthmus.report.compare import comparison_table, comparison_text, write_comparison, write_table
+    from isthmus.report.table_files import format_of
     from isthmus.runs.folder import RunFolder
 
+    if format_ and as_json:
+        raise IsthmusError("--format and --json both say how to print; use one of them.")
     folders = [RunFolder.open(path) for path in runs]
-    page = write_comparison(folders, Path(out))
-    if as_json:
-        print((Path(out) / "comparison.json").read_text(), end="")
+    text = comparison_text(folders, format_, pivot) if format_ else ""
+    alone = bool(format_of(Path(out)))
+    if alone:
+        write_table(folders, Path(out), pivot)
     else:
-        console.print(comparison_table(comparison(folders)))
-        console.print(str(page), highlight=False, soft_wrap=True)
+        write_comparison(folders, Path(out), pivot)
+    if as_json and not alone:
+        print((Path(out) / "comparison.json").read_text(), end="")
+    elif text:
+        print(text, end="")
+    else:
+        console.print(comparison_table(folders))
+        console.print(
+            out if alone else f"{out}/comparison.html, table.csv, table.tex, table.md", highlight=False, soft_wrap=True
+        )
 
 
 def report(
@@ -73,6 +92,33 @@ def report(
     folder = RunFolder.open(run_folder)
     path = write_report(folder, RunFolder.open(alone) if alone else None, relinked(folder, tuple(set_ or ())))
     console.print(str(path), highlight=False, soft_wrap=True)
+
+
+def disclose(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="RUN|PLAN|RECIPE", help="A finished run, or one party's folder; before it a plan."),
+    ],
+    out: Annotated[
+        str | None, typer.Option(help="The page (default: disclosure.html in the run's folder, else here).")
+    ] = None,
+    purpose: Annotated[str, typer.Option(help="What the model is for, in your words (default: a blank line).")] = "",
+    keep: Annotated[str, typer.Option(help="When what was kept is to be deleted (default: a blank line).")] = "",
+    set_: Set = None,
+    policy: Annotated[str, typer.Option(help="As of 'plan', with a recipe.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Write the sheet that an officer signs: columns, recipients, epsilon, attacks, hashes; also before a run."""
+    from isthmus.commands.disclose import DiscloseRequest
+    from isthmus.commands.disclose import disclose as write
+    from isthmus.report.sheet import Statement
+
+    sheet, page = write(DiscloseRequest(what, out, tuple(set_ or ()), policy, Statement(purpose, keep)))
+    if as_json:
+        print(json.dumps({**sheet.as_dict(), "page": str(page)}))
+        return
+    console.print(sheet.verdict, markup=False, highlight=False, soft_wrap=True)
+    console.print(str(page), highlight=False, soft_wrap=True)
 
 
 def audit(

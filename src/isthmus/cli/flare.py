@@ -56,15 +56,25 @@ def site(
     kit: Kit,
     runs: Annotated[Path, typer.Option(help="Folder for the runs of this party.")],
     data: Annotated[Path | None, typer.Option(help="Folder with this silo's part; the server has none.")] = None,
+    policy: Annotated[
+        str, typer.Option(help="This party's policy, where its part has no policy.toml: a file, or bank or strict.")
+    ] = "",
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(help="Another party's certificate, like bank-b=SHA256:AB:CD:... (again for each party)."),
+    ] = None,
     start: Annotated[bool, typer.Option("--start", help="Then run FLARE here until Ctrl-C.")] = False,
 ) -> None:
     """Check a kit's certificate and data, write its local files, and run it where asked."""
-    from isthmus.commands.flare.local_files import prepare_kit
+    from isthmus.commands.flare.local_files import known_parties, prepare_kit
     from isthmus.commands.flare.system import require, running
+    from isthmus.wire.flare.known_parties import parse_pins
 
     require()
-    papers = prepare_kit(kit, data, runs)
+    papers = prepare_kit(kit, data, runs, policy, parse_pins(pin or []))
     _say(f"{papers.name} is ready; its certificate's fingerprint is {papers.fingerprint}.")
+    for name, fingerprint in known_parties(kit).fingerprints.items():
+        _say(f"It knows {name} by {fingerprint}.")
     if not start:
         return
     from isthmus.launch.processes import terminable

@@ -1,4 +1,4 @@
-"""Commands that make several runs: ``isthmus demo``, ``reproduce`` and ``study``."""
+"""Commands that make several runs: ``isthmus demo``, ``reproduce``, ``study`` and ``sweep``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import typer
 
 from isthmus.cli.listing import listed
 from isthmus.cli.shared import Json, Set, console, show
+from isthmus.cli.training import Data, Model, Recipe, Split
+from isthmus.cli.training import Silos as RunSilos
 from isthmus.core.errors import IsthmusError
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ TuningSeeds = Annotated[int | None, typer.Option(help="Runs of each setting that
 Part = Annotated[str, typer.Option(help="Every n-th row alone, like 2/3 on the second of three machines.")]
 Merge = Annotated[
     list[str] | None, typer.Option(help="Take over what another folder of this study has finished; may be repeated.")
+]
+Pivot = Annotated[
+    str,
+    typer.Option(help="Keys in rows and columns of table.csv, .tex and .md, like method:split; others: a table each."),
 ]
 Estimate = Annotated[
     bool, typer.Option("--forecast", help="Only time a few epochs of every row, and tell the hours of the whole.")
@@ -63,6 +69,7 @@ def reproduce(
     tuning_seeds: TuningSeeds = None,
     part: Part = "",
     merge: Merge = None,
+    pivot: Pivot = "",
     forecast: Estimate = False,
 ) -> None:
     """Run the rows of a paper's table, and show the paper's values, ours, and the difference."""
@@ -92,6 +99,7 @@ def study(
     tuning_seeds: TuningSeeds = None,
     part: Part = "",
     merge: Merge = None,
+    pivot: Pivot = "",
     forecast: Estimate = False,
 ) -> None:
     """Run a grid of your own: methods, data, splits, settings, with tuning, paired seeds and intervals."""
@@ -102,11 +110,42 @@ def study(
     _run(read_study(Path(file)), request, forecast, as_json)
 
 
+def sweep(
+    recipe: Recipe = None,
+    data: Data = None,
+    method: Annotated[list[str] | None, typer.Option(help="See 'isthmus methods'; may be repeated.")] = None,
+    model: Model = None,
+    silos: RunSilos = None,
+    split: Split = None,
+    epochs: Epochs = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each setting.")] = 1,
+    vary_data: Annotated[bool, typer.Option("--vary-data", help="Every seed has a split of its own, too.")] = False,
+    device: Device = None,
+    jobs: Jobs = 1,
+    out: Annotated[str | None, typer.Option(help="Folder for runs and results (default: runs/sweep/METHOD).")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A key and its values, like train.lr=0.1,0.01; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+    overwrite: Overwrite = False,
+    pivot: Pivot = "",
+    forecast: Estimate = False,
+) -> None:
+    """Run a method with every combination of some settings; validation chooses, and its choice alone is tested."""
+    said = {**locals(), "out": out or f"runs/sweep/{'-'.join(method or ['fedavg'])}", "set_": None, "silos": None}
+    from isthmus.studies.sweep import SweepRequest, sweep_study
+
+    given = {"data.name": data, "data.silos": silos, "data.split": split, "model.name": model}
+    options = {key: value for key, value in given.items() if value is not None}
+    asked = SweepRequest(recipe, options, tuple(set_ or ()), tuple(method or ()), seeds, vary_data)
+    _run(sweep_study(asked), _request(said), forecast, as_json)
+
+
 def _request(said: dict[str, Any]) -> StudyRequest:
     """What the user asks of a study, from the arguments of a command."""
     from isthmus.studies.plan import StudyRequest
 
-    several = {key: tuple(said[key] or ()) for key in ("rows", "merge")}
+    several = {key: tuple(said.get(key) or ()) for key in ("rows", "merge")}
     known = {field.name for field in fields(StudyRequest)}
     given = {key: value for key, value in said.items() if key in known}
     return StudyRequest(**given | several, sets=tuple(said["set_"] or ()))
@@ -116,6 +155,7 @@ def _run(study: Study, request: StudyRequest, forecast: bool, as_json: bool) -> 
     """Run a study, or tell how long it would take, and show what was found."""
     from isthmus.studies.grid_text import grid_tables
     from isthmus.studies.reproduce import forecast_study, run_study
+    from isthmus.studies.score_tables import chosen_tables
     from isthmus.studies.text import forecast_table, study_tables
 
     if forecast:
@@ -125,8 +165,9 @@ def _run(study: Study, request: StudyRequest, forecast: bool, as_json: bool) -> 
     if as_json:
         print((folder / "results.json").read_text(), end="")
     else:
-        console.print(*(grid_tables(findings) if study.axes else study_tables(findings)))
-        console.print(f"{folder}/report.html", highlight=False, soft_wrap=True)
+        printed = chosen_tables if study.chosen else grid_tables if study.axes else study_tables
+        console.print(*printed(findings))
+        console.print(f"{folder}/report.html, table.csv, table.tex, table.md", highlight=False, soft_wrap=True)
     if failed:
         named = "; ".join(failed[:3]) + (f" and {len(failed) - 3} more" if len(failed) > 3 else "")
         raise IsthmusError(f"Failed: {named}. The same command tries them again.")

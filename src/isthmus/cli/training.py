@@ -37,6 +37,9 @@ Hosts = Annotated[Number, typer.Option(help="Processes to start on this machine;
 Out = Annotated[Text, typer.Option(help="Run folder (default: runs/DATA-METHOD).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 Log = Annotated[Text, typer.Option(help="Write JSON lines on what happens to this file.")]
+Track = Annotated[
+    Text, typer.Option(help="Follow the run with a tracker: tensorboard:DIR or mlflow:DIR, local files alone.")
+]
 Policy = Annotated[
     Text, typer.Option(help="A policy file, or open, bank or strict: for parties on this machine without their own.")
 ]
@@ -49,7 +52,7 @@ def run(
     seeds: Seeds = 1, dtype: Dtype = None, device: Device = None, hosts: Hosts = None, out: Out = None,
     set_: Set = None, resume: Resume = False, overwrite: Overwrite = False, policy: Policy = None,
     as_json: Json = False, log: Log = None, silo: Silo = None, server: Server = False, meet: Meet = None,
-    listen: Listen = None, token: TokenFile = None,
+    listen: Listen = None, token: TokenFile = None, track: Track = None,
 ) -> None:  # fmt: skip
     """Train a model over the silos of a graph."""
     from isthmus.commands.run import run_request
@@ -101,7 +104,8 @@ def request_of(said: dict[str, Any]) -> Request:
         "data": {"name": said["data"], "silos": said["silos"], "split": said["split"]},
         "model": {"name": said["model"]},
         "train": {"epochs": said["epochs"], "steps": said["steps"]},
-        "system": {"device": said["device"], "hosts": said["hosts"], "log": said.get("log")},
+        "system": {"device": said["device"], "hosts": said["hosts"], "log": said.get("log"),
+                   "track": said.get("track")},
     }  # fmt: skip
     rest = {key: said[key] for key in ("out", "seeds", "resume", "overwrite")}
     return Request(said["recipe"], _given(options), tuple(said["set_"] or ()), **rest, policy=said["policy"] or "")

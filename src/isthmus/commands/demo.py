@@ -6,7 +6,6 @@ from pathlib import Path
 
 from isthmus.commands.run import run_one
 from isthmus.report.compare import comparison_table, write_comparison
-from isthmus.report.compared_run import comparison
 from isthmus.report.fitting import FittingTable
 from isthmus.report.report import write_report
 from isthmus.runs.config import resolve
@@ -29,4 +28,4 @@ def run_demo(out: Path) -> tuple[FittingTable, Path]:
         write_report(folder, alone=folders[0])
     page = write_comparison(folders, out)
     page = page.rename(out / "report.html")
-    return comparison_table(comparison(folders)), page
+    return comparison_table(folders), page

@@ -18,6 +18,7 @@ from isthmus.launch.host import prepare
 from isthmus.launch.party import keep_config
 from isthmus.launch.processes import execute
 from isthmus.launch.progress_bar import watcher_for
+from isthmus.launch.trackers import watcher_of
 from isthmus.protect.accounting.guarantee import LISTS
 from isthmus.report.report import write_report
 from isthmus.runs.config import RunConfig, resolve
@@ -128,7 +129,7 @@ def run_one(
 
     ``policy``: the file or the name of the policy of silos that have none in the folder of their part.
     """
-    watcher = watcher_for(config, label=label)
+    watcher = watcher_of(config, watcher_for(config, label=label), folder, label)
     try:
         metrics = execute(config, folder, resume, watcher, place, policy)
     finally:

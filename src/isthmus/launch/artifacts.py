@@ -101,6 +101,7 @@ class _MetricsSheet:
             "hosts": training.wire.hosts,
             "server": _server(training),
             "wire": training.wire.security,
+            "parties": training.wire.introduced,
             "silo_nodes": view.of_mine(self.sizes),
             "silo_figures": view.of_mine(self.figures),
             "version": VERSION,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,17 +24,18 @@ from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, changed, split_graph
 from isthmus.launch.artifacts import leave_behind
+from isthmus.launch.introductions import introduce
 from isthmus.launch.live_status import Live
 from isthmus.launch.policies import Policies
+from isthmus.launch.recorder import Recorder
 from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
 from isthmus.launch.returning import refuse_return, reopen, take_up
 from isthmus.launch.settings import common_settings
 from isthmus.methods.exchange.base import Nothing
-from isthmus.runs.config import DataConfig, RunConfig
+from isthmus.runs.config import GIVEN, DataConfig, RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.train.checkpoint import Checkpoints
 from isthmus.train.loop import Watcher, train
-from isthmus.train.progress import Progress
 from isthmus.train.rounds import Returned
 from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
@@ -76,6 +76,11 @@ def check_device(device: str) -> None:
 
 def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = None) -> list[Silo]:
     """The silos of this host (None: all): parts from disk, or a whole graph that is split here and now."""
+    if config.name == GIVEN:
+        raise IsthmusError(
+            "The silos of this run were given to isthmus.fit as Python objects and are not kept, so that it cannot be "
+            "replayed; train again with fit(..., out=..., keep_data=True)."
+        )
     if is_parts(config.name):
         from isthmus.data.parts import read_part
 
@@ -121,30 +126,6 @@ def _agrees_on_moments(config: RunConfig) -> bool:
         return config.train.statistics == "agreed"
     apart = all(phase.sync.alone and isinstance(phase.exchange, Nothing) for phase in config.method.phases)
     return config.method.merged or not apart
-
-
-class Recorder(Watcher):
-    """Writes metrics and checkpoints of a training into a run folder."""
-
-    def __init__(self, training: Training, folder: RunFolder, checkpoints: Checkpoints, inner: Watcher) -> None:
-        self.training, self.folder, self.checkpoints, self.inner = training, folder, checkpoints, inner
-
-    def on_step(self, progress: Progress, loss: float) -> None:
-        """Tell the inner watcher of a step."""
-        self.inner.on_step(progress, loss)
-
-    def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
-        """Append the lines to ``metrics.jsonl``, or to this host's own file, then commit a checkpoint if one is due."""
-        self.checkpoints.log.append("".join(json.dumps(line) + "\n" for line in lines).encode())
-        ended = progress.epoch == self.training.stage.last_epoch
-        if progress.epoch % self.checkpoints.every(self.training) == 0 or ended:
-            self.checkpoints.commit(self.training)
-        self.inner.on_epoch(progress, lines)
-
-    def on_rollback(self, progress: Progress) -> None:
-        """Take lines of epochs that will be taken again out of ``metrics.jsonl``, or out of this host's own file."""
-        self.checkpoints.log.rewrite("".join(json.dumps(line) + "\n" for line in progress.history).encode())
-        self.inner.on_rollback(progress)
 
 
 def host_main(
@@ -199,8 +180,8 @@ def _run_on(
     wire: Wire, config: RunConfig, folder: RunFolder, resume: bool, live: Live, watcher: Watcher, policy: str
 ) -> dict[str, Any] | None:
     """Ask policies, then read the parts of this host and run over them; returns the run's metrics."""
-    policies = Policies.on(wire, config, policy)
-    policies.check_run(wire)
+    policies = Policies.on(wire.mine, config, policy)
+    policies.check_run(wire.members)
     many = wire.hosts > 1
     split_here = many and not is_parts(config.data.name)
     source = replace(config.data, name=str(folder.path / "parts"), options={}) if split_here else config.data
@@ -208,6 +189,14 @@ def _run_on(
     policies.check_data(silos, open_run)
     with policies.guarding(wire, folder.path, resume) as begin:
         return _train(wire, config, folder, silos, resume, live, watcher, policies, begin)
+
+
+def _introduced(config: RunConfig, wire: Wire, silos: list[Silo], policies: Policies) -> Training:
+    """Run the handshake, in which parties also tell what their policies permit; returns the training."""
+    training = open_run(config, wire, silos)
+    if not config.method.merged:
+        introduce(wire, policies.permits)
+    return training
 
 
 def _train(
@@ -228,7 +217,7 @@ def _train(
     if wire.returned:
         refuse_return(config, checkpoints)
         wire.come_back()
-    training = open_run(config, wire, silos)
+    training = _introduced(config, wire, silos, policies)
     policies.note(training.federation)
     if not at_server:  # a machine of its own has a run folder of its own; the server's host has claimed its own by now
         write_atomic(folder.path / "config.toml", config.toml().encode())
@@ -245,7 +234,7 @@ def _train(
         try:
             result = train(training, Recorder(training, folder, checkpoints, live.follow(training, watcher)))
         except Returned as back:
-            training = reopen(lambda: open_run(config, wire, silos), training, back)
+            training = reopen(lambda: _introduced(config, wire, silos, policies), training, back)
     metrics = leave_behind(config, folder, result, data)
     wire.close_down()
     return metrics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -19,11 +19,12 @@ from isthmus.policy.chain_file import appending
 from isthmus.policy.foreseen import Demand, permitted, refusals
 from isthmus.policy.guard import Guard, Party
 from isthmus.policy.parties import account_of, note_on_open, policies_of
-from isthmus.policy.rules import Refusal, Rules
+from isthmus.policy.rules import Refusal, Rules, RunRules
 from isthmus.policy.spending import RunId, Spending
 from isthmus.policy.trained import Trained
 from isthmus.runs.config import RunConfig
 from isthmus.train.training import Training
+from isthmus.wire.membership import Membership
 from isthmus.wire.wire import Wire
 
 UNKNOWN = "What this run sends could not be foreseen for policies, which were asked at every step alone: {}"
@@ -38,18 +39,24 @@ class Policies:
         self.parts = Path(config.data.name) if is_parts(config.data.name) else None
         self.rules = policies_of(names, self.parts, named)
         self.notes: list[str] = []
+        self.permits: dict[int, str] = {}  # hashes of what the policies of silos permit, of those that refuse something
 
     @staticmethod
-    def on(wire: Wire, config: RunConfig, named: str) -> Policies:
-        """The policies of the silos that a wire has in this process; where all are merged, of all of them."""
+    def on(mine: Iterable[int], config: RunConfig, named: str) -> Policies:
+        """The policies of the silos ``mine`` of this process; where all are merged, of all of them."""
         every = all_names(config)
-        mine = range(len(every)) if config.method.merged else wire.mine
+        mine = range(len(every)) if config.method.merged else mine
         return Policies(config, {silo: every[silo] for silo in mine}, every, named)
 
     @property
     def open(self) -> bool:
         """Whether no silo here refuses anything that leaves."""
         return all(rules.open for rules in self.rules.values())
+
+    @property
+    def refuses_nothing(self) -> bool:
+        """Whether no silo here refuses a run, whatever it does with which data."""
+        return self.open and all(rules.run == RunRules() for rules in self.rules.values())
 
     def of_run(self, starters: Sequence[str]) -> Found:
         """What is refused before any data is read: the method, the model, and who has started the run."""
@@ -93,9 +100,9 @@ class Policies:
         mine = [refusal for name, refusal in self.of_steps([silo], demands) if name == silo.name]
         return permitted(self.rules[silo.number], demands, mine)
 
-    def check_run(self, wire: Wire) -> None:
+    def check_run(self, members: Membership) -> None:
         """Raise `Refused` for what is refused before any data is read."""
-        end_for(self.of_run(starters(wire, self.others)))
+        end_for(self.of_run(starters(members, self.others)))
 
     def check_data(self, silos: Sequence[Silo], opened: Opened) -> None:
         """Raise `Refused` for what is refused of this host's data, or of what a trial shows that the run would send."""
@@ -103,7 +110,9 @@ class Policies:
             end_for(self.of_data(silos))
             if silos and not self.open:
                 told = foresee(self.config, silos[0].schema, opened)
-                self.notes += [UNKNOWN.format(told.unknown)] if told.unknown else []
+                self.notes = [UNKNOWN.format(told.unknown)] if told.unknown else []
+                shut = [silo for silo in silos if not self.rules[silo.number].open]
+                self.permits = {silo.number: self.summary(silo, told.demands) for silo in shut}
                 end_for(self.of_steps(silos, told.demands))
 
     @contextmanager
@@ -151,9 +160,9 @@ def all_names(config: RunConfig) -> list[str]:
     return [f"silo-{silo}" for silo in range(config.data.silos)]
 
 
-def starters(wire: Wire, names: Sequence[str]) -> list[str]:
+def starters(members: Membership, names: Sequence[str]) -> list[str]:
     """Who has started a run: the silos in whose process the server lives, or the server where it lives alone."""
-    return [names[silo] for silo in wire.members.shared_with_server] or [SERVER_NAME]
+    return [names[silo] for silo in members.shared_with_server] or [SERVER_NAME]
 
 
 def end_for(found: Found) -> None:

@@ -185,11 +185,14 @@ def _end_with(parent: int) -> None:
 def main(arguments: list[str]) -> int:
     """Entry point of a host process: the run folder, whether to resume, and the policy that was named, if any."""
     from isthmus.launch.progress_bar import watcher_for
+    from isthmus.launch.trackers import watcher_of
 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     folder = RunFolder(Path(arguments[0]))
     config = resolve(folder.config)
-    watcher = watcher_for(config, quiet=os.environ["RANK"] != "0")
+    shows = os.environ["RANK"] == "0"
+    watcher = watcher_for(config, quiet=not shows)
+    watcher = watcher_of(config, watcher, folder) if shows else watcher
     try:
         execute(config, folder, arguments[1] == "resume", watcher, policy=arguments[2])
     except IsthmusError as error:

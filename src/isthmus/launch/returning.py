@@ -113,6 +113,7 @@ def _take_over(training: Training, told: dict[str, Tensor]) -> None:
     stands = json.loads(bytes(told.pop("progress").tolist()))
     progress.epoch, progress.step, progress.round = stands["epoch"], stands["step"], stands["round"]
     progress.due, progress.round_starts = stands["due"], True
+    progress.computing += [0.0] * (progress.epoch - len(progress.computing))  # of epochs that it was not there for
     progress._losses = [torch.zeros(max(len(training.wire.mine), 1), 2).double() for _ in range(stands["steps"])]
     training.wire.noise.draws = max(training.wire.noise.draws, stands["draws"])
     states: dict[str, dict[int, dict[str, Tensor]]] = {}

@@ -19,6 +19,7 @@ OF_HOST = (
     "system.kernels",
     "system.timeout",
     "system.log",
+    "system.track",
     "link.mbps",
     "link.latency_ms",
     "protect.secrets",

@@ -25,12 +25,13 @@ from isthmus.methods.exchange.mended import Mended
 from isthmus.methods.exchange.optimes import OptimES
 from isthmus.methods.exchange.prototypes import Embeddings, Prototypes
 from isthmus.methods.exchange.swift import ServerAggregate
-from isthmus.methods.method import Method, Phase, one_phase, vary
+from isthmus.methods.method import Method, vary
 from isthmus.methods.missing_neighbours import ENCODER, GENERATOR, LOCAL, Encoder, FusedClassifier, NeighbourGenerator
 from isthmus.methods.objective.asked_reconstruction import AskedReconstruction
 from isthmus.methods.objective.fed_pub import SparseMasks
 from isthmus.methods.objective.fedprox import Proximal
 from isthmus.methods.objective.reconstruction import Reconstruction
+from isthmus.methods.phase import Phase, one_phase
 from isthmus.methods.schedule import Schedule, Shrinking
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fed_pub import SimilarModels

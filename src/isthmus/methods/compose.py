@@ -10,8 +10,9 @@ from isthmus.core.coerce import as_type
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.engine.learner import ModelSpec
 from isthmus.methods import catalogue
-from isthmus.methods.method import AXES, Method, Phase
+from isthmus.methods.method import Method
 from isthmus.methods.parts import PARTS, make_part, part_options
+from isthmus.methods.phase import AXES, Phase
 from isthmus.protect.base import Mechanism
 
 NAME = "name"  # the key that swaps a part: exchange.name, short exchange=NAME

@@ -5,18 +5,20 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from isthmus.core.kinds import ROWS, STEPS, Kind, Purpose
 from isthmus.engine.settings import TrainConfig
 from isthmus.launch.host import load_silos, open_run, prepare, set_up_process
 from isthmus.launch.policies import Policies
-from isthmus.launch.privacy import Accounts, privacy_of, take_account
+from isthmus.launch.privacy import privacy_of, take_account
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
+from isthmus.plan.disclosed import disclosure_of
 from isthmus.plan.policies import AskedPolicies
 from isthmus.plan.run_length import Length, length_of, trial_steps_of
 from isthmus.plan.trial import ByPurpose, Stopwatch
-from isthmus.protect.accounting.guarantee import EDGE, EVERYTHING, NODE, as_json, headline
+from isthmus.protect.accounting.guarantee import EDGE, EVERYTHING, NODE, Guarantee, as_json, headline
 from isthmus.runs.config import RunConfig
 from isthmus.runs.network_time import PARTS, Usage, link_times, phases, used
 from isthmus.runs.text import count_text
@@ -46,6 +48,7 @@ class Plan:
     link: dict[str, Any]
     epsilon: dict[str, float | str] | None
     notes: list[str]
+    disclosure: dict[str, Any]  # what a disclosure sheet before the run is made of
 
     @property
     def by_kind(self) -> dict[str, int]:
@@ -73,7 +76,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "
     set_up_process(config)
     count = 1 if config.method.merged else config.data.silos
     wire = LocalWire(count, config.method.chain)
-    asked = AskedPolicies(Policies.on(wire, config, policy), wire)
+    asked = AskedPolicies(Policies.on(wire.mine, config, policy), wire)
     silos = load_silos(config.data, config.method.merged)
     asked.set_up(silos)
     wire.releases = releases = ByPurpose(wire.ledger)
@@ -83,8 +86,8 @@ def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "
     said = list(training.federation.notes)
     finish(training)
     training.federation.notes[:] = said  # not what it says of the trial's scores
-    silo_sizes(training)  # called for the messages that the end of a run sends
-    silo_figures(training)
+    held = silo_sizes(training)
+    silo_figures(training)  # called, like the notes, for the messages that the end of a run sends
     training.stage.exchange.notes()
     releases.scale([each.rows for each in tried], [each.often for each in tried])
     asked.answer(training, releases)
@@ -92,14 +95,17 @@ def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "
     by_phase = _bytes(wire.ledger, tried)
     sizes = _over_phases(by_phase)
     length, trial = (sum((getattr(each, of) for each in tried), Length()) for of in ("length", "trial"))
+    known = privacy_of(training, accounts)
+    epsilon = _epsilon(training, known, length, trial, sizes)
     return Plan(
         length,
         trial,
         {part: _of_part(sizes, purposes) for part, purposes in PARTS.items()},
         _extrapolated(training, sizes),
         _times(config, wire.ledger, tried, by_phase),
-        _epsilon(training, accounts, length, trial, sizes),
+        epsilon,
         [*_notes(config, training, all(each.round_fits for each in tried), sizes), *training.federation.notes],
+        disclosure_of(config, training, length.epochs, held, partial(_factors, tried), known, epsilon or {}),
     )
 
 
@@ -160,11 +166,16 @@ def _bytes(ledger: Ledger, tried: Sequence[Tried]) -> list[Sizes]:
     """Bytes of each phase of the whole run, scaled from those of its trial."""
     sizes: list[Sizes] = [{} for _ in tried]
     for line in ledger.step_table().group_by(["step", "purpose", "kind"]).aggregate([("bytes", "sum")]).to_pylist():
-        place = _phase_at(tried, line["step"])
-        factors = tried[place].rows if line["kind"] in _SAMPLED else tried[place].often
-        key = line["purpose"], line["kind"]
-        sizes[place][key] = sizes[place].get(key, 0.0) + line["bytes_sum"] * factors[line["purpose"]]
+        place, key = _phase_at(tried, line["step"]), (line["purpose"], line["kind"])
+        _, rows = _factors(tried, line["step"], line["kind"], line["purpose"])
+        sizes[place][key] = sizes[place].get(key, 0.0) + line["bytes_sum"] * rows
     return sizes
+
+
+def _factors(tried: Sequence[Tried], step: int, kind: str, purpose: str) -> tuple[float, float]:
+    """By which factors messages, and rows and bytes, of a step of the trial are scaled to the whole run."""
+    phase, why = tried[_phase_at(tried, step)], Purpose(purpose)
+    return phase.often[why], (phase.rows if kind in _SAMPLED else phase.often)[why]
 
 
 def _phase_at(tried: Sequence[Tried], step: int) -> int:
@@ -215,12 +226,11 @@ def _whole_usage(found: Mapping[str, Usage], often: Mapping[Purpose, float], siz
 
 
 def _epsilon(
-    training: Training, accounts: Accounts, length: Length, trial: Length, sizes: Sizes
+    training: Training, known: Sequence[Guarantee], length: Length, trial: Length, sizes: Sizes
 ) -> dict[str, float | str] | None:
     """Epsilon of one node over the whole run, of everything and by kind; a reason in words where it is unknown."""
     if not training.wire.protect.noisy:
         return None
-    known = privacy_of(training, accounts)
     found: dict[str, float | str] = {each.of: as_json(each.epsilon) for each in known if each.unit in (NODE, EDGE)}
     found |= dict.fromkeys(headline(known).bare, "inf")
     for kind in ROWS:

@@ -31,7 +31,7 @@ class AskedPolicies:
     def __init__(self, policies: Policies, wire: Wire, out: Path = Path("runs/run"), strict: bool = True) -> None:
         """With ``strict`` the first refusal of each stage ends the plan."""
         self.policies, self.wire, self.out, self.strict = policies, wire, out, strict
-        self.found: Found = policies.of_run(starters(wire, policies.others))
+        self.found: Found = policies.of_run(starters(wire.members, policies.others))
         self.collector: Collector | None = None
         self._end()
 

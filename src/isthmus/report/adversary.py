@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from html import escape
 
-from isthmus.audit.findings import ERROR, HEAD, NOTE, Audit, Finding, attack_text, read_audit
+from isthmus.audit.findings import ERROR, HEAD, NONE, WORST_CASE, Audit, Finding, attack_text, read_audit
 from isthmus.core.kinds import Kind
+from isthmus.protect.accounting.guarantee import APART
 from isthmus.report import plots
 from isthmus.report.page import box, figure, table
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import members
 
 _TITLE = "<h2>What an adversary can do</h2>"
@@ -19,8 +21,12 @@ def adversary(folder: RunFolder) -> str:
     audit = read_audit(folder)
     if audit is None:
         return ""
-    shown = table(list(HEAD), audit.lines(), NOTE, left=len(HEAD))
-    return f"{_TITLE}<p>{escape(_lead(audit, folder))}</p>{box(audit.notes)}{shown}{_curve(audit)}"
+    beside = [finding for finding in audit.findings if finding.attack == NONE and finding.kind in APART]
+    lines = [finding.line() for finding in audit.findings if finding not in beside]
+    shown = table(list(HEAD), lines, audit.note, left=len(HEAD))
+    names = "; ".join(WORDS[Kind(finding.kind)].name for finding in beside)
+    rest = f"<p>Not attacked, and covered by no ε: {escape(names)}.</p>" if beside else ""
+    return f"{_TITLE}<p>{escape(_lead(audit, folder))}</p>{box(audit.notes)}{shown}{rest}{_curve(audit)}"
 
 
 def _lead(audit: Audit, folder: RunFolder) -> str:
@@ -29,13 +35,18 @@ def _lead(audit: Audit, folder: RunFolder) -> str:
     which = f" (of the first of {len(seeds)} seeds)" if len(seeds) > 1 else ""
     if not any(finding.got is not None for finding in audit.findings):
         return f"Nothing that left{which} was attacked. That is no sign of safety: the table says what left."
+    worst = "; in the worst case, where the table says so, also the node's neighbours" * _knows_neighbours(audit)
     found = "" if audit.error is None else f" Their best error is {attack_text(audit.error)} of a guess's."
     return (
         f"All silos but one, and the server, put together everything that this one released{which}, and infer "
         "features, labels and links of its nodes. They know what crossed, the parameters that silos agreed on or sent, "
-        "and their own nodes; in the worst case, where the table says so, also the node's neighbours."
-        f"{found} That is what these attacks achieve, not a bound on what others can."
+        f"and their own nodes{worst}.{found} That is what these attacks achieve, not a bound on what others can."
     )
+
+
+def _knows_neighbours(audit: Audit) -> bool:
+    """Whether an attack was given the neighbours of its targets."""
+    return any(finding.got is not None and WORST_CASE in finding.note for finding in audit.findings)
 
 
 def _curve(audit: Audit) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from isthmus.audit.findings import attack_error
 from isthmus.core.errors import IsthmusError
+from isthmus.report.score_table import SEEN
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import (
     data_name,
@@ -22,13 +23,7 @@ from isthmus.runs.summary import (
 )
 
 # What a score saw, in the order of columns. Two scores compare where they saw alike.
-SAW = {
-    "own": "own edges",
-    "trained": "as trained",
-    "across": "across",
-    "global": "merged graph",
-    "everywhere": "all nodes, merged graph",
-}
+SAW = dict(zip(("own", "trained", "across", "global", "everywhere"), SEEN, strict=True))
 _LEARNT = "learnt from (an edge counts in every silo that learns from it)"
 
 
@@ -111,7 +106,7 @@ def _row(name: str, folder: RunFolder) -> ComparedRun:
         seconds=None if seconds is None else float(seconds),
         epsilon=epsilon_of(folder),
         attack=attack_error(folder),
-        path=str(folder.path),
+        path=str(folder.path.absolute()),
     )
 
 

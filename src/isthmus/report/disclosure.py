@@ -1,4 +1,4 @@
-"""The disclosure sheet: what each party saw during a run, in plain words, according to the ledger."""
+"""What each party saw during a run, in plain words, according to the ledger."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from isthmus.core.kinds import SERVER_NAME, Kind, owner_of_devices
 from isthmus.protect.events import UNPROTECTED, hides, silos_in_sum, veil
+from isthmus.runs.circumstances import Circumstances, of_event
 from isthmus.runs.folder import RunFolder
-from isthmus.runs.plain_words import RAW, WORDS, never
+from isthmus.runs.passages import circumstances_of
+from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import DEVICES, OTHERS, Flow, fact, is_merged, of_party, rank, read_flows
 from isthmus.runs.text import bytes_text, list_names, party_order
 
@@ -39,19 +41,18 @@ class Seen:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph of the sheet: about a party, or about what did not cross; a leading sentence and its items."""
+    """A paragraph of the sheet, about one party or several: a leading sentence, and what they received."""
 
     title: str
     lead: str
     seen: tuple[Seen, ...] = ()
-    points: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join([self.title, self.lead, *(f"- {item}" for item in (*self.seen, *self.points))])
+        return "\n".join([self.title, self.lead, *(f"- {item}" for item in self.seen)])
 
 
 def disclosure(folder: RunFolder) -> list[Paragraph]:
-    """The paragraphs of the sheet: what every party saw, and what did not cross."""
+    """The paragraphs of the sheet: what every party saw, in words for what happened and for nothing else."""
     flows = read_flows(folder)
     if is_merged(folder):
         return [_one_party(flows)]
@@ -66,15 +67,15 @@ def disclosure(folder: RunFolder) -> list[Paragraph]:
     for receiver in sorted(received, key=party_order):
         alike = frozenset((f.kind, f.direction, f.event) for f in received[receiver])
         groups.setdefault(alike, []).append(receiver)
-    sheet = [_party([f for name in names for f in received[name]], names) for names in groups.values()]
-    sheet += [Paragraph(_names(silent), "Received nothing.")] if silent else []
-    return [*sheet, _absent(flows, of_party(folder))]
+    happened = circumstances_of(folder)
+    sheet = [_party([f for name in names for f in received[name]], names, happened) for names in groups.values()]
+    return [*sheet, *([Paragraph(_names(silent), "Received nothing.")] if silent else [])]
 
 
-def _party(of_group: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
+def _party(of_group: Sequence[Flow], receivers: Sequence[str], happened: Circumstances) -> Paragraph:
     """The paragraph of one party, or of several that received the same kinds under the same protection.
 
-    ``of_group``: what these have received.
+    ``of_group``: what these have received; ``happened``: the circumstances of the run.
     """
     alike: dict[tuple[str, str, str], list[Flow]] = {}
     for f in of_group:
@@ -83,7 +84,8 @@ def _party(of_group: Sequence[Flow], receivers: Sequence[str]) -> Paragraph:
     seen = []
     for _, kind, direction, event in keys:
         lines = alike[kind, direction, event]
-        words = WORDS[Kind(kind)].meaning(direction, empty=not any(f.bytes for f in lines))
+        empty = not any(f.bytes for f in lines)
+        words = WORDS[Kind(kind)].meaning(direction, empty, happened | of_event(event))
         seen.append(Seen(kind, _sender(lines), words, _amounts(lines, receivers), protection(event)))
     total = bytes_text(sum(f.bytes for f in of_group))
     got = f"Received {total}" if len(receivers) == 1 else f"Each received the same kinds, {total} in all"
@@ -180,18 +182,23 @@ def _saving(name: str) -> str:
 
 def server_place(folder: RunFolder) -> str:
     """Where the server ran, if silos ran in that process too, and whose ledger it is, if one party's; in words."""
-    if is_merged(folder):
-        return ""
-    if int(fact(folder, "hosts", 1)) == 1:
-        return "All silos and the server ran in one process: a simulation, whose ledger counts what would cross."
     beside = [str(silo) for silo in fact(folder, "server", {}).get("beside") or ()]
-    party = of_party(folder)
+    hosts, party = int(fact(folder, "hosts", 1)), of_party(folder)
+    place = place_of_server(is_merged(folder), hosts, beside)
     alone = f"It tells what {party} sent and received, and not what others sent to each other." if party else ""
+    return f"{place} {alone * (hosts > 1)}".strip()
+
+
+def place_of_server(merged: bool, hosts: int, beside: Sequence[str]) -> str:
+    """Where the server ran, if silos (``beside`` it) ran in that process too, in words."""
+    if merged:
+        return ""
+    if hosts == 1:
+        return "All silos and the server ran in one process: a simulation, whose ledger counts what would cross."
     if not beside:
-        return alone
+        return ""
     owners = "its owner also sees" if len(beside) == 1 else "their owners also see"
-    told = f"The server ran in the process of {list_names(beside)}, so that {owners} what the server sees."
-    return f"{told} {alone}".strip()
+    return f"The server ran in the process of {list_names(beside)}, so that {owners} what the server sees."
 
 
 def wire_words(folder: RunFolder) -> str:
@@ -200,31 +207,17 @@ def wire_words(folder: RunFolder) -> str:
     return f"The wire between hosts was {told}." if told else ""
 
 
-def in_short(flows: Sequence[Flow]) -> tuple[list[str], list[str]]:
-    """The names of the kinds that crossed and how they were treated, and of those that did not cross.
-
-    The most revealing come first.
-    """
-    kinds = {flow.kind for flow in flows}
-    order = sorted(WORDS, key=lambda kind: -rank(kind))
-    crossed = [f"{WORDS[kind].name}{_treatment(kind, flows)}" for kind in order if kind in kinds]
-    raw = [never(kinds)] if never(kinds) else []
-    said = (*(RAW if raw else ()), *([Kind.EMBEDDINGS] if Kind.PARTIALS in kinds else []))  # of one node: its own row
-    left = [kind for kind in order if kind not in kinds and kind not in said]
-    return crossed, [*raw, *(WORDS[kind].name for kind in left)]
-
-
-def _treatment(kind: str, flows: Sequence[Flow]) -> str:
-    """How all messages of a kind left that were not plain, in brackets; of some alone, whose these are.
+def treatment(kind: str, flows: Sequence[Flow]) -> str:
+    """How all messages of a kind left that were not plain, in words; of some alone, whose these are; else empty.
 
     What the server tells silos, and they their devices, is a sum or a mean that is nobody's own, and does not count.
     """
     sent = [flow for flow in flows if flow.kind == kind and flow.direction not in ("down", "handed_down")]
     of_devices = [flow for flow in sent if owner_of_devices(flow.sender)]
     if said := _how_left(sent):
-        return f" ({said})"
+        return said
     if of_devices and (said := _how_left(of_devices)):
-        return f" ({said} where devices sent them, else plain)"
+        return f"{said} where devices sent them, else plain"
     return ""
 
 
@@ -234,24 +227,6 @@ def _how_left(flows: Sequence[Flow]) -> str:
     noise = ["with noise"] if units and "" not in units else []
     word = next(iter(veils)) if len(veils) == 1 else ""
     return ", ".join([*noise, *([_VEILS[word]] if word else [])])
-
-
-def _absent(flows: Sequence[Flow], party: str) -> Paragraph:
-    """The paragraph on what did not cross: kinds without a line in the ledger, and records that are never sent.
-
-    ``party``: whose ledger it is; empty where it is that of all.
-    """
-    names = in_short(flows)[1]
-    kinds = {flow.kind for flow in flows}
-    points = tuple(f"{name[0].upper()}{name[1:]}." for name in names)
-    if never(kinds):
-        first = f"{names[0].capitalize()} as they are"
-        first += ", but embeddings are computed from them" if Kind.EMBEDDINGS in kinds else ""
-        first += ", but aggregates of embeddings are computed from them" if Kind.PARTIALS in kinds else ""
-        first += ", but sums of node features run along edges" if Kind.AGGREGATES in kinds else ""
-        points = (f"{first}.", *points[1:])
-    title = f"What {party} neither sent nor received" if party else "What did not cross"
-    return Paragraph(title, "The ledger holds no line for any of these.", points=points)
 
 
 def _one_party(flows: Sequence[Flow]) -> Paragraph:

@@ -82,9 +82,9 @@ class Chart:
         """Write a value at the end of its bar."""
         self.axes.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", size=8)
 
-    def rows(self, names: Sequence[str]) -> None:
-        """Name the rows of a horizontal chart, the first on top."""
-        self.axes.set_yticks(range(len(names)), map(clip, names))
+    def rows(self, names: Sequence[str], whole: bool = False) -> None:
+        """Name the rows of a horizontal chart, the first on top; long names are shortened unless they are ``whole``."""
+        self.axes.set_yticks(range(len(names)), names if whole else list(map(clip, names)))
         self.axes.set_ylim(len(names) - 0.5, -0.5)
         self.axes.grid(False, axis="y")
         self.axes.tick_params(axis="y", length=0)
@@ -145,5 +145,5 @@ class Chart:
 
 
 def clip(name: str) -> str:
-    """A name, shortened to what fits beside a figure."""
-    return name if len(name) <= 26 else f"{name[:25]}…"
+    """A name, shortened to what fits beside a figure; names often begin alike, so that their ends stay."""
+    return name if len(name) <= 26 else f"{name[:13]}…{name[-12:]}"

@@ -79,7 +79,7 @@ def over_network(folder: RunFolder, link: LinkConfig) -> str:
     usage = [used(phases(part.steps, part.legs), "purpose") for part in parts]
     mean = {p.value: sum((each.get(p, Usage()) for each in usage), Usage()).times(1 / len(parts)) for p in Purpose}
     computing = sum(sum(part.metrics["seconds_by_epoch"]) for part in parts) / len(parts)
-    return f"<h2>Over a network</h2>{_waits(folder, link, mean, computing)}{_curves(folder, link)}"
+    return f"<h2>How long it takes over a network</h2>{_waits(folder, link, mean, computing)}{_curves(folder, link)}"
 
 
 def _waits(folder: RunFolder, link: LinkConfig, usage: dict[str, Usage], computing: float) -> str:

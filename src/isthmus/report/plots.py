@@ -89,13 +89,13 @@ def attack_curve(levels: Sequence[float], layers: Mapping[str, Values], neighbou
 
 @drawing
 def kind_bars(sizes: Mapping[str, int]) -> Chart:
-    """Bytes of each kind of message."""
+    """Bytes of each kind of message, by its name in plain words."""
     chart = Chart(0.6 + 0.24 * max(len(sizes), 1))
     chart.axes.barh(range(len(sizes)), list(sizes.values()), 0.55, color=SERIES[0])
     for row, size in enumerate(sizes.values()):
         chart.note(size, row, bytes_text(size))
-    chart.rows(list(sizes))
-    chart.axes.margins(x=0.14)
+    chart.rows(list(sizes), whole=True)
+    chart.axes.margins(x=0.2)
     chart.axes.set_xlim(left=0, right=None if any(sizes.values()) else 1)
     chart.axes.xaxis.set_major_formatter(lambda value, _: bytes_text(value))
     chart.axes.locator_params(axis="x", nbins=5)

@@ -21,7 +21,7 @@ from isthmus.protect.accounting.guarantee import (
     headline,
 )
 from isthmus.report.disclosure import protection
-from isthmus.report.page import table
+from isthmus.report.page import Cell, CellRow, table
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import Flow, guarantees, is_merged, members
@@ -72,14 +72,14 @@ def privacy(folder: RunFolder, flows: Sequence[Flow]) -> str:
 def _kinds(known: Sequence[Guarantee], flows: Sequence[Flow]) -> str:
     """The table of epsilon by kind, of one row and of one node; empty where no kind carries data of nodes."""
     units = {unit: {each.of: each for each in known if (each.unit, each.notion) == (unit, DP)} for unit in (ROW, NODE)}
-    rows = []
+    rows: list[CellRow] = []
     for kind, node in units[NODE].items():
         if kind == EVERYTHING:
             continue
         row = units[ROW].get(kind)
         events = sorted({f.event for f in flows if f.kind == kind})
         cells = [cell for told in (row, node) for cell in _spent(told)]
-        rows.append([kind, " ".join(map(protection, events)), *cells])
+        rows.append([Cell(WORDS[Kind(kind)].name, kind), " ".join(map(protection, events)), *cells])
     head = ["Kind", "Protection", "Releases of a row", "ε of a row", "Releases a node may be in", "ε of a node"]
     return table(head, rows, MEANING, left=2) if rows else ""
 

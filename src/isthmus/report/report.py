@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained page with results, traffic, epsilon and the disclosure sheet."""
+"""The report of a run: one self-contained page with a verdict, results, traffic, epsilon, and what each party saw."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from isthmus.audit.findings import attack_error, attack_text
+from isthmus.audit.findings import attack_error, attack_text, read_audit
 from isthmus.core.files import write_atomic
 from isthmus.core.kinds import SCORES
 from isthmus.protect.accounting.guarantee import headline
 from isthmus.report.adversary import adversary
-from isthmus.report.disclosure import disclosure, in_short, server_place, wire_words
+from isthmus.report.disclosure import disclosure, server_place, wire_words
+from isthmus.report.first_screen import verdict, what_crossed
 from isthmus.report.generated import generated
+from isthmus.report.identities import wire_and_parties
 from isthmus.report.network import over_network
-from isthmus.report.page import box, page, table, tiles
+from isthmus.report.page import box, page, table, tiles, with_contents
 from isthmus.report.privacy import privacy
 from isthmus.report.results import results, training
 from isthmus.report.secret_messages import secret_messages
@@ -41,7 +43,7 @@ from isthmus.runs.summary import (
 from isthmus.runs.text import bytes_text, count_text, duration, epsilon_text, gain_text, metric_label, score_text
 
 _PARTY = (
-    "These are the results of {0}. Traffic and the disclosure sheet are of what {0} sent and received, epsilon of what "
+    "These are the results of {0}. Traffic, and what parties saw, are of what {0} sent and received, epsilon of what "
     "it sent, scores by silo its own; means over silos and curves are those of the federation, told to every party."
 )
 
@@ -55,11 +57,14 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
     why_not = _differs(folder, alone) if alone else ""
     base = None if why_not else alone
     flows = read_flows(folder)
-    name = run_label(folder)
-    body = [
-        _header(folder, name),
-        _notes(folder, why_not),
+    name, audit = run_label(folder), read_audit(folder)
+    top = [
+        _header(folder, name, verdict(folder, base, flows, audit)),
         _tiles(folder, base, flows),
+        "" if is_merged(folder) else what_crossed(folder, flows, audit),
+        _notes(folder, why_not),
+    ]
+    body = [
         results(folder, base),
         training(folder),
         traffic(folder, flows),
@@ -68,16 +73,16 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
         over_network(folder, link or link_of(folder.config)),
         privacy(folder, flows),
         adversary(folder),
-        sheet(disclosure(folder), len(members(folder)), f"{server_place(folder)} {wire_words(folder)}".strip()),
+        sheet(disclosure(folder), len(members(folder)), f"{server_place(folder)} {wire_and_parties(folder)}".strip()),
         _settings(folder),
     ]
     path = folder.path / "report.html"
-    write_atomic(path, page(f"{name} on {data_name(folder)}", "\n".join(body)).encode())
+    write_atomic(path, page(f"{name} on {data_name(folder)}", with_contents("\n".join(top), "\n".join(body))).encode())
     return path
 
 
-def _header(folder: RunFolder, name: str) -> str:
-    """The heading: what ran, in one sentence, how it was scored, and when and where it ran."""
+def _header(folder: RunFolder, name: str, judged: str) -> str:
+    """The heading: the verdict, what ran, in one sentence, how it was scored, and when and where it ran."""
     summary, method = fact(folder, "method_summary", ""), str(fact(folder, "method", "run"))
     usual = "" if name == method else " without the parts that were swapped here"
     about = f" {method}{usual}: {summary}." if summary else ""
@@ -85,9 +90,9 @@ def _header(folder: RunFolder, name: str) -> str:
     device = fact(folder, "environment", {}).get("device") or folder.config.get("system", {}).get("device", "–")
     start = f"Finished {when:%Y-%m-%d %H:%M} UTC" if when else "Ran"
     where = f"{start} on {count_text(int(fact(folder, 'hosts', 1)), 'host')}, device {device}. {wire_words(folder)}"
-    title = f"<h1>{escape(f'{name} on {data_name(folder)}')}</h1>"
+    title = f"<h1>What {escape(name)} reached on {escape(data_name(folder))}, and what it gave away</h1>"
     lead = escape(_sentence(folder, name) + about + _scored(folder))
-    return f'{title}<p class="lead">{lead}</p><p class="small">{escape(where)}</p>'
+    return f'{title}<p class="lead">{escape(judged)}</p><p>{lead}</p><p class="small">{escape(where)}</p>'
 
 
 def _sentence(folder: RunFolder, name: str) -> str:
@@ -139,7 +144,7 @@ def _differs(folder: RunFolder, alone: RunFolder) -> str:
 
 
 def _tiles(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow]) -> str:
-    """The tiles of key figures, and what crossed and did not cross in short."""
+    """The tiles of key figures."""
     metric, total = primary(folder), sum(flow.bytes for flow in flows)
     best, seeds = final_score(folder, "test", metric), len(members(folder))
     several = f" in {seeds} seeds" if seeds > 1 else ""
@@ -162,13 +167,7 @@ def _tiles(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow]) ->
     if fact(folder, "hosts", 1) > 1:
         spent += f", {duration(fact(folder, 'seconds_on_wire', None))} of it on the wire"
     facts.append((duration(fact(folder, "seconds", None)), spent))
-    return tiles(facts) + ("" if is_merged(folder) else _in_short(flows))
-
-
-def _in_short(flows: Sequence[Flow]) -> str:
-    """Two lines: the kinds that crossed, and those that did not."""
-    crossed, not_crossed = (escape("; ".join(names) or "nothing") for names in in_short(flows))
-    return f"<p><b>Crossed:</b> {crossed}.<br><b>Did not cross:</b> {not_crossed}.</p>"
+    return tiles(facts)
 
 
 def _settings(folder: RunFolder) -> str:

@@ -27,7 +27,7 @@ def results(folder: RunFolder, alone: RunFolder | None) -> str:
     note += " Pooled: over the nodes or edges of all silos together." if pooled else ""
     note += " Alone: each silo trained by itself. Gains are in percentage points." if alone else ""
     note += " ± is the deviation over seeds." if folder.metrics.get("test_std") else ""
-    return f"<h2>Results</h2>{table(head, rows, note)}{_ways(folder)}{_by_silo(folder, alone)}"
+    return f"<h2>How good the model is</h2>{table(head, rows, note)}{_ways(folder)}{_by_silo(folder, alone)}"
 
 
 def _ways(folder: RunFolder) -> str:
@@ -116,7 +116,7 @@ def training(folder: RunFolder) -> str:
     """The section of learning curves: training loss by step and validation score by epoch."""
     found, metric = curves(folder), primary(folder)
     mean = f" Mean of {len(members(folder))} seeds." if len(members(folder)) > 1 else ""
-    parts = ["<h2>Training</h2>"]
+    parts = ["<h2>How training went</h2>"]
     if found.steps:
         drawn = plots.loss_curve(found.steps, found.loss)
         parts.append(figure(drawn, f"Training loss of the federation by step.{mean}"))

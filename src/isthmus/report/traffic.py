@@ -1,15 +1,16 @@
-"""The report's sections on traffic: bytes by kind and by party, and the disclosure sheet as markup."""
+"""The report's sections on traffic: bytes by kind and by party, and what each party saw, as markup."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from isthmus.core.kinds import SERVER_NAME, owner_of_devices
+from isthmus.core.kinds import SERVER_NAME, Kind, owner_of_devices
 from isthmus.report import plots
 from isthmus.report.disclosure import Paragraph, Seen
 from isthmus.report.page import Cell, figure, table
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.plain_words import WORDS
 from isthmus.runs.summary import Flow, carried_bytes, is_merged, members, pair_bytes, steps_of
 from isthmus.runs.text import bytes_text, party_order
 
@@ -29,7 +30,9 @@ def traffic(folder: RunFolder, flows: Sequence[Flow]) -> str:
     head = ["Kind", "Messages", "Rows", "Before training", "Per step", "Bytes"] + ["Carried"] * bool(carried)
     rows = [_amounts(kind, by_kind[kind], steps, carried) for kind in sizes]
     shown = table(head, rows, _traffic_note(folder), total=_amounts("all", flows, steps, carried))
-    kinds = figure(plots.kind_bars(sizes), "Bytes by kind of message.")
+    kinds = figure(
+        plots.kind_bars({WORDS[Kind(kind)].name: size for kind, size in sizes.items()}), "Bytes by kind of message."
+    )
     parties = figure(
         plots.heat_map(by_party(pair_bytes(folder))), "Bytes from each party (row) to each party (column)."
     )
@@ -69,7 +72,8 @@ def _amounts(kind: str, flows: Sequence[Flow], steps: int, carried: Mapping[str,
     total, setup = sum(f.bytes for f in flows), sum(f.setup for f in flows)
     counts = [f"{sum(f.messages for f in flows):,}", f"{sum(f.rows for f in flows):,}"]
     moved = sum(carried.values()) if kind == "all" else carried.get(kind, 0)
-    line: list[str | Cell] = [kind, *counts, _size(setup), bytes_text(total / steps), _size(total)]
+    name = "all" if kind == "all" else Cell(WORDS[Kind(kind)].name, kind)
+    line: list[str | Cell] = [name, *counts, _size(setup), bytes_text(total / steps), _size(total)]
     return [*line, _size(moved)] if carried else line
 
 
@@ -78,15 +82,13 @@ def _size(size: int) -> Cell:
 
 
 def sheet(paragraphs: Sequence[Paragraph], seeds: int, place: str = "") -> str:
-    """The disclosure sheet as markup; ``place`` is the sentence on where the server ran, if any."""
+    """What each party saw, as markup; ``place`` is the sentence on where the server ran, if any."""
     many = f" Amounts are sums over {seeds} seeds." if seeds > 1 else ""
     where = f" {escape(place)}" if place else ""
-    parts = [f"<h2>Disclosure sheet</h2><p>What each party saw, from the ledger alone.{many}{where}</p>"]
+    parts = [f"<h2>What each party saw</h2><p>Disclosure, from the ledger alone.{many}{where}</p>"]
     for part in paragraphs:
         parts.append(f"<h3>{escape(part.title)}</h3><p>{escape(part.lead)}</p>")
         parts += ["<dl>", *map(_seen, part.seen), "</dl>"] if part.seen else []
-        points = "".join(f"<li>{escape(point)}</li>" for point in part.points)
-        parts.append(f"<ul>{points}</ul>" if points else "")
     return "\n".join(parts)
 
 
@@ -94,4 +96,10 @@ def _seen(seen: Seen) -> str:
     """One kind of message that a party received, as markup."""
     amounts = f"From {seen.sender}: {seen.amounts}. {seen.protection}"
     text = f'<dd>{escape(seen.meaning)}</dd><dd class="small">{escape(amounts)}</dd>'
-    return f'<div class="seen"><dt>{escape(seen.kind.capitalize())}</dt>{text}</div>'
+    return f'<div class="seen"><dt>{escape(_title(seen.kind))}</dt>{text}</div>'
+
+
+def _title(kind: str) -> str:
+    """The name of a kind of message in plain words, as a title."""
+    name = WORDS[Kind(kind)].name
+    return name[:1].upper() + name[1:]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from isthmus.core.coerce import as_default, fill, table_of
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.files import there
 from isthmus.core.kinds import LEVELS
 from isthmus.core.plugins import load_plugins
 from isthmus.engine.absence import STOPPING, AbsenceConfig
@@ -26,7 +29,9 @@ from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
 from isthmus.runs.network_time import LinkConfig, link_of
 
 DTYPES = ("float32", "float64")
+GIVEN = "given to isthmus.fit"  # the name of data that lies in no file
 MOST_SILOS = 1_000_000
+TRACKERS = ("tensorboard", "mlflow")
 LONGEST_TIMEOUT = 1_000_000  # seconds; sockets count milliseconds in 31 bits
 # Default training settings of some models; multi-pna has ego ids, which mark the seeds of a batch, so it needs batches.
 SUITED: dict[str, dict[str, Any]] = {"multi-pna": {"batch": 32, "fanout": [10], "lr": 1e-3, "weight_decay": 1e-4}}
@@ -61,7 +66,8 @@ class SystemConfig:
     """Settings of speed and place, which never affect results.
 
     ``threads`` 0 leaves the number of threads to PyTorch; ``kernels`` "plain" switches compiled kernels off. ``log`` is
-    a file for JSON lines on what happens (empty: none).
+    a file for JSON lines on what happens (empty: none), ``track`` trackers that follow a run, each with a folder:
+    ``tensorboard:DIR``, ``mlflow:DIR``, or both with a comma between.
     """
 
     device: str = "cpu"
@@ -70,6 +76,7 @@ class SystemConfig:
     threads: int = 1
     kernels: str = "auto"
     log: str = ""
+    track: str = ""
 
     def check(self) -> None:
         """Raise a clear error for a value that is not allowed."""
@@ -86,6 +93,17 @@ class SystemConfig:
             raise IsthmusError(f"system.threads is {self.threads}; it must lie in 0..1024 (0: as PyTorch chooses).")
         if self.kernels not in KERNELS:
             raise unknown("kernels", self.kernels, KERNELS)
+        for kind, place in self.trackers:
+            if kind not in TRACKERS:
+                raise unknown("tracker", kind, TRACKERS)
+            if not place or "://" in place:
+                raise IsthmusError(f"--track {kind}:{place} needs a folder on this machine, like {kind}:runs/{kind}.")
+
+    @property
+    def trackers(self) -> list[tuple[str, str]]:
+        """The kind and the folder of each tracker."""
+        each = [part.strip().partition(":") for part in self.track.split(",") if part.strip()]
+        return [(kind.strip(), place.strip()) for kind, _, place in each]
 
 
 @dataclass(frozen=True)
@@ -233,7 +251,16 @@ def _data(table: dict[str, Any]) -> DataConfig:
     if data.edges not in EDGES:
         raise unknown("data.edges", data.edges, EDGES)
     _whole("data.seed", data.seed)
-    return replace(data, options=_loader_options(data.name, options))
+    data = replace(data, name=_from_anywhere(data.name), folder=_from_anywhere(data.folder))
+    options = _loader_options(data.name, options)
+    return replace(data, options={key: _from_anywhere(v) if key == "path" else v for key, v in options.items()})
+
+
+def _from_anywhere(name: str) -> str:
+    """The whole path of a file or folder, so that a run can be replayed from elsewhere; any other name as it is."""
+    from isthmus.data import DATASETS
+
+    return os.path.abspath(name) if name and name not in DATASETS and there(Path(name)) else name
 
 
 def _loader_options(name: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -90,8 +90,7 @@ class RunFolder:
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """The final metrics: the content of ``metrics.json``."""
-        metrics: dict[str, Any] = self._read("metrics.json", lambda path: json.loads(path.read_text()))
-        return metrics
+        return self._read("metrics.json", _table_in)
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -137,6 +136,14 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file in one move, so that a half-written file is never read."""
         write_atomic(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def _table_in(path: Path) -> dict[str, Any]:
+    """The table that a JSON file holds; raises ``ValueError`` where it holds something else."""
+    found = json.loads(path.read_text())
+    if not isinstance(found, dict):
+        raise ValueError("it holds no table")
+    return found
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.report.compared_run import SAW
+from isthmus.report.score_table import SCORE
 from isthmus.runs.recipe import merge_into
 from isthmus.runs.text import metric_label
 from isthmus.studies.study import (
@@ -24,7 +25,7 @@ from isthmus.studies.study import (
     training_megabytes,
 )
 
-KEYS = ("title", "summary", "metric", "seeds", "vary_data", "against")
+KEYS = ("title", "summary", "metric", "seeds", "vary_data", "against", "pivot", "choose")
 TABLES = ("base", "axes", "tune", "leave_out", "quick", "notes")
 _Leave = tuple[Mapping[str, Sequence[str]], str]  # values by axis, and why their places are left out
 _LeftOut = Sequence[_Leave]
@@ -49,6 +50,10 @@ def grid_study(name: str, said: Mapping[str, Any]) -> Study:
     axes = said.get("axes")
     if not isinstance(axes, Mapping) or not axes or not all(isinstance(v, Mapping) and v for v in axes.values()):
         raise IsthmusError("A study needs [axes]: each has names, and for each name the settings that it stands for.")
+    if SCORE in axes:
+        raise IsthmusError(
+            f"[axes.{SCORE}]: the tables have a key '{SCORE}' for what was measured; choose another name."
+        )
     base = dict(said.get("base", {}))
     metric, compared = str(said.get("metric", "accuracy")), list(axes)[-1]
     against = str(said.get("against", ""))
@@ -60,9 +65,9 @@ def grid_study(name: str, said: Mapping[str, Any]) -> Study:
         title=str(said.get("title", name)),
         summary=str(said.get("summary", "a grid of your own")),
         source="No paper has this table",
-        measure=f"test {metric_label(metric)}, %",
+        measure=f"test {metric_label(metric) or 'score'}, %",
         columns=_columns(metric, _ways(base)),
-        rows=_rows(axes, left_out),
+        rows=_distinct(_rows(axes, left_out)),
         base=base,
         seeds=int(said.get("seeds", 1)),
         notes=tuple(map(str, said.get("notes", ()))),
@@ -70,9 +75,34 @@ def grid_study(name: str, said: Mapping[str, Any]) -> Study:
         axes=tuple(axes),
         against=against,
         vary_data=bool(said.get("vary_data", False)),
+        pivot=str(said.get("pivot", "")),
+        chosen=_chosen_axes(said.get("choose", ()), axes),
     )
     small = said.get("quick")
     return replace(study, quick=_small(study, small, axes, left_out)) if small else study
+
+
+def _chosen_axes(said: Sequence[str], axes: Mapping[str, Any]) -> tuple[str, ...]:
+    """The axes of ``choose``, whose values validation chooses at every place of the others."""
+    names = (said,) if isinstance(said, str) else tuple(map(str, said))
+    for name in names:
+        if name not in axes:
+            raise unknown("axis in choose", name, axes)
+    if len(names) == len(axes):
+        raise IsthmusError("choose names every axis; leave one, like the method, for which values are chosen.")
+    return names
+
+
+def _distinct(rows: tuple[StudyRow, ...]) -> tuple[StudyRow, ...]:
+    """The rows themselves; raises where two of them would share a folder."""
+    folders: dict[str, str] = {}
+    for row in rows:
+        if not row.slug or (other := folders.setdefault(row.slug, row.label)) != row.label:
+            raise IsthmusError(
+                f"'{row.label}' {f'and {other!r} have the folder {row.slug!r}' if row.slug else 'names no folder'}; "
+                "choose names that differ in letters and digits."
+            )
+    return rows
 
 
 def _ways(base: Mapping[str, Any]) -> list[str]:

@@ -12,8 +12,10 @@ from isthmus.studies.grid_text import caption, cells, heads, left_out
 from isthmus.studies.page import study_cautions, tuning_section, ways_to_repeat
 from isthmus.studies.paired import groups
 from isthmus.studies.results import Findings, RowResult
+from isthmus.studies.score_tables import paper_section
 
 _ACROSS = 3  # panels in a line
+_FIGURE = "{}, mean and deviation over seeds, in each way of scoring."
 
 
 def grid_page(findings: Findings) -> str:
@@ -23,9 +25,10 @@ def grid_page(findings: Findings) -> str:
     body = [
         f"<h1>{escape(study.title)}</h1><p class='lead'>{escape(lead)}</p>",
         page.box(study_cautions(findings)),
-        page.figure(scores(findings), f"{study.measure}, mean and deviation over seeds, in each way of scoring."),
+        "" if study.chosen else page.figure(scores(findings), _FIGURE.format(study.measure)),
         study.figure(findings) if study.figure else "",
-        _tables(findings),
+        "" if study.chosen else _tables(findings),
+        paper_section(findings),
         tuning_section(findings),
         ways_to_repeat(findings),
     ]

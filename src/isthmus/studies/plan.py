@@ -38,6 +38,7 @@ class StudyRequest:
     tuning_seeds: int | None = None
     part: str = ""
     merge: tuple[str, ...] = ()
+    pivot: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ def plan_study(study: Study, request: StudyRequest) -> StudyPlan:
         raise IsthmusError(f"--jobs is {request.jobs}; it must be at least 1.")
     silos = request.silos if request.silos is not None else parse_set(request.sets).get("data", {}).get("silos")
     out = Path(request.out or _default_out(study, silos, request))
-    return plan_rows(variant(study, silos, request.quick), request, out)
+    chosen = variant(study, silos, request.quick)
+    return plan_rows(replace(chosen, pivot=request.pivot or chosen.pivot or study.pivot), request, out)
 
 
 def plan_rows(study: Study, request: StudyRequest, out: Path) -> StudyPlan:

@@ -26,6 +26,7 @@ from isthmus.studies.plan import FINISHED, Job, StudyPlan, StudyRequest, plan_ro
 from isthmus.studies.progress import show_for
 from isthmus.studies.record import as_csv, as_json
 from isthmus.studies.results import Findings, collect
+from isthmus.studies.score_tables import layout_of, paper_files
 from isthmus.studies.study import Study
 from isthmus.studies.tuning import Tuned, make_trials, waiting
 
@@ -35,6 +36,7 @@ _BETWEEN = 60.0  # seconds between two writings of results, for which all runs a
 def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list[str]]:
     """Run the unfinished rows of a study; returns the findings, the folder, and labels of failed runs."""
     plan = plan_study(study, request)
+    layout_of(plan.study)  # refuses keys that the study does not have, before anything runs
     tuned = make_trials(plan.study, request, plan.out) if plan.study.tuning and request.tune else None
     facts = _facts(plan, request)
     errors: dict[str, str] = {}
@@ -113,11 +115,12 @@ def forecast_study(study: Study, request: StudyRequest) -> tuple[dict[str, float
 
 
 def write_findings(findings: Findings, out: Path) -> None:
-    """Write results.csv, results.json and report.html; of a paper's table also plots, of a tuned one its trials."""
+    """Write results.csv, results.json, report.html and tables; of a paper's table also plots, of a tuned one trials."""
     grid = bool(findings.study.axes)
     files = {
         "results.csv": as_csv(findings).encode(),
         "results.json": as_json(findings).encode(),
+        **paper_files(findings),
         **({} if grid else plots.plot_files(findings)),
         "report.html": (grid_page(findings) if grid else study_page(findings)).encode(),
     }

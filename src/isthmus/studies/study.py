@@ -35,13 +35,16 @@ def _nothing(_: Metrics) -> None:
 class StudyColumn:
     """A column of a study's table.
 
-    ``read`` takes its number from the metrics of a finished run, ``pooled`` that of all silos' predictions together.
+    ``read`` takes its number from the metrics of a finished run, ``pooled`` that of all silos' predictions together. A
+    column that ``scores`` holds test scores: ``metric`` (empty: that which a run is known by) times ``scale``.
     """
 
     label: str
     read: Reader
     pooled: Reader = _nothing
-    scores: bool = False  # it holds test scores
+    scores: bool = False
+    metric: str = ""
+    scale: float = 1.0
 
 
 def score_column(label: str, metric: str, scale: float = 100.0, way: str = "") -> StudyColumn:
@@ -53,12 +56,12 @@ def score_column(label: str, metric: str, scale: float = 100.0, way: str = "") -
     def reader(split: str) -> Reader:
         def read(metrics: Metrics) -> float | None:
             scored = (metrics["scored"].get(way) or {}) if way else metrics
-            value = (scored.get(split) or {}).get(metric)
+            value = (scored.get(split) or {}).get(metric or str(metrics["metric"]))
             return None if value is None else scale * float(value)
 
         return read
 
-    return StudyColumn(label, reader("test"), reader("test_pooled"), scores=True)
+    return StudyColumn(label, reader("test"), reader("test_pooled"), scores=True, metric=metric, scale=scale)
 
 
 def training_megabytes(metrics: Metrics) -> float | None:
@@ -166,6 +169,8 @@ class Study:
     A grid has ``axes``, of which the last is compared: each of its values with the value ``against``, seed by seed.
     ``gain_from``: the value whose score counts as a gain of 0 %, where that of ``against`` is one of 100 %.
     ``vary_data``: every seed has a split of its own, too; else only initial values and draws depend on the seed.
+    ``chosen`` are axes of which validation chooses a value at every place of the others.
+    ``pivot`` lays out the written tables, like ``method:split``; empty: the last axis by the one before it.
     """
 
     name: str
@@ -188,12 +193,16 @@ class Study:
     against: str = ""
     gain_from: str = ""
     vary_data: bool = False
+    pivot: str = ""
+    chosen: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for what in ([row.slug for row in self.rows], [column.label for column in self.columns]):
             assert what and len(set(what)) == len(what), f"{self.name}: {what}"
         budgets = {row.label: len(self.candidates(row)) for row in self.rows if row.trains}
-        assert len(set(budgets.values())) <= 1, f"{self.name}: rows try different numbers of settings, {budgets}"
+        if len(set(budgets.values())) > 1:
+            told = ", ".join(f"{label} {count}" for label, count in budgets.items())
+            raise IsthmusError(f"{self.name}: every row must have as many settings to choose from, but of {told}.")
 
     def candidates(self, row: StudyRow) -> list[dict[str, Any]]:
         """The settings that a row chooses from; none where the study is not tuned, or nothing is trained."""

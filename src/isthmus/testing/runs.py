@@ -19,7 +19,8 @@ from isthmus.federation.federation import open_federation
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo, split_graph
-from isthmus.methods.method import Method, one_phase
+from isthmus.methods.method import Method
+from isthmus.methods.phase import one_phase
 from isthmus.nn.model import MODELS
 from isthmus.protect.base import Mechanism
 from isthmus.protect.secrets import Noise, common_from_seed, secrets_from_seed

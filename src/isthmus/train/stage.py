@@ -20,8 +20,8 @@ from isthmus.federation.federation import Federation
 from isthmus.federation.statistics import mean_log_degree
 from isthmus.graph.graph import TRAIN, VALID
 from isthmus.methods.exchange.base import LiveExchange
-from isthmus.methods.method import Phase
 from isthmus.methods.objective.base import LiveObjective
+from isthmus.methods.phase import Phase
 from isthmus.methods.schedule import Timetable
 from isthmus.methods.sync.base import LiveSync
 from isthmus.sample.batches import Seeds

@@ -15,7 +15,8 @@ from isthmus.engine.learner import build_learner
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import Federation
 from isthmus.graph.graph import Schema
-from isthmus.methods.method import Method, Phase
+from isthmus.methods.method import Method
+from isthmus.methods.phase import Phase
 from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.train.frozen import Frozen
 from isthmus.train.metrics import led_by

@@ -46,6 +46,7 @@ class Door(ABC):
         self.ledger = Ledger(alone=hosts == 1)
         self.releases = Releases()
         self.security = ""  # of the wire between hosts, in words; in one process there is none
+        self.introduced: dict[str, dict[str, str]] = {}  # what each party has told of itself, by its name
         self.returned = False  # this host comes back to a run that the others are in the middle of
         self.recovers = False  # whether those who are left go on when somebody is lost now
         self.seconds = 0.0  # spent in the transport between hosts, waiting for slower ones included

@@ -11,11 +11,15 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from isthmus.wire.pulse import pulse_key
+from isthmus.wire.rendezvous import sealed
 from isthmus.wire.token import Token
 
 CHALLENGE, COUNT, ALL, HERE = "meet/challenge", "meet/count", "meet/all", "meet/here"
 _PAUSE = 0.05  # seconds between two looks at who came
-_SILENT = 3.0  # seconds without a sign of life after which a party that waited is taken as gone
+_PATIENCE = 5.0  # seconds in which the store answers
+_SILENT = 3.0  # seconds without a sign of life after which a party that waited, or was a member, is taken as gone
+UNDER_WAY = "under way"  # where the server's host writes that a run has begun which lets lost parties in again
 MOST_CLAIMS = 1_000  # after so many the door stays shut: nobody who belongs here knocks that often
 
 
@@ -38,7 +42,8 @@ class Doorkeeper:
     """A thread that gives parties their host numbers, by name, and refuses names that are taken or unknown.
 
     ``names``: of all parties, in host order; the first is this one's own. A claim counts only with a proof that the
-    claimant holds the token, over this session's challenge: what others write is never read.
+    claimant holds the token, over this session's challenge: what others write is never read. Once the run has begun a
+    name is free again where the run lets lost parties return and the one that had it gives no sign of life.
     """
 
     def __init__(self, store: TCPStore, token: Token, session: str, names: Sequence[str]) -> None:
@@ -48,6 +53,8 @@ class Doorkeeper:
         self._answered: set[int] = set()
         self._signs: dict[str, tuple[int, float]] = {}  # by name, the last sign of life, and when it came
         self._all = False  # all were here once, so that the run has begun
+        self._members = sealed(store, token.of_session(session), _PATIENCE)
+        self._doubted: dict[int, tuple[bytes, float]] = {}  # by slot: its member's last sign, and when
         self._stop = threading.Event()
         self._tell_who_is_here()
         store.set(CHALLENGE, session)
@@ -81,13 +88,15 @@ class Doorkeeper:
         """Answer the newcomer of a slot, once it has written its claim."""
         if slot in self._answered or not self.store.check([claim_key(slot)]):
             return
-        self._answered.add(slot)
         said = _claimed(self.token.opened(self.store.get(claim_key(slot)), "claim", str(slot), self.session))
+        if said is not None and self._undecided(slot, said["name"]):
+            return
+        self._answered.add(slot)
         if said is None:
             self.turned_away += 1
             self.store.set(answer_key(slot), "")
             return
-        name, nonce, refusal = said["name"], said["nonce"], self._refusal(said)
+        name, nonce, refusal = said["name"], said["nonce"], self._refusal(slot, said)
         if not refusal:
             self.here[name], self._signs[name] = slot, (0, time.monotonic())
         host = self.names.index(name) if name in self.names else -1
@@ -98,14 +107,31 @@ class Doorkeeper:
     def _write(self, key: str, words: bytes) -> None:
         self.store.set(key, words)  # type: ignore[arg-type]  # takes bytes as well
 
-    def _refusal(self, said: dict[str, Any]) -> str:
+    def _undecided(self, slot: int, name: str) -> bool:
+        """Whether it cannot be told yet if the member whose name is claimed anew is still there."""
+        if not self._all or name not in self.names[1:] or not self._members.check([UNDER_WAY]):
+            return False
+        sign = self._sign_of(name)
+        first, since = self._doubted.setdefault(slot, (sign, time.monotonic()))
+        return sign == first and time.monotonic() - since < _SILENT
+
+    def _sign_of(self, name: str) -> bytes:
+        """The last sign of life that a member has given in the run."""
+        key = pulse_key(self.names.index(name))
+        return bytes(self._members.get(key)) if self._members.check([key]) else b""
+
+    def _is_lost(self, slot: int, name: str) -> bool:
+        """Whether the member of a name has given no sign of life since its name was claimed anew."""
+        return slot in self._doubted and self._doubted[slot][0] == self._sign_of(name)
+
+    def _refusal(self, slot: int, said: dict[str, Any]) -> str:
         """Why a claim is refused; empty where it is not."""
         name, hosts = said["name"], said["hosts"]
         if name not in self.names:
             return f"'{name}' is no party of this run, whose parties are {', '.join(self.names)}"
         if hosts not in (0, len(self.names)):
             return f"it was started for {hosts} parties (--hosts), and this run has {len(self.names)}"
-        if self._is_here(name):
+        if self._is_here(name) and not self._is_lost(slot, name):
             return f"a party by the name '{name}' is already here, and goes on undisturbed"
         return ""
 

@@ -16,6 +16,8 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from isthmus.core.errors import HostLost, IsthmusError, PartyLost
+from isthmus.wire.doorkeeper import UNDER_WAY
+from isthmus.wire.pulse import pulse_key
 
 _SILENT = 5.0  # seconds without a sign of life after which a host counts as lost
 _PAUSE = 0.05
@@ -54,13 +56,13 @@ class Generations:
     def begin(self, settings: Mapping[str, Any], lets_in: bool) -> None:
         """Write, at the server's host, that the run is under way, so that a host that was lost can return to it."""
         if lets_in and self.host == self.server:
-            self.store.set("under way", json.dumps(settings))
+            self.store.set(UNDER_WAY, json.dumps(settings))
 
     def under_way(self, settings: Mapping[str, Any]) -> bool:
         """Whether the others are in the middle of the run; raises where their settings differ from this host's."""
-        if not self.store.check(["under way"]):
+        if not self.store.check([UNDER_WAY]):
             return False
-        theirs = json.loads(self.store.get("under way"))
+        theirs = json.loads(self.store.get(UNDER_WAY))
         keys = [key for key in sorted({*theirs, *settings}) if theirs.get(key) != settings.get(key)]
         keys = [key for key in keys if key != "--resume"]
         if keys:
@@ -163,7 +165,7 @@ class _LastSign:
     """Looks whether a host still writes signs of life (see ``wire/pulse.py``)."""
 
     def __init__(self, store: Store, host: int) -> None:
-        self.store, self.key, self.last, self.since = store, f"pulse/{host}", b"", time.monotonic()
+        self.store, self.key, self.last, self.since = store, pulse_key(host), b"", time.monotonic()
 
     @property
     def silent(self) -> bool:

@@ -14,6 +14,11 @@ _LONGEST = 1000  # letters of a reason
 _FAREWELL = 5.0  # seconds that a host which ends waits for the others to hear why
 
 
+def pulse_key(host: int) -> str:
+    """Where a host writes its signs of life."""
+    return f"pulse/{host}"
+
+
 class Pulse:
     """A thread that writes signs of life to the shared store: a beat counter, and how many collectives were entered."""
 
@@ -28,7 +33,7 @@ class Pulse:
         while not self._stop.wait(_BEAT):
             beat += 1
             try:
-                self.store.set(f"pulse/{self.host}", f"{beat} {self.calls}")
+                self.store.set(pulse_key(self.host), f"{beat} {self.calls}")
             except (RuntimeError, ValueError):
                 return
 
@@ -49,7 +54,7 @@ class Pulse:
         with suppress(RuntimeError, ValueError):
             if self.store.check(["problem"]):
                 self.store.set(f"heard/{self.host}", "")
-                return _one_line(self.store.get("problem"))
+                return one_line(self.store.get("problem"))
         return ""
 
     def await_others(self) -> None:
@@ -115,14 +120,14 @@ class Pulse:
         """Beats and collectives entered of the other hosts; a host that writes anything else has given no sign."""
         pulses: dict[int, tuple[int, int]] = {}
         for host in range(self.hosts):
-            if host != self.host and self.store.check([f"pulse/{host}"]):
-                numbers = self.store.get(f"pulse/{host}").split()
+            if host != self.host and self.store.check([pulse_key(host)]):
+                numbers = self.store.get(pulse_key(host)).split()
                 if len(numbers) == 2 and all(number.isdigit() and len(number) < _DIGITS for number in numbers):
                     pulses[host] = int(numbers[0]), int(numbers[1])
         return pulses
 
 
-def _one_line(words: bytes) -> str:
+def one_line(words: bytes) -> str:
     """What another host wrote, as far as it can be printed: no line breaks, and nothing that moves a cursor."""
     text = " ".join(words[: 4 * _LONGEST].decode(errors="replace").split())
     return "".join(each for each in text if each.isprintable())[:_LONGEST]

@@ -13,7 +13,7 @@ from typing import Any
 import tomli_w
 
 from isthmus.commands.flare.job import SUCCEEDED, explain, make_job
-from isthmus.commands.flare.local_files import prepare_kit
+from isthmus.commands.flare.local_files import prepare_kit, why_file
 from isthmus.commands.flare.provision import provision_here
 from isthmus.commands.flare.system import await_end, await_sites, require, running, session
 from isthmus.commands.run import run_one
@@ -69,7 +69,7 @@ def run_demo(
     status = _run_job(job, kits, clock, say)
     folders = {name: kit.parent / "runs" / NAME for name, kit in kits.items() if name != COORDINATOR}
     if status != SUCCEEDED:
-        raise explain(status, {name: folder / "failed.txt" for name, folder in folders.items()})
+        raise explain(status, {name: why_file(folder) for name, folder in folders.items()})
     found = folders[server or "localhost"]
     expected = out / "in-one-process"
     alone = replace(config, data=replace(config.data, name=str(out / "all-parts"), options={}))

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.commands.flare.job_files import FlareJob, write_job
+from isthmus.commands.flare.job_files import OF_RUN, FlareJob, refuse_what_jobs_cannot_say, write_job
 from isthmus.commands.flare.system import await_end, session
 from isthmus.core.errors import IsthmusError
 from isthmus.runs.config import RunConfig
 
-_OF_RUN = ("scale", "edges", "cross", "level", "seed")  # keys of [data] that a run over parts reads
 SUCCEEDED = "FINISHED:COMPLETED"
 
 
@@ -20,8 +19,9 @@ def recipe_of(config: RunConfig) -> dict[str, Any]:
     if config.method.merged:
         raise IsthmusError(f"Method '{config.method.name}' merges all graphs into one, which parties do not allow.")
     recipe = config.as_dict()
-    recipe["data"] = {key: value for key, value in recipe["data"].items() if key in _OF_RUN}
-    recipe["system"] = {"timeout": config.system.timeout}
+    for table, known in OF_RUN.items():
+        recipe[table] = {key: value for key, value in recipe[table].items() if key in known}
+    refuse_what_jobs_cannot_say(recipe)
     return recipe
 
 
@@ -42,5 +42,7 @@ def submit(job: Path, kit: Path, wait: bool) -> tuple[str, str]:
 def explain(status: str, logs: Mapping[str, Path]) -> IsthmusError:
     """The error for a job that has not succeeded, with what the parties of this machine have written down."""
     told = [f"{name}: {path.read_text().strip()}" for name, path in logs.items() if path.is_file()]
-    said = " ".join(told) or "Each party's log says why (log.txt in its kit), and failed.txt in its run folder."
+    said = (
+        " ".join(told) or "Each party's log says why (log.txt in its kit), and NAME.failed.txt beside its run folder."
+    )
     return IsthmusError(f"The job has ended with {status or 'no status'}. {said}")

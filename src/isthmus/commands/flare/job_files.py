@@ -15,6 +15,8 @@ from isthmus.core.errors import IsthmusError
 EXECUTOR = "isthmus.commands.flare.executor.IsthmusExecutor"
 CONTROLLER = "isthmus.commands.flare.controller.IsthmusController"
 OPEN, TRAIN = "isthmus_open", "isthmus_train"  # the two tasks of a job
+# What a job says of data and machines; where these lie and what is written beside them is each party's own.
+OF_RUN = {"data": ("scale", "edges", "cross", "level", "seed"), "system": ("timeout",)}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -59,6 +61,28 @@ class FlareJob:
         if not isinstance(job.recipe, dict) or not isinstance(job.resume, bool):
             raise IsthmusError("The job cannot be read: its recipe is no table, or --resume is neither yes nor no.")
         return job
+
+
+def refuse_what_jobs_cannot_say(recipe: Mapping[str, Any]) -> None:
+    """Refuse a recipe that says what is each party's own, or that asks for what FLARE's jobs cannot do.
+
+    A party's own is where its data lies, what it writes where, and on what it computes.
+    """
+    for table, known in OF_RUN.items():
+        told = recipe.get(table, {})
+        strange = sorted(set(told) - set(known)) if isinstance(told, dict) else [table]
+        if strange:
+            raise IsthmusError(
+                f"The job sets {table}.{strange[0]}, which is each party's own: of [{table}] a job may set "
+                f"{', '.join(known) or 'nothing'}. 'isthmus flare job' writes such jobs."
+            )
+    absence = recipe.get("federation", {})
+    if isinstance(absence, dict) and absence.get("absent", "stop") != "stop":
+        raise IsthmusError(
+            "federation.absent=stale does not work over FLARE, which ends a job on all sides as soon as one of its "
+            "processes is gone, and starts none at a site that is back. Leave it at 'stop', and submit the job again "
+            "with --resume once all are there."
+        )
 
 
 def check_name(name: object) -> None:

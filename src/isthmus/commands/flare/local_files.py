@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from isthmus.commands.flare.job_files import CONTROLLER, EXECUTOR
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import write_atomic
 from isthmus.data.members import is_parts, member_names
+from isthmus.policy.reading import preset_names, read_policy
+from isthmus.wire.flare.known_parties import FILE, KnownParties
 from isthmus.wire.flare.papers import Papers
 
 PLACE = "isthmus.json"
@@ -19,11 +22,15 @@ _NOTHING = ("byoc", "shell_commands", "server-predeployed-flwr")  # code in jobs
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """Where a party's data and runs lie, and the name of the server that its kit trusts."""
+    """Where a party's data and runs lie, the name of the server that its kit trusts, and the party's own policy.
+
+    ``policy`` (a file, or the name of one that ships with the package) holds where the folder of the part has none.
+    """
 
     data: Path | None
     runs: Path
     server: str
+    policy: str = ""
 
     @staticmethod
     def read(kit: Path) -> LocalFiles:
@@ -34,7 +41,8 @@ class LocalFiles:
                 f"'{kit}' is not prepared; run 'isthmus flare site {kit} --data PARTS --runs RUNS' first."
             )
         told = json.loads(path.read_text())
-        return LocalFiles(Path(told["data"]) if told["data"] else None, Path(told["runs"]), server_of(kit))
+        data = Path(told["data"]) if told["data"] else None
+        return LocalFiles(data, Path(told["runs"]), server_of(kit), told.get("policy", ""))
 
 
 def role(kit: Path) -> str:
@@ -52,8 +60,13 @@ def server_of(kit: Path) -> str:
     return str(told["servers"][0]["identity" if whose == "client" else "admin_server"])
 
 
-def prepare_kit(kit: Path, data: Path | None, runs: Path) -> Papers:
-    """Check a kit and write its local files; returns the papers in it."""
+def prepare_kit(
+    kit: Path, data: Path | None, runs: Path, policy: str = "", pins: Mapping[str, str] | None = None
+) -> Papers:
+    """Check a kit and write its local files; returns the papers in it.
+
+    ``pins``: fingerprints of other parties' certificates, by name.
+    """
     papers, whose = Papers.of_kit(kit), role(kit)
     papers.check()
     if whose == "admin":
@@ -62,15 +75,35 @@ def prepare_kit(kit: Path, data: Path | None, runs: Path) -> Papers:
         )
     if whose == "client":
         _check_data(papers.name, data)
-    elif data is not None:
-        raise IsthmusError(f"'{kit}' is the kit of the server, which has no data; leave out --data.")
+    elif data is not None or policy:
+        what = "data; leave out --data" if data is not None else "policy; leave out --policy"
+        raise IsthmusError(f"'{kit}' is the kit of the server, which has no {what}.")
     local = kit / "local"
     runs.mkdir(parents=True, exist_ok=True, mode=0o700)
-    place = {"data": str(data.absolute()) if data else "", "runs": str(runs.absolute())}
+    place = {"data": str(data.absolute()) if data else "", "runs": str(runs.absolute()), "policy": _policy(policy)}
+    known_parties(kit).pin(pins or {})
     _write(local / PLACE, place)
     _write(local / "resources.json", _resources(kit, whose))
     _write(local / "authorization.json", _authorization(local))
     return papers
+
+
+def why_file(run: Path) -> Path:
+    """Where a party writes why a run has failed: beside its folder, for a run that is refused has none."""
+    return run.with_name(f"{run.name}.failed.txt")
+
+
+def known_parties(kit: Path) -> KnownParties:
+    """The certificates by which the party of a kit knows the others."""
+    return KnownParties(kit / "local" / FILE)
+
+
+def _policy(named: str) -> str:
+    """A policy by its whole path, or by its name where it ships with the package; raises where it cannot be read."""
+    if not named:
+        return ""
+    read_policy(named)
+    return named if named in preset_names() else str(Path(named).absolute())
 
 
 def _check_data(name: str, data: Path | None) -> None:

@@ -14,14 +14,15 @@ from typing import Any
 import tomli_w
 import torch
 
-from isthmus.commands.flare.job_files import FlareJob
-from isthmus.commands.flare.local_files import LocalFiles
-from isthmus.core.errors import IsthmusError
+from isthmus.commands.flare.job_files import FlareJob, refuse_what_jobs_cannot_say
+from isthmus.commands.flare.local_files import LocalFiles, known_parties, why_file
+from isthmus.core.errors import IsthmusError, PeerError
 from isthmus.core.files import private
-from isthmus.core.kinds import SERVER
+from isthmus.core.kinds import SERVER, SERVER_NAME
 from isthmus.data.members import member_names
-from isthmus.launch.host import prepare, run_over, set_up_process
+from isthmus.launch.host import load_silos, open_run, prepare, run_over, set_up_process
 from isthmus.launch.party import keep_config
+from isthmus.launch.policies import Policies
 from isthmus.launch.settings import common_settings
 from isthmus.protect.key_agreement import KeyPair
 from isthmus.report.report import write_report
@@ -33,8 +34,8 @@ from isthmus.wire.flare.papers import Papers
 from isthmus.wire.flare.seals import Hello, Seals
 from isthmus.wire.letters import LetterWire
 from isthmus.wire.membership import Membership
-
-FAILED = "failed.txt"  # why this party has ended, in its own run folder; others are told the class of the error alone
+from isthmus.wire.policy import Refused
+from isthmus.wire.pulse import one_line
 
 
 class FlareParty:
@@ -46,6 +47,7 @@ class FlareParty:
         self.papers = Papers.of_kit(kit)
         self.papers.check()
         self.place = LocalFiles.read(kit)
+        self.known = known_parties(kit)
         self.names = hosts_of(job, self.place.server)
         if self.papers.name not in self.names:
             raise IsthmusError(f"{self.papers.name} is no party of the job '{job.name}': {', '.join(self.names)} are.")
@@ -64,6 +66,7 @@ class FlareParty:
     def config(self) -> RunConfig:
         """The job's configuration, with this party's own data."""
         recipe = deepcopy(dict(self.job.recipe))
+        refuse_what_jobs_cannot_say(recipe)
         recipe["data"] = {**recipe.get("data", {}), "name": str(self._parts()), "folder": ""}
         config = resolve(recipe)
         if config.method.chain.secrets == "seed":
@@ -95,26 +98,41 @@ class FlareParty:
         """What this party signs and shows to the others before anything crosses: its settings, versions and key."""
         said = {**common_settings(self.config, self.job.resume), "server at": self.job.server or "FLARE's server job"}
         said |= {f"version of {package}": version_of(package) for package in ("torch", "nvflare")}
-        return Hello.signed(self.papers, self.number, self.pair, said)
+        refuses = "" if self.refusal is None else self.refusal.told
+        return Hello.signed(self.papers, self.number, self.pair, said, refuses)
+
+    @cached_property
+    def refusal(self) -> Refused | None:
+        """What this party's policy refuses of the job, as far as it can be told before anything crosses."""
+        mine = self.members.on(self.host)
+        policies = Policies.on(mine, self.config, self.place.policy)
+        try:
+            policies.check_run(self.members)
+            if not policies.refuses_nothing:
+                policies.check_data(load_silos(self.config.data, merged=False, mine=mine), open_run)
+        except Refused as refused:
+            return refused
+        return None
 
     def train(self, hellos: Mapping[str, Any], post: Post, aborted: Callable[[], bool]) -> None:
-        """Run this host to its end; why it fails is written into its own run folder, if there is one."""
+        """Run this host to its end; why it fails is written beside its run folder."""
+        folder = self.place.runs / self.job.name
+        why = why_file(folder)
         with private():
-            folder = self.place.runs / self.job.name
-            with claimed(folder, self.job.resume, overwrite=False) as run:
-                (folder / FAILED).unlink(missing_ok=True)
-                try:
+            why.unlink(missing_ok=True)
+            try:
+                with claimed(folder, self.job.resume, overwrite=False) as run:
                     self._train(hellos, post, aborted, run)
-                except Exception as error:
-                    (folder / FAILED).write_text(f"{type(error).__name__}: {error}\n")
-                    raise
+            except Exception as error:  # others are told its class alone
+                why.write_text(f"{type(error).__name__}: {error}\n")
+                raise
 
     def _train(self, hellos: Mapping[str, Any], post: Post, aborted: Callable[[], bool], run: RunFolder) -> None:
         wire = self._meet(hellos, post, aborted)
         try:
             set_up_process(self.config)
             keep_config(self.config, run, self.job.resume)
-            metrics = run_over(wire, self.config, run, self.job.resume, Watcher())
+            metrics = run_over(wire, self.config, run, self.job.resume, Watcher(), self.place.policy)
         except IsthmusError:
             raise
         except Exception as error:  # others hear of its kind alone: its words may tell of data
@@ -127,12 +145,27 @@ class FlareParty:
         """Check the hellos of all parties, compare their settings, and return the wire between them."""
         others = {name: Hello.read(hellos.get(name), name) for name in self.names if name != self.papers.name}
         seals = Seals(self.pair, self.hello, others, self.papers.root, self.number, self.papers.name)
-        compare({self.papers.name: json.loads(self.hello.words)["said"], **seals.said})
         timeout = self.config.system.timeout
         courier = SealedCourier(post, self.names, self.host, seals, timeout, aborted)
+        try:
+            self._accept(seals)
+        except PeerError as error:  # the others have no way to see it, and it tells nothing of data
+            courier.tell(f"{self.papers.name} ends: {error}")
+            raise
         wire = LetterWire(self.members, self.host, courier, self.config.method.chain)
         wire.ledger.names |= dict(enumerate(self.job.silos))
+        for name, fingerprint in {self.papers.name: self.papers.fingerprint, **seals.fingerprints}.items():
+            wire.introduced[SERVER_NAME if name == self.place.server else name] = {"certificate": fingerprint}
         return wire
+
+    def _accept(self, seals: Seals) -> None:
+        """Refuse parties by their certificates or settings, and runs that the policy of a party refuses."""
+        self.known.meet(seals.fingerprints)
+        compare({self.papers.name: json.loads(self.hello.words)["said"], **seals.said})
+        if self.refusal is not None:
+            raise self.refusal
+        for told in filter(None, seals.refuses.values()):
+            raise IsthmusError(one_line(told.encode()))
 
     @property
     def at_server(self) -> bool:

@@ -18,6 +18,7 @@ import psutil
 
 from isthmus.commands.flare.local_files import role
 from isthmus.core.errors import HostLost, IsthmusError
+from isthmus.runs.folder import locked
 from isthmus.wire.flare.papers import Papers
 
 _MODULES = {"client": "client.client_train", "server": "server.server_train"}
@@ -85,14 +86,23 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def running(kits: Sequence[Path]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Run FLARE's processes of some kits within a ``with`` block; none of them, and no job of theirs, outlives it."""
+    """Run FLARE's processes of some kits within a ``with`` block; none of them, and no job of theirs, outlives it.
+
+    A kit runs once: FLARE's server would let two processes of one name take turns.
+    """
     processes: list[subprocess.Popen[bytes]] = []
-    try:
+    with contextlib.ExitStack() as held:
         for kit in kits:
-            processes.append(start(kit))
-        yield processes
-    finally:
-        stop(processes)
+            try:
+                held.enter_context(locked(kit / "local"))
+            except IsthmusError as error:
+                raise IsthmusError(f"'{kit}' runs already, in another process of this machine; end that.") from error
+        try:
+            for kit in kits:
+                processes.append(start(kit))
+            yield processes
+        finally:
+            stop(processes)
 
 
 def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:

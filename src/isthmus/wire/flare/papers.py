@@ -46,10 +46,7 @@ class Papers:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the certificate, by which parties can compare it over the telephone."""
-        from cryptography.hazmat.primitives.hashes import SHA256
-
-        digest = _certificates(self.chain, "This party")[0].fingerprint(SHA256())
-        return f"SHA256:{digest.hex(':').upper()}"
+        return fingerprint_of(self.chain, "This party")
 
     def check(self, now: datetime | None = None) -> None:
         """Refuse papers that others would refuse: expired or not yet valid, of another root, or with another key."""
@@ -99,6 +96,14 @@ def checked(chain: bytes, root: bytes, name: str, now: datetime | None = None) -
     if not isinstance(key, RSAPublicKey):
         raise PeerError(f"The certificate of {name} has no RSA key, which those of FLARE have.")
     return key
+
+
+def fingerprint_of(chain: bytes, whose: str) -> str:
+    """SHA-256 of the first certificate of a chain in PEM, as FLARE and openssl print it."""
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    digest = _certificates(chain, whose)[0].fingerprint(SHA256())
+    return f"SHA256:{digest.hex(':').upper()}"
 
 
 def common_name(certificate: Certificate) -> str:

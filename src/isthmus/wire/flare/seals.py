@@ -16,7 +16,7 @@ from typing import Any
 
 from isthmus.core.errors import PeerError
 from isthmus.protect.key_agreement import KeyPair, derived
-from isthmus.wire.flare.papers import Papers, verify
+from isthmus.wire.flare.papers import Papers, fingerprint_of, verify
 
 FRAME = 2**26  # bytes of content that are sealed at once; the library takes less than 2 GiB
 TAG = 16  # bytes by which each frame is longer
@@ -32,9 +32,12 @@ class Hello:
     chain: str
 
     @staticmethod
-    def signed(papers: Papers, job: str, pair: KeyPair, said: Mapping[str, Any]) -> Hello:
-        """The hello of the party that holds the papers; ``said``: what others compare with their own."""
-        about = {"job": job, "name": papers.name, "key": pair.public.hex(), "said": dict(said)}
+    def signed(papers: Papers, job: str, pair: KeyPair, said: Mapping[str, Any], refuses: str = "") -> Hello:
+        """The hello of the party that holds the papers; ``said``: what others compare with their own.
+
+        ``refuses``: what its policy refuses of the run, in the words that others may hear; empty where nothing is.
+        """
+        about = {"job": job, "name": papers.name, "key": pair.public.hex(), "said": dict(said), "refuses": refuses}
         words = json.dumps(about, sort_keys=True)
         return Hello(words, papers.sign(words.encode()).hex(), papers.chain.decode())
 
@@ -70,11 +73,14 @@ class Seals:
         self, pair: KeyPair, own: Hello, others: Mapping[str, Hello], root: bytes, job: str, name: str
     ) -> None:
         self.said: dict[str, dict[str, Any]] = {}  # what each other party was started with
+        self.refuses: dict[str, str] = {}  # what the policy of each other party refuses of this run
+        self.fingerprints = {each: fingerprint_of(said.chain.encode(), each) for each, said in others.items()}
         self._out: dict[str, bytes] = {}
         self._in: dict[str, bytes] = {}
         for other, hello in others.items():
             about = hello.checked(root, job, other)
             self.said[other] = about["said"]
+            self.refuses[other] = str(about.get("refuses", ""))
             secret = _agreed(pair, about, other)
             both = hashlib.sha256("\n".join(sorted((own.words, hello.words))).encode()).hexdigest()
             self._out[other] = derived(secret, f"letters {both} {json.dumps([name, other])}")
