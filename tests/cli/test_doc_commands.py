@@ -19,6 +19,9 @@ import typer.main
 
 from isthmus.cli import app, take_plugins
 from isthmus.cli.listing import listed
+from isthmus.core import plugins
+from isthmus.methods import catalogue
+from isthmus.methods.parts import PARTS
 from tests.helpers.command import isthmus, succeed
 from tests.helpers.doc_commands import ROOT, Shown, shown
 
@@ -82,7 +85,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.fixture
+def own_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods and parts of plug-ins are forgotten again, and loaded anew by the next command that names them."""
+    monkeypatch.setattr(catalogue, "_CATALOGUE", dict(catalogue._CATALOGUE))
+    monkeypatch.setattr(plugins, "_loaded", set(plugins._loaded))
+    for axis, known in PARTS.items():
+        monkeypatch.setitem(PARTS, axis, dict(known))
+
+
 @among("configured")
+@pytest.mark.usefixtures("own_catalogue")
 def test_a_run_can_be_configured(command: Shown, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from isthmus.commands.run import configure
 
