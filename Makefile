@@ -20,7 +20,7 @@ demo: $(VENV)/.ready
 test: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not extra"
 
-# Tests that need a tool which is not always there (pip install -e ".[flare]"); without it they are skipped, and say so.
+# Tests that need a tool which is not always there (pip install -e ".[flare,track]"); without it they are skipped, and say so.
 test-extra: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m extra -rs
 

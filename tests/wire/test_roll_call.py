@@ -60,5 +60,6 @@ def test_a_missing_member_is_named(host: int, said: str, monkeypatch: pytest.Mon
     for name, value in place.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    monkeypatch.setattr(DistributedWire, "opened", False)  # it stays so for the tests that follow in this process
     with pytest.raises(IsthmusError, match=said):
         DistributedWire(2, timeout=1)

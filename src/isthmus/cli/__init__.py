@@ -10,6 +10,7 @@ import typer
 
 from isthmus.cli import flare
 from isthmus.cli.catalogue import datasets, methods
+from isthmus.cli.check import check
 from isthmus.cli.finished import audit, compare, disclose, report, score
 from isthmus.cli.graphs import simulate_aml, split
 from isthmus.cli.operations import forget, status
@@ -30,8 +31,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (
-    run, plan, methods, datasets, split, score, compare, report, audit, disclose, simulate_aml, demo, reproduce, study,
-    sweep,
+    check, run, plan, methods, datasets, split, score, compare, report, audit, disclose, simulate_aml, demo, reproduce,
+    study, sweep,
     status, forget,
 ):  # fmt: skip
     app.command()(command)

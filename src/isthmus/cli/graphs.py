@@ -13,7 +13,9 @@ from isthmus.cli.shared import Json, Set, console
 
 def split(
     data: Annotated[str, typer.Argument(help="A data set, a folder with nodes and edges, or a .csv of transfers.")],
-    silos: Annotated[int, typer.Option(help="Number of silos.")] = 5,
+    silos: Annotated[
+        int | None, typer.Option(help="Number of silos (default: 5; of attribute:COLUMN as many as it has values).")
+    ] = None,
     how: Annotated[
         str, typer.Option("--split", help="louvain, metis, random, label:ALPHA, attribute:COLUMN.")
     ] = "louvain",

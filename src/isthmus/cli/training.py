@@ -122,6 +122,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_result(metrics: dict[str, Any]) -> None:
+    from isthmus.cli.alerts import alerts_table
     from isthmus.protect.accounting.guarantee import Guarantee, headline
     from isthmus.report.compared_run import SAW
     from isthmus.runs.text import bytes_text, labels_line, lists_line, privacy_line, wait_text
@@ -145,6 +146,9 @@ def _print_result(metrics: dict[str, Any]) -> None:
             values = [_number((way.get(split) or {}).get(metrics["metric"])) for split in splits]
             table.add_row(f"{metrics['metric']}, {SAW[way['sees']]}{kind}", *values)
     console.print(table)
+    alerts = alerts_table(metrics)
+    if alerts is not None:
+        console.print(alerts)
     for note in metrics.get("notes", []):
         console.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     crossed = f"{bytes_text(metrics['bytes']['total'])} crossed in {metrics['steps']} steps"

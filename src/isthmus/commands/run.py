@@ -24,6 +24,7 @@ from isthmus.report.report import write_report
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder, claimed
 from isthmus.runs.recipe import merge_into, parse_set, read_recipe
+from isthmus.train.alert_figures import mean_of_alerts
 from isthmus.wire.meeting import MeetingPlace
 
 _COMPOSED = (
@@ -210,6 +211,7 @@ def _worst_of(told: dict[str, Any], each: list[dict[str, Any]]) -> dict[str, Any
 def _scores_over(each: list[dict[str, Any]]) -> dict[str, Any]:
     """Means of scores over runs under their own keys, and deviations under keys that end in ``_std``."""
     combined: dict[str, Any] = {}
+    combined |= {"alerts": mean_of_alerts([run["alerts"] for run in each])} if "alerts" in each[0] else {}
     for split in [key for key in ("valid", "test", "valid_pooled", "test_pooled") if key in each[0]]:
         parts = [run[split] for run in each]
         combined[split] = _fold(parts, fmean)

@@ -10,12 +10,11 @@ from isthmus.commands.predictions import check_suffix, predictions, write_table
 from isthmus.commands.score_together import score_together
 from isthmus.commands.trained_model import (
     configure,
+    fitted,
     load_parameters,
     model_file,
     silo_number,
     to_score,
-    trained_with,
-    without_labels,
 )
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.handshake import agree_schema
@@ -72,17 +71,17 @@ def _score_alone(folder: RunFolder, request: ScoreRequest) -> tuple[Any, list[st
     """Predictions by one party: for all data as one graph, or for one silo's part along its own edges."""
     data, notes = request.data, list[str]()
     config = configure(folder, data, request.sets)
-    model, trained = model_file(folder, request.silo, not is_parts(data)), trained_with(folder)
+    model = model_file(folder, request.silo, not is_parts(data))
     if request.silo is not None and is_parts(data):
         silos, notes = _own_part(config.data, request.silo)
     else:
         silos = load_silos(config.data, merged=False)
-    silos = [without_labels(silo, trained, data) for silo in silos]
+    silos, unseen = fitted(silos, folder, data)
     part = to_score(merge(agree_schema(LocalWire(len(silos)), silos)[0]), data)
     part = scaled_again(part, folder.metrics.get("scale", {}))
     training = open_run(replace(config, data=replace(config.data, scale="none")), LocalWire(1), [part])
     load_parameters(training, model)
-    return predictions(training, training.stage.scorer), notes
+    return predictions(training, training.stage.scorer), [*notes, *unseen]
 
 
 def _own_part(config: DataConfig, name: str) -> tuple[list[Silo], list[str]]:

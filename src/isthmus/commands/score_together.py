@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isthmus.commands.predictions import predictions
+from isthmus.commands.predictions import outgoing, predictions
 from isthmus.commands.trained_model import (
     configure,
+    fitted,
     load_parameters,
     model_file,
     to_score,
-    trained_with,
-    without_labels,
 )
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Purpose
@@ -29,6 +28,8 @@ from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
 from isthmus.wire.meeting import MeetingPlace, meet
 from isthmus.wire.wire import Wire
+
+_OF_LABELS = ("labelled by both", "labelled valid")  # in notes on labels, which scoring sets aside
 
 
 def score_together(
@@ -64,22 +65,27 @@ def score_together(
 
 def _score_over(wire: Wire, config: RunConfig, folder: RunFolder, silo: str | None, out: Path) -> tuple[Any, list[str]]:
     """Open the silos of this host over a wire, load the run's parameters, and score."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     model = model_file(folder, silo if wire.hosts == 1 else _own_name(wire))
-    told, trained = folder.metrics.get("scale", {}), trained_with(folder)
-    mine = load_silos(config.data, False, wire.mine)
-    parts = [without_labels(each, trained, config.data.name) for each in mine]
+    told = folder.metrics.get("scale", {})
+    parts, unseen = fitted(load_silos(config.data, False, wire.mine), folder, config.data.name)
     training = open_run(config, wire, [scaled_again(to_score(each, config.data.name), told) for each in parts])
     load_parameters(training, model)
     with wire.ledger.during(Purpose.TEST_ACROSS):
         table = predictions(training, training.stage.scorer)
+        if wire.hosts > 1 and training.federation.schema.target == "edge":
+            table = pa.concat_tables([table, outgoing(training)])
     collected = collect_ledgers(wire, training.federation.notes)
     ledger = out.with_name(f"{out.stem}-ledger.parquet")
     out.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(collected.own.table(), ledger)
     sent = f"What crossed for these predictions is in {ledger}"
-    return table, [*collected.notes, f"{sent}; the wire was {wire.security}." if wire.security else f"{sent}."]
+    sent += f"; the wire was {wire.security}." if wire.security else "."
+    sent += f"; the wire was {wire.security}." if wire.security else "."
+    known = [note for note in collected.notes if not any(words in note for words in _OF_LABELS)]
+    return table, [*dict.fromkeys([*unseen, *known]), sent]
 
 
 def _own_name(wire: Wire) -> str | None:

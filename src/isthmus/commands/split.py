@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from isthmus import data
 from isthmus.core.coerce import fill
 from isthmus.core.errors import IsthmusError
 from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
-from isthmus.graph.partition import partition
+from isthmus.graph.partition import partition, silo_names, values_of
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stats import split_statistics
+from isthmus.launch.host import load_graph
 from isthmus.runs.config import DataConfig, split_options
 from isthmus.runs.recipe import parse_set
 
 
 def split_command(
-    name: str, silos: int, how: str, sets: tuple[str, ...], out: Path | None, overwrite: bool
+    name: str, silos: int | None, how: str, sets: tuple[str, ...], out: Path | None, overwrite: bool
 ) -> dict[str, Any]:
     """Split a graph; write its parts where asked; return the statistics."""
     if is_parts(name):
@@ -31,12 +31,15 @@ def split_command(
     if unknown_tables:
         raise IsthmusError(f"'isthmus split' reads data.… keys only, not '{sorted(unknown_tables)[0]}'.")
     own, options = split_options(table.get("data", {}))
-    config = fill(DataConfig(name=name, silos=silos, split=how), own, "data")
-    graph = data.load(name, seed=config.seed, folder=config.folder or None, **options)
-    owner = partition(graph, how, config.silos, config.seed, config.resolution or None, config.communities or None)
+    config = replace(fill(DataConfig(name=name, split=how), own, "data"), options=options)
+    graph = load_graph(config)
+    count = silos or own.get("silos") or len(values_of(graph, how)) or config.silos
+    owner = partition(graph, how, count, config.seed, config.resolution or None, config.communities or None)
+    names = silo_names(graph, how, count)
     if out is not None:
-        write_parts(split_graph(graph, owner, config.silos), out, overwrite)
-    return asdict(split_statistics(graph, owner, config.silos))
+        write_parts(split_graph(graph, owner, count, names), out, overwrite)
+    found = asdict(split_statistics(graph, owner, count))
+    return {**found, "silos": [{"name": name, **silo} for name, silo in zip(names, found["silos"], strict=True)]}
 
 
 def stats_table(stats: dict[str, Any]) -> Table:
@@ -57,5 +60,5 @@ def stats_table(stats: dict[str, Any]) -> Table:
         table.add_column(column, justify="left" if column == "silo" else "right")
     keys = ("nodes", "training", "inner", "cross", "inner_pairs", "cross_pairs")
     for silo in stats["silos"]:
-        table.add_row(f"silo-{silo['silo']}", *(str(silo[key]) for key in keys), f"{silo['label_distance']:.3f}")
+        table.add_row(silo["name"], *(str(silo[key]) for key in keys), f"{silo['label_distance']:.3f}")
     return table

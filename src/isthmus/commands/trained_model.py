@@ -13,10 +13,14 @@ from safetensors.torch import load_file
 
 from isthmus.commands.predictions import refuse_nothing
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.data import is_own
+from isthmus.data.members import is_parts
 from isthmus.engine.learner import ModelSpec
+from isthmus.federation.encodings import recoded_again
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
+from isthmus.graph.partition import attribute_of
 from isthmus.graph.silo import Silo
-from isthmus.launch.host import check_device
+from isthmus.launch.host import READING, check_device
 from isthmus.methods import catalogue
 from isthmus.methods.compose import TABLES, compose
 from isthmus.nn.masks import is_mask
@@ -33,10 +37,15 @@ def configure(folder: RunFolder, data: str, sets: tuple[str, ...], together: boo
     """
     recipe = {key: value for key, value in folder.config.items() if key not in (*TABLES, "score")}
     trained_on = recipe.get("data", {})
-    kept = {key: trained_on[key] for key in ("scale", "folder", "edges") if key in trained_on}
+    kept = {key: trained_on[key] for key in ("scale", "folder", "edges", *READING) if key in trained_on}
+    attributes = [*trained_on.get("attributes", ()), *filter(None, [attribute_of(str(trained_on.get("split", "")))])]
+    if attributes and is_own(data) and not is_parts(data):
+        kept["attributes"] = attributes
     method = "fedavg" if together else "centralised"
     recipe |= {"method": method, "data": {"name": data, **kept}}
     if together:
+        on_edges = folder.metrics.get("schema", {}).get("target") == "edge"
+        recipe |= {"exchange": {"halo": "placeholder"}} if on_edges else {}  # edges to other silos are scored too
         recipe |= {"score": "across", **{key: folder.config[key] for key in ("protect",) if key in folder.config}}
     else:
         recipe["data"] |= {"silos": 1, "split": "random"}
@@ -104,6 +113,16 @@ def trained_with(folder: RunFolder) -> Mapping[str, Any]:
     return schema
 
 
+def fitted(silos: Sequence[Silo], folder: RunFolder, data: str) -> tuple[list[Silo], list[str]]:
+    """Parts of new data with the features and the schema of a run, and sentences on what its model has never seen."""
+    trained, told = trained_with(folder), folder.metrics.get("columns", {})
+    found, notes = list[Silo](), list[str]()
+    for silo in silos:
+        again, unseen = recoded_again(silo, told, trained, data if len(silos) == 1 else f"{data}/{silo.name}")
+        found, notes = [*found, without_labels(again, trained, data)], [*notes, *unseen]
+    return found, notes
+
+
 def without_labels(silo: Silo, trained: Mapping[str, Any], data: str) -> Silo:
     """A part with the schema that the model was trained with; the labels and splits of the new data are set aside."""
     for what, names in (("features", "feature_names"), ("edge_features", "edge_feature_names")):
@@ -134,12 +153,16 @@ def _list(names: list[str]) -> str:
 
 
 def to_score(part: Silo, data: str) -> Silo:
-    """Data with every row in the test split but the first, which is in training: a run needs a training seed."""
+    """Data with every row in the test split but one, which is in training: a run needs a training seed.
+
+    Of edges it is the first that ends here, since the owner of its target says what split an edge is in.
+    """
     field = "split" if part.schema.target == "node" else "edge_split"
     rows = len(getattr(part, field))
     refuse_nothing(rows, data, part.schema.target)
     split = torch.full((rows,), TEST, dtype=torch.int8)
-    split[0] = TRAIN
+    ends_here = part.edge_index[1] < part.n if field == "edge_split" else torch.ones(rows, dtype=torch.bool)
+    split[ends_here.nonzero().flatten()[:1]] = TRAIN
     changed: dict[str, Any] = {field: split}
     return replace(part, **changed)
 

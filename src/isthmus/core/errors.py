@@ -8,6 +8,14 @@ class IsthmusError(Exception):
     """A problem the user can fix; the command line prints it as one line, without a traceback."""
 
 
+class CellError(IsthmusError):
+    """A problem of one value in a file: which file, column and row (counted from 1), and what to do."""
+
+    def __init__(self, file: str, column: str, row: int, what: str, remedy: str) -> None:
+        super().__init__(f"{file}, column '{column}', row {row}: {what}; {remedy}.")
+        self.file, self.column, self.row, self.what, self.remedy = file, column, row, what, remedy
+
+
 class HostLost(IsthmusError):
     """Another host of a run died or stalled; the run can be resumed."""
 

@@ -115,6 +115,11 @@ def load(name_or_folder: str, seed: int = 0, folder: str | None = None, **option
     return loader(**{name: value for name, value in given.items() if name in takes}, **options)
 
 
+def is_own(name_or_folder: str) -> bool:
+    """Whether a name stands for a user's own folder of tables, and for no data set or file of transactions."""
+    return name_or_folder not in DATASETS and not name_or_folder.endswith(".csv")
+
+
 def find(name_or_folder: str, folder: str | None = None, **options: Any) -> None:
     """Look for the files that :func:`load` would read, without reading them; raises where they are not here.
 

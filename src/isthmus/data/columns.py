@@ -11,28 +11,22 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
+from isthmus.data.cells import MAYBE, MISSING
 from isthmus.data.tables import ArrowColumn, Sheet, as_text, is_number
-from isthmus.graph.graph import SPLIT_NAMES, natural, spelt_alike
+from isthmus.graph.graph import SPLIT_NAMES, natural, one_spelling, spelt_alike
 
-# How programs and people write that there is nothing.
-MISSING = ("na", "n/a", "#n/a", "<na>", "nan", "-nan", "nat", "null", "-", "--", "?", ".")
-MAYBE = ("none", "missing", "unknown")  # words that may be a class of their own, and mostly are none
-GAPS = (*MISSING, *MAYBE)
 MANY = 10  # labels of more kinds than this, and than half of the rows, are hardly classes
-NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-SPELT_OTHERWISE = r"^[+-]?[0-9]{1,3}([ .,'][0-9]{3})*[.,]?[0-9]*\s*%?$"  # 25,5 or 1.234,56 or 12 %
 MOST = 2**53  # beyond, not every whole number is a float64
 
 
 def numbers(sheet: Sheet, name: str) -> np.ndarray:
-    """A column of finite numbers: [rows] float32; raises where one is missing, infinite or too long."""
+    """A column of numbers: [rows] float32, NaN where one is missing; raises where one is infinite or too long."""
     out = _single(_floats(sheet, name, sheet.column(name)))
-    bad = np.flatnonzero(~np.isfinite(out))
+    bad = np.flatnonzero(np.isinf(out))
     if len(bad):
         row = int(bad[0])
         value = sheet.table[name][row].as_py()
-        shown = "a missing value" if value is None else f"the value {value}"
-        raise sheet.wrong(name, row, f"{shown} cannot be a feature", "fill or remove such rows")
+        raise sheet.wrong(name, row, f"the value {value} cannot be a feature", "fill or remove such rows")
     return out
 
 
@@ -155,7 +149,8 @@ def labels(sheet: Sheet, name: str, declared: Sequence[str] = ()) -> tuple[Tenso
         what = f"the labels {twins[0]!r} and {twins[1]!r} differ in case or blanks alone"
         raise sheet.wrong(name, row, what, "write a class in one way, or rename one of two classes")
     whole = all(re.fullmatch(r"-?[0-9]+(\.0+)?", word) for word in spelt) and not set(spelt) & set(declared)
-    known = {word: word.split(".")[0] if whole else word for word in spelt}
+    spelling = {} if set(spelt) & set(declared) else one_spelling(spelt)
+    known = {word: word.split(".")[0] if whole else spelling.get(word, word) for word in spelt}
     names = sorted(set(known.values()), key=natural)
     code = compute.index_in(text, value_set=_strings(spelt)).fill_null(-1).to_numpy().astype(np.int64)
     number = np.array([*(names.index(known[word]) for word in spelt), -1])
@@ -183,28 +178,6 @@ def note_on_labels(sheet: Sheet) -> tuple[str, ...]:
         f"{sheet.path}: {count:,} rows have one of the labels {', '.join(MAYBE)}, which is learnt as a class; leave "
         "the label empty where it is not known.",
     )
-
-
-def check_text_column(sheet: Sheet, name: str, remedy: str) -> str:
-    """Raise for a column of text that is one of numbers but for some cells: as text it is no feature, in silence.
-
-    ``remedy`` says how to keep it as an attribute. Returns a sentence on a column of numbers that is typed as text.
-    """
-    from pyarrow import compute
-
-    text = compute.utf8_trim_whitespace(as_text(sheet, name).fill_null(""))
-    empty = compute.equal(text, "").to_numpy()
-    plain = compute.match_substring_regex(text, NUMBER).to_numpy()
-    meant = plain | compute.match_substring_regex(text, SPELT_OTHERWISE).to_numpy()
-    gap = empty | compute.is_in(compute.utf8_lower(text), value_set=_strings(GAPS)).to_numpy()
-    filled = int((~empty).sum())
-    if filled and plain[~empty].all():
-        return f"{sheet.path}: column '{name}' is typed as text, though its cells are numbers; it is no feature."
-    if not filled or not (2 * meant.sum() >= filled or (meant.any() and (meant | gap).all())):
-        return ""
-    row = int(np.argmax(~plain & ~empty))
-    what = f"'{text[row].as_py()}' is not a number, while {int(plain.sum()):,} of {filled:,} cells are"
-    raise sheet.wrong(name, row, what, f"write it like 1234.5 or fill it in; {remedy} if the column is no feature")
 
 
 def refuse_label_columns(sheet: Sheet, tasks: Sequence[str] = ()) -> None:

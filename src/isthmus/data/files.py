@@ -1,15 +1,16 @@
 """A user's own graph: a folder with a table of nodes and a table of edges, in Parquet or CSV.
 
-``nodes`` has the column ``id`` and optionally ``label`` and ``split`` (train, valid, test or empty). Every other column
-of numbers is a feature; a column ``x`` of lists holds several features. Columns of text, and those named as attributes,
-serve to split the graph between silos and never become features. ``edges`` has ``source`` and ``target`` and optionally
-``label``, ``split`` and ``time``; every other column must hold numbers and is an edge feature.
+``nodes`` has the column ``id`` and optionally ``label`` and ``split`` (train, valid, test or empty). ``edges`` has
+``source`` and ``target`` and optionally ``id``, ``label``, ``split`` and ``time``. Every other column of numbers is a
+feature, a column ``x`` of lists several; a column of few words is a feature for each of them. Columns named as
+attributes serve to split the graph between silos and never become features.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,70 +18,85 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.core.attempts import attempt, go_on_if_complete, problems_so_far
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import is_folder
 from isthmus.core.random import combine, keys_of
-from isthmus.data.columns import (
-    check_text_column,
-    labels,
-    lists,
-    note_on_labels,
-    numbers,
-    refuse_label_columns,
-    splits,
-    times,
-)
+from isthmus.data.columns import labels, note_on_labels, refuse_label_columns, splits, times
+from isthmus.data.feature_columns import IMPUTE, Reading, table_features
+from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text, rows_of
 from isthmus.data.split import random_split
-from isthmus.data.tables import ArrowColumn, Sheet, as_text, is_list, is_number, is_text, read_sheet
+from isthmus.data.tables import Sheet, as_text, is_text, read_sheet
 from isthmus.graph.graph import UNUSED, Graph, Schema
 
 NODE_COLUMNS = ("id", "label", "split")
-EDGE_COLUMNS = ("source", "target", "label", "split", "time")
-INTEGER = "^(0|-?[1-9][0-9]{0,18})$"  # no leading zeros: 007 is a name, not a number
+EDGE_COLUMNS = ("id", "source", "target", "label", "split", "time")
+EDGE_TEXTS = ("id", "source", "target", "label", "split")  # read as text, whatever they look like
 
 
-def load_folder(folder: str, seed: int = 0, attributes: tuple[str, ...] = (), target: str | None = None) -> Graph:
+def load_folder(
+    folder: str,
+    seed: int = 0,
+    attributes: tuple[str, ...] = (),
+    target: str | None = None,
+    categories: int = 20,
+    missing: str = IMPUTE,
+) -> Graph:
     """The graph in the tables ``nodes`` and ``edges`` of a folder.
 
-    ``attributes`` names columns of numbers to split by instead of learning from them; ``target`` says whether nodes or
-    edges carry the label (default: edges if only they do). Without a column ``split`` rows are drawn 60/20/20 by public
-    id. Rows without a label are unused. Nodes without features get a single 1.
+    ``attributes`` names columns of nodes to split by instead of learning from them; ``target`` says whether nodes or
+    edges carry the label (default: edges if only they do). ``categories`` and ``missing``: see :class:`Reading`.
+    Without a column ``split`` rows are drawn 60/20/20 by public id. Rows without a label are unused. Nodes without
+    features get a single 1.
     """
     attributes = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+    reading, before = Reading(categories, missing).check(), problems_so_far()
     nodes, edges = _sheets(Path(folder), attributes)
-    ids, source, end = _ids(nodes, edges)
-    edge_index = torch.stack([source, end])
-    words = [name for name in text_columns(nodes) if name not in attributes]
-    notes = [check_text_column(nodes, name, f"use --set data.attributes={name}") for name in words]
-    kept = (*attributes, *words)
-    x, names = features(nodes, (*NODE_COLUMNS, *kept))
-    edge_x, edge_names = features(edges, EDGE_COLUMNS)
-    time = times(edges, "time") if "time" in edges.names else None
+    ids, source, end = attempt(partial(_ids, nodes, edges), (np.zeros(0), torch.zeros(0), torch.zeros(0)))
+    of_nodes = table_features(nodes, (*NODE_COLUMNS, *attributes), reading)
+    of_edges = table_features(edges, EDGE_COLUMNS, reading)
+    time = attempt(partial(times, edges, "time"), None) if "time" in edges.names else None
+    named = attempt(partial(edge_ids, edges), None)
+    for sheet in (nodes, edges):
+        attempt(partial(read_labels, sheet), None)
+    go_on_if_complete(before)
+    kept = dict.fromkeys((*attributes, *text_columns(nodes)))
     schema = Schema(
-        features=max(len(names), 1),
+        features=max(len(of_nodes.names), 1),
         labels=(),
-        edge_features=len(edge_names),
+        edge_features=len(of_edges.names),
         timed=time is not None,
-        feature_names=names or ("one",),
-        edge_feature_names=edge_names,
+        feature_names=of_nodes.names or ("one",),
+        edge_feature_names=of_edges.names,
     )
     graph = Graph(
         ids=ids,
-        x=x if names else torch.ones(len(ids), 1),
-        edge_index=edge_index,
+        x=of_nodes.x if of_nodes.names else torch.ones(len(ids), 1),
+        edge_index=torch.stack([source, end]),
         schema=schema,
-        edge_attr=edge_x if edge_names else None,
+        edge_attr=of_edges.x if of_edges.names else None,
         edge_time=time,
         columns={name: _values(nodes, name) for name in kept},
         name=Path(folder).resolve().name,
         notes=(
-            *filter(None, notes),
-            *unused_text(nodes, [name for name, note in zip(words, notes, strict=True) if not note]),
+            *of_nodes.notes,
+            *of_edges.notes,
             *(both_labelled(nodes, edges) if target is None else ()),
             *(note for sheet in (nodes, edges) for note in note_on_labels(sheet)),
         ),
+        edge_ids=named,
+        node_encoding=of_nodes.encoding,
+        edge_encoding=of_edges.encoding,
     )
     return _labelled(graph, nodes, edges, seed, target).check()
+
+
+def read_labels(sheet: Sheet, declared: Sequence[str] | None = None) -> None:
+    """Raise for labels, or words of a split, that cannot be read, so that they are named among all problems."""
+    if "label" in sheet.names:
+        attempt(partial(labels, sheet, "label", declared or ()), None)
+    if "split" in sheet.names:
+        splits(sheet, "split")
 
 
 def _labelled(graph: Graph, nodes: Sheet, edges: Sheet, seed: int, target: str | None) -> Graph:
@@ -112,12 +128,15 @@ def find_folder(folder: str) -> None:
 def _sheets(folder: Path, attributes: tuple[str, ...]) -> tuple[Sheet, Sheet]:
     """The tables of nodes and of edges in a folder; raises if one is missing, or has no such attribute."""
     find_folder(str(folder))
-    nodes = read_sheet(folder, "nodes", (*NODE_COLUMNS, *attributes))
-    edges = read_sheet(folder, "edges", ("source", "target", "label", "split"))
+    before = problems_so_far()
+    read_nodes = partial(read_sheet, folder, "nodes", (*NODE_COLUMNS, *attributes))
+    found = attempt(read_nodes, None), attempt(partial(read_sheet, folder, "edges", EDGE_TEXTS), None)
+    go_on_if_complete(before)
+    nodes, edges = (sheet for sheet in found if sheet is not None)
     if not len(nodes.table):
         raise IsthmusError(f"{nodes.path} has no rows; a graph needs nodes.")
     for sheet in (nodes, edges):
-        refuse_label_columns(sheet)
+        attempt(partial(refuse_label_columns, sheet), None)
     for name in attributes:
         if name not in nodes.names:
             raise unknown(f"attribute column of {nodes.path.name}", name, set(nodes.names) - set(NODE_COLUMNS))
@@ -129,8 +148,10 @@ def _ids(nodes: Sheet, edges: Sheet) -> tuple[np.ndarray, Tensor, Tensor]:
     import pyarrow as pa
     from pyarrow import compute
 
+    before = problems_so_far()
     places = ((nodes, "id"), (edges, "source"), (edges, "target"))
-    texts = [id_text(sheet, name) for sheet, name in places]
+    texts = [attempt(partial(id_text, sheet, name), None) for sheet, name in places]
+    go_on_if_complete(before)
     columns = texts
     if all(compute.all(compute.match_substring_regex(text, INTEGER), min_count=0).as_py() for text in texts):
         try:
@@ -138,86 +159,16 @@ def _ids(nodes: Sheet, edges: Sheet) -> tuple[np.ndarray, Tensor, Tensor]:
         except pa.ArrowInvalid:  # beyond 64 bits: text after all
             pass
     ids = columns[0]
-    _check_unique(nodes, ids)
-    rows = [_rows(edges, name, column, ids) for (_, name), column in zip(places[1:], columns[1:], strict=True)]
+    attempt(partial(check_unique, nodes, ids), None)
+    ends = zip(("source", "target"), columns[1:], strict=True)
+    rows = [attempt(partial(rows_of, edges, name, column, ids), torch.zeros(0)) for name, column in ends]
     plain = ids.to_numpy()
     return plain if plain.dtype == np.int64 else plain.astype(str), rows[0], rows[1]
-
-
-def id_text(sheet: Sheet, name: str) -> ArrowColumn:
-    """A column of ids as text; raises where an id is missing or neither text nor a whole number."""
-    from pyarrow import compute, types
-
-    column = sheet.column(name)
-    if len(column) and not (is_text(column) or types.is_integer(column.type)):
-        raise sheet.wrong(
-            name, 0, f"{column[0].as_py()!r} ({column.type}) cannot be an id", "use whole numbers or text"
-        )
-    text = as_text(sheet, name).fill_null("")
-    empty = np.flatnonzero(compute.equal(text, "").to_numpy())
-    if len(empty):
-        raise sheet.wrong(name, int(empty[0]), "a missing id", "give every row an id")
-    return text
-
-
-def _check_unique(nodes: Sheet, ids: ArrowColumn) -> None:
-    """Raise if an id stands in two rows of the table of nodes."""
-    from pyarrow import compute
-
-    counts = compute.value_counts(ids)
-    twice = counts.filter(compute.greater(counts.field("counts"), 1))
-    if len(twice):
-        value = twice[0]["values"].as_py()
-        rows = np.flatnonzero(compute.equal(ids, value).to_numpy()) + 1
-        raise IsthmusError(
-            f"{nodes.path}, column 'id': {value!r} appears in rows {rows[0]} and {rows[1]} "
-            f"({len(twice)} such ids); a node has one row: remove the others."
-        )
-
-
-def _rows(edges: Sheet, name: str, ends: ArrowColumn, ids: ArrowColumn) -> Tensor:
-    """The row of each end of an edge among the ids of nodes: [m] int64; raises for an unknown id."""
-    from pyarrow import compute
-
-    row = compute.index_in(ends, value_set=ids)
-    if row.null_count:
-        at = int(np.flatnonzero(row.is_null().to_numpy())[0])
-        what = f"{ends[at].as_py()!r} is not among the ids of the nodes"
-        raise edges.wrong(name, at, what, "add the node or remove the edge")
-    return torch.from_numpy(row.to_numpy().astype(np.int64))
 
 
 def text_columns(nodes: Sheet) -> list[str]:
     """Names of all columns of text, which serve to split by and never become features."""
     return [name for name in nodes.names if name not in NODE_COLUMNS and is_text(nodes.table[name])]
-
-
-def unused_text(nodes: Sheet, names: Sequence[str]) -> tuple[str, ...]:
-    """A sentence on the named columns of text, none of which is a feature; nothing where there are none."""
-    return (f"{nodes.path}: {', '.join(names)}: text, and no feature.",) if names else ()
-
-
-def features(sheet: Sheet, without: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
-    """All columns but those named in ``without`` as features, [rows, features] float32, and the features' names."""
-    parts: list[np.ndarray] = []
-    names: list[str] = []
-    for name in sheet.names:
-        column = sheet.table[name]
-        if name in without:
-            continue
-        if name == "x" and is_list(column) and len(column):
-            parts.append(lists(sheet, name))
-            names += [f"x{number}" for number in range(parts[-1].shape[1])]
-        elif is_number(column):
-            parts.append(numbers(sheet, name)[:, None])
-            names.append(name)
-        else:
-            example = f", for example {column[0].as_py()!r}" if len(column) else ""
-            raise IsthmusError(
-                f"{sheet.path}, column '{name}' holds {column.type}{example}; turn it into numbers or remove it."
-            )
-    joined = np.concatenate(parts, axis=1) if parts else np.empty((len(sheet.table), 0), dtype=np.float32)
-    return torch.from_numpy(joined), tuple(names)
 
 
 def _values(nodes: Sheet, name: str) -> np.ndarray:

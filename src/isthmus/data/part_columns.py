@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,38 +13,51 @@ from pyarrow import compute
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.data.columns import check_text_column, note_on_labels, splits
-from isthmus.data.files import NODE_COLUMNS, both_labelled, features, label_columns, text_columns, unused_text
+from isthmus.data.columns import note_on_labels, splits
+from isthmus.data.feature_columns import Reading, TableFeatures, table_features
+from isthmus.data.files import NODE_COLUMNS, both_labelled, label_columns
 from isthmus.data.tables import Sheet, is_list, is_number
+from isthmus.graph.encoding import EMPTY, Encoding, TableColumn
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import UNUSED
 
 
-def node_features(nodes: Sheet, tasks: list[str], declared: dict[str, Any]) -> tuple[Features, tuple[str, ...]]:
-    """The features of all nodes, dense or sparse, and their names; a single 1 where there are none."""
+def node_features(
+    nodes: Sheet, tasks: list[str], declared: dict[str, Any], reading: Reading
+) -> tuple[Features, TableFeatures]:
+    """The features of nodes, dense or sparse, and the columns that they come from; a 1 where there are none."""
+    rows = len(nodes.table)
     if "x_index" in nodes.names and is_list(nodes.table["x_index"]):
-        return _sparse(nodes, declared), tuple(declared.get("feature_names", ()))
+        x = _sparse(nodes, declared)
+        return x, TableFeatures(torch.zeros(rows, 0), _numbered(declared.get("feature_names", ())))
     names = tuple(declared.get("feature_names", ()))
-    if not len(nodes.table) and "x" in nodes.names and is_list(nodes.table["x"]):
+    if not rows and "x" in nodes.names and is_list(nodes.table["x"]):
         width = int(declared.get("features", 1))  # a silo without nodes: no list shows its length
-        return torch.zeros(0, width), names or tuple(f"x{i}" for i in range(width))
-    x, found = features(nodes, (*NODE_COLUMNS, *tasks, *declared.get("attributes", ()), *text_columns(nodes)))
-    if "x" in nodes.names and is_list(nodes.table["x"]) and len(names) == len(found):
-        found = names  # a column of lists has no names of its own
-    if not found and not len(nodes.table) and "features" in declared:  # a silo without nodes need not show columns
-        return torch.zeros(0, declared["features"]), names
-    return (x, found) if found else (torch.ones(len(nodes.table), 1), ("one",))
+        return _alone(torch.zeros(0, width), names or tuple(f"x{i}" for i in range(width)))
+    found = table_features(nodes, (*NODE_COLUMNS, *tasks, *declared.get("attributes", ())), reading)
+    if "x" in nodes.names and is_list(nodes.table["x"]) and len(names) == len(found.names):
+        found = TableFeatures(found.x, _numbered(names), found.notes)  # a column of lists has no names of its own
+    if not found.names and not rows and "features" in declared:  # a silo without nodes need not show columns
+        return _alone(torch.zeros(0, declared["features"]), names)
+    if found.names or any(column.kind == EMPTY for column in found.columns):
+        return found.x, found
+    return torch.ones(rows, 1), TableFeatures(torch.ones(rows, 1), (TableColumn("one"),), found.notes)
+
+
+def _numbered(names: Sequence[str]) -> Encoding:
+    return tuple(map(TableColumn, names))
+
+
+def _alone(x: Tensor, names: Sequence[str]) -> tuple[Tensor, TableFeatures]:
+    """Features of a table without rows, by the names that were declared."""
+    return x, TableFeatures(x, _numbered(names))
 
 
 def part_notes(nodes: Sheet, edges: Sheet, declared: dict[str, Any]) -> tuple[str, ...]:
-    """Sentences on columns of a part that training does not use; refuses text that is meant to be numbers."""
-    unused = [name for name in text_columns(nodes) if name not in declared.get("attributes", ())]
-    remedy = f"list it as attributes in the [schema] of {nodes.path.parent / 'silo.toml'}"
-    for name in unused:
-        check_text_column(nodes, name, remedy)
+    """Sentences on labels of a part that training does not use, or that may be none."""
     both = both_labelled(nodes, edges) if "target" not in declared else ()
     odd = () if "labels" in declared else (note for sheet in (nodes, edges) for note in note_on_labels(sheet))
-    return (*unused_text(nodes, unused), *both, *odd)
+    return (*both, *odd)
 
 
 def _sparse(nodes: Sheet, declared: dict[str, Any]) -> SparseRows:

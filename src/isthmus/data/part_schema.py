@@ -10,9 +10,10 @@ from pyarrow import compute
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.data.columns import refuse_label_columns
-from isthmus.data.files import INTEGER, id_text
+from isthmus.data.ids import INTEGER, id_text
 from isthmus.data.members import read_toml
 from isthmus.data.tables import Sheet
+from isthmus.graph.encoding import Encoding, as_columns
 from isthmus.graph.graph import distinct
 
 _SCHEMA: dict[str, tuple[type, tuple[str, ...]]] = {  # key -> type, and the words to choose from, if any
@@ -50,6 +51,17 @@ def kept_notes(folder: Path, name: str) -> tuple[str, ...]:
     """What ``isthmus split`` has found to say of the data that it wrote a part of."""
     notes = _silo_toml(folder, name).get("notes", [])
     return tuple(map(str, notes)) if isinstance(notes, list) else ()
+
+
+def kept_columns(folder: Path, name: str) -> tuple[Encoding, Encoding]:
+    """The columns of nodes and of edges that ``isthmus split`` has turned into features; nothing in a part by hand."""
+    about = _silo_toml(folder, name)
+    try:
+        nodes, edges = (as_columns(about.get(key, ())) for key in ("node_columns", "edge_columns"))
+    except (TypeError, KeyError) as error:
+        toml = folder / "silo.toml"
+        raise IsthmusError(f"{toml} has node_columns or edge_columns that 'isthmus split' has not written.") from error
+    return nodes, edges
 
 
 def _check_within(path: Path, declared: dict[str, Any]) -> None:

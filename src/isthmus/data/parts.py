@@ -13,7 +13,10 @@ The optional ``[schema]`` of ``silo.toml`` states what a silo's own tables may n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,70 +24,109 @@ import torch
 from pyarrow import compute
 from torch import Tensor
 
-from isthmus.core.errors import IsthmusError
+from isthmus.core.attempts import attempt, go_on_if_complete, problems_so_far
 from isthmus.core.random import keys_of
 from isthmus.data.columns import times
-from isthmus.data.files import (
-    EDGE_COLUMNS,
-    INTEGER,
-    NODE_COLUMNS,
-    edge_split_keys,
-    features,
-    id_text,
-)
+from isthmus.data.feature_columns import Reading, TableFeatures, table_features
+from isthmus.data.files import EDGE_COLUMNS, NODE_COLUMNS, edge_split_keys, read_labels
+from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text
 from isthmus.data.part_columns import node_features, part_labels, part_notes
-from isthmus.data.part_schema import check_features, check_ids, check_labels, declared_schema, kept_notes
+from isthmus.data.part_schema import check_features, check_ids, check_labels, declared_schema, kept_columns, kept_notes
 from isthmus.data.tables import Sheet, as_text, read_sheet
+from isthmus.graph.features import Features
 from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo
 
+EDGE_TEXTS = ("id", "source", "target", "label", "split", "owner")  # read as text, whatever they look like
+_USUAL = Reading()
+_NO_FEATURES: tuple[Features, TableFeatures] = torch.zeros(0, 0), TableFeatures(torch.zeros(0, 0), ())
 
-def read_part(root: Path, names: Sequence[str], number: int) -> Silo:
+
+def read_part(root: Path, names: Sequence[str], number: int, reading: Reading = _USUAL) -> Silo:
     """Silo ``number`` of the silos ``names``, read from its folder below ``root``; no other silo's folder is opened."""
-    folder = root / names[number]
+    folder, before = root / names[number], problems_so_far()
     declared = declared_schema(folder, names[number])
     tasks = [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
-    nodes = read_sheet(folder, "nodes", (*NODE_COLUMNS, *declared.get("attributes", ())))
-    edges = read_sheet(folder, "edges", ("source", "target", "label", "split", "owner"))
-    check_labels(nodes, edges, tasks, declared)
-    check_ids(nodes, ("id",), declared)
-    check_ids(edges, ("source", "target"), declared)
-    ids, source, target = _typed_ids(nodes, edges, declared.get("ids"))
-    ends, halo_ids, halo_owner = _ends(edges, ids, source, target, names, number)
-    x, feature_names = node_features(nodes, tasks, declared)
-    check_features(nodes, declared, x.shape[1], feature_names)
-    edge_x, edge_names = features(edges, (*EDGE_COLUMNS, "owner"))
-    time = times(edges, "time") if "time" in edges.names else None
-    keys = keys_of(ids)
-    edge_keys = edge_split_keys(torch.cat([keys, keys_of(halo_ids)]), ends, time)
+    nodes, edges = _sheets(folder, declared)
+    attempt(partial(check_labels, nodes, edges, tasks, declared), None)
+    found = attempt(partial(_ids_and_ends, nodes, edges, declared, names, number), None)
+    x, of_nodes = attempt(partial(node_features, nodes, tasks, declared, reading), _NO_FEATURES)
+    of_edges = table_features(edges, (*EDGE_COLUMNS, "owner"), reading)
+    time = attempt(partial(times, edges, "time"), None) if "time" in edges.names else None
+    named = attempt(partial(edge_ids, edges), None)
+    for sheet in (nodes, edges):
+        attempt(partial(read_labels, sheet, declared.get("labels")), None)
+    go_on_if_complete(before)
+    assert found is not None
+    check_features(nodes, declared, x.shape[1], of_nodes.names)
+    keys = keys_of(found.ids)
+    edge_keys = edge_split_keys(torch.cat([keys, keys_of(found.halo_ids)]), found.ends, time)
     labels = part_labels(nodes, edges, tasks, declared, keys, edge_keys)
     schema = Schema(
         features=x.shape[1],
         labels=labels.names,
         task="tasks" if tasks else "classes",
         target="node" if labels.edge_y is None else "edge",
-        edge_features=len(edge_names),
+        edge_features=len(of_edges.names),
         timed=time is not None,
-        feature_names=feature_names,
-        edge_feature_names=edge_names,
+        feature_names=of_nodes.names,
+        edge_feature_names=of_edges.names,
     )
+    kept = kept_columns(folder, names[number])
+    notes = *kept_notes(folder, names[number]), *of_nodes.notes, *of_edges.notes
     return Silo(
         number=number,
         name=names[number],
         schema=schema,
-        ids=ids,
+        ids=found.ids,
         x=x,
         y=labels.y,
         split=labels.split,
-        halo_ids=halo_ids,
-        halo_owner=halo_owner,
-        edge_index=ends,
-        edge_attr=edge_x if edge_names else None,
+        halo_ids=found.halo_ids,
+        halo_owner=found.halo_owner,
+        edge_index=found.ends,
+        edge_attr=of_edges.x if of_edges.names else None,
         edge_time=time,
         edge_y=labels.edge_y,
         edge_split=labels.edge_split,
-        notes=(*kept_notes(folder, names[number]), *part_notes(nodes, edges, declared)),
+        notes=(*notes, *part_notes(nodes, edges, declared)),
+        edge_ids=named,
+        node_encoding=kept[0] or of_nodes.encoding,
+        edge_encoding=kept[1] or of_edges.encoding,
     )
+
+
+def _sheets(folder: Path, declared: dict[str, Any]) -> tuple[Sheet, Sheet]:
+    """The tables of nodes and of edges of a part."""
+    before = problems_so_far()
+    read_nodes = partial(read_sheet, folder, "nodes", (*NODE_COLUMNS, *declared.get("attributes", ())))
+    nodes, edges = attempt(read_nodes, None), attempt(partial(read_sheet, folder, "edges", EDGE_TEXTS), None)
+    go_on_if_complete(before)
+    assert nodes is not None and edges is not None
+    return nodes, edges
+
+
+@dataclass(frozen=True)
+class _IdsAndEnds:
+    """Ids of owned nodes [n], the rows of each edge's ends [2, m], and ids and owners of halo nodes [h]."""
+
+    ids: np.ndarray
+    ends: Tensor
+    halo_ids: np.ndarray
+    halo_owner: Tensor
+
+
+def _ids_and_ends(
+    nodes: Sheet, edges: Sheet, declared: dict[str, Any], names: Sequence[str], number: int
+) -> _IdsAndEnds:
+    """Ids and ends of edges, checked; raises for ids that are missing, repeated, or of no owner."""
+    before = problems_so_far()
+    for sheet, columns in ((nodes, ("id",)), (edges, ("source", "target"))):
+        attempt(partial(check_ids, sheet, columns, declared), None)
+    typed = attempt(partial(_typed_ids, nodes, edges, declared.get("ids")), None)
+    go_on_if_complete(before)
+    assert typed is not None
+    return _IdsAndEnds(typed[0], *_ends(edges, *typed, names, number))
 
 
 def _typed_ids(nodes: Sheet, edges: Sheet, kind: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -92,7 +134,11 @@ def _typed_ids(nodes: Sheet, edges: Sheet, kind: str | None) -> tuple[np.ndarray
 
     They are int64 if all ids of this part are whole numbers and not declared to be text, else text.
     """
-    texts = [id_text(nodes, "id"), id_text(edges, "source"), id_text(edges, "target")]
+    before, places = problems_so_far(), ((nodes, "id"), (edges, "source"), (edges, "target"))
+    texts = [attempt(partial(id_text, sheet, name), None) for sheet, name in places]
+    if texts[0] is not None:
+        attempt(partial(check_unique, nodes, texts[0]), None)
+    go_on_if_complete(before)
     if kind != "text" and all(
         compute.all(compute.match_substring_regex(text, INTEGER), min_count=0).as_py() for text in texts
     ):
@@ -112,7 +158,6 @@ def _ends(
 
     Halo nodes are the far ends that other silos own; their rows follow the owned ones, in the order of public keys.
     """
-    _check_unique(edges.path.parent, ids)
     every, place = np.unique(np.concatenate([ids, source, target]), return_inverse=True)
     own, source_at, target_at = np.split(place, [len(ids), len(ids) + len(source)])
     row = np.full(len(every), -1)
@@ -137,13 +182,6 @@ def _ends(
     row[halo] = np.arange(len(halo)) + len(ids)
     ends = torch.from_numpy(np.stack([row[source_at], row[target_at]]))
     return ends, every[halo], torch.from_numpy(owner_of[halo])
-
-
-def _check_unique(folder: Path, ids: np.ndarray) -> None:
-    """Raise if two nodes of a part have one id."""
-    value, count = np.unique(ids, return_counts=True)
-    if len(value) < len(ids):
-        raise IsthmusError(f"{folder}: node id {value[count > 1][0].item()!r} appears twice; a node has one row.")
 
 
 def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np.ndarray, number: int) -> np.ndarray:

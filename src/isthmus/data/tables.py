@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.core.errors import IsthmusError
+from isthmus.core.errors import CellError, IsthmusError
+from isthmus.data.text_files import Writing, writing_of
 
 ArrowColumn = Any  # a pyarrow ChunkedArray
 BLOCK = 2**23  # bytes that a CSV file is read by; a line must fit into a block
@@ -20,6 +21,7 @@ class Sheet:
 
     path: Path
     table: Any  # a pyarrow Table
+    note: str = ""  # how the file was read, where that was found out and is not usual
 
     @property
     def names(self) -> list[str]:
@@ -30,15 +32,12 @@ class Sheet:
         """The named column; raises if the table has none."""
         if name not in self.names:
             have = ", ".join(f"{have!r}" for have in self.names)
-            todo = "Add it, or rename one"
-            if len(self.names) == 1 and (other := next((mark for mark in ";\t|" if mark in self.names[0]), "")):
-                todo = f"Write commas between columns, not {other!r}"
-            raise IsthmusError(f"{self.path} has no column '{name}'; it has {have}. {todo}.")
+            raise IsthmusError(f"{self.path} has no column '{name}'; it has {have}. Add it, or rename one.")
         return self.table[name]
 
-    def wrong(self, name: str, row: int, what: str, todo: str) -> IsthmusError:
+    def wrong(self, name: str, row: int, what: str, todo: str) -> CellError:
         """The error for one value of a column: what is wrong with it, and what to do."""
-        return IsthmusError(f"{self.path}, column '{name}', row {row + 1}: {what}; {todo}.")
+        return CellError(str(self.path), name, row + 1, what, todo)
 
 
 def read_sheet(folder: Path, stem: str, text: tuple[str, ...] = ()) -> Sheet:
@@ -54,12 +53,16 @@ def read_file(path: Path, text: tuple[str, ...] = ()) -> Sheet:
     """The table in a CSV or Parquet file; columns of a CSV file named in ``text`` are read as text."""
     import pyarrow as pa
 
+    note = ""
     try:
-        table = _parquet(path) if path.suffix == ".parquet" else _csv(path, text)
+        if path.suffix == ".parquet":
+            table = _parquet(path)
+        else:
+            writing = writing_of(path, text)
+            table, note = _csv(path, text, writing), writing.note(path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0].strip().rstrip(".:")
-        todo = "Save it as UTF-8" if "UTF8" in reason else "Repair the file or write it again"
-        raise IsthmusError(f"{path} cannot be read: {reason}. {todo}.") from error
+        raise IsthmusError(f"{path} cannot be read: {reason}. Repair the file or write it again.") from error
     twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
     if twice:
         raise IsthmusError(f"{path} has two columns named '{twice[0]}'; rename one of them.")
@@ -69,10 +72,7 @@ def read_file(path: Path, text: tuple[str, ...] = ()) -> Sheet:
             f"{path}: column {unnamed} has no name. If it holds row numbers, which would be a feature, write the table "
             "without them (in pandas index=False); else give it a name."
         )
-    sheet = Sheet(path, table)
-    if path.suffix != ".parquet":
-        _refuse_other_encodings(sheet)
-    return sheet
+    return Sheet(path, table, note)
 
 
 def _is_no_name(name: str) -> bool:
@@ -80,24 +80,13 @@ def _is_no_name(name: str) -> bool:
     return not name.strip() or name.startswith(("Unnamed: ", "__index_level_"))
 
 
-def _csv(path: Path, text: tuple[str, ...]) -> Any:
+def _csv(path: Path, text: tuple[str, ...], writing: Writing) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 
-    with open(path, "rb") as file:
-        header = len(file.readline(2**28))  # a column for each of millions of words is a mistake, not a header
     kinds = csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
-    return csv.read_csv(path, csv.ReadOptions(block_size=max(BLOCK, 4 * header)), convert_options=kinds)
-
-
-def _refuse_other_encodings(sheet: Sheet) -> None:
-    """Raise for a CSV file with text that is not UTF-8, which Arrow takes for bytes."""
-    from pyarrow import types
-
-    for name in sheet.names:
-        if types.is_binary(sheet.table[name].type):
-            row = undecodable(sheet.table[name])
-            raise sheet.wrong(name, row, f"{sheet.table[name][row].as_py()!r} is not UTF-8", "save it as UTF-8")
+    reading = csv.ReadOptions(block_size=max(BLOCK, 4 * writing.header), encoding=writing.encoding)
+    return csv.read_csv(path, reading, csv.ParseOptions(delimiter=writing.mark), kinds)
 
 
 def _parquet(path: Path) -> Any:

@@ -17,6 +17,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import private, writing
 from isthmus.data.members import is_parts
+from isthmus.graph.encoding import told_columns
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import SPLIT_NAMES, Schema
 from isthmus.graph.silo import Silo
@@ -66,7 +67,9 @@ def _write_all(silos: Sequence[Silo], root: Path) -> None:
 def _about(silo: Silo) -> dict[str, Any]:
     """The content of a silo's silo.toml."""
     notes = {"notes": list(silo.notes)} if silo.notes else {}
-    return {"name": silo.name, **notes, "schema": _declared(silo)}
+    encodings = {"node_columns": silo.node_encoding, "edge_columns": silo.edge_encoding}
+    columns = {key: told_columns(columns) for key, columns in encodings.items() if columns}
+    return {"name": silo.name, **notes, "schema": _declared(silo), **columns}
 
 
 def _declared(silo: Silo) -> dict[str, Any]:
@@ -124,6 +127,8 @@ def _edge_table(silo: Silo, names: Sequence[str]) -> pa.Table:
         "target": _id_array(ids[silo.edge_index[1].numpy()]),
         "owner": _words(owner[silo.edge_index].max(0).values, names),
     }
+    if silo.edge_ids is not None:
+        columns["id"] = _id_array(silo.edge_ids)
     if silo.edge_time is not None:
         columns["time"] = silo.edge_time.numpy()
     if silo.edge_y is not None and silo.edge_split is not None:

@@ -42,6 +42,16 @@ class Layout:
         """Which rows of this host's silos other silos hold, and which rows of other silos they hold."""
         return build_boundary(self.federation.wire, self.federation.plan, self.stack)
 
+    @cached_property
+    def edge_time(self) -> Tensor | None:
+        """The time of every edge of the stack, as the data has it: [edges]; None where it has none."""
+        parts = [silo.edge_time for silo in self.federation.silos]
+        if not self.federation.schema.timed or any(part is None for part in parts):
+            return None
+        kept = [~silo.crosses if self.view == "drop" else slice(None) for silo in self.federation.silos]
+        times = [part[k] for part, k in zip(parts, kept, strict=True) if part is not None]
+        return torch.cat([*times, torch.zeros(0, dtype=torch.int64)])
+
     @property
     def learn(self) -> Tensor:
         """Which silos of the federation have something to learn from: [silos] bool."""

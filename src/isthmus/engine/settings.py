@@ -26,6 +26,8 @@ class TrainConfig:
     ``decay``: the learning rate is multiplied by it after every ``decay_every`` epochs of a phase (1: it stays).
     ``patience`` counts evaluations without a better score before training stops (0: never). ``checkpoint_every`` counts
     epochs; 0 is every epoch, or as many as keep the bytes written for an epoch below 32 MB in large federations.
+    ``top`` and ``alerts``, where labels are of two classes: how many of the highest scores of the rare one are looked
+    at, in all and (where edges have times) each day; 0 alerts: no budget a day.
     ``metric`` is the one that models are selected by (empty: the task's usual one: PR-AUC, or accuracy where there are
     several classes). ``average`` is how the federation's score, also that of selection, is made of its silos' scores:
     weighted by scored ``seeds``, or all ``silos`` alike. ``pooled``: also between hosts, score all silos'
@@ -56,6 +58,8 @@ class TrainConfig:
     metric: str = ""
     average: str = "seeds"
     pooled: bool = False
+    top: tuple[int, ...] = (10, 100)
+    alerts: int = 10
     checkpoint_every: int = 0
 
     def check(self, layers: int) -> None:
@@ -72,7 +76,9 @@ class TrainConfig:
         ):
             if getattr(self, name) not in choices:
                 raise unknown(f"train.{name}", getattr(self, name), [c for c in choices if c])
-        least = {"epochs": 0, "steps": 0, "batch": 0, "floor": 0, "patience": 0, "checkpoint_every": 0}
+        if any(k < 1 for k in self.top):
+            raise IsthmusError(f"train.top is {list(self.top)}; give numbers of highest scores, 1 or more.")
+        least = {"alerts": 0, "epochs": 0, "steps": 0, "batch": 0, "floor": 0, "patience": 0, "checkpoint_every": 0}
         for name, bound in {**least, "evaluate_every": 1, "decay_every": 1}.items():
             if getattr(self, name) < bound:
                 raise IsthmusError(f"train.{name} is {getattr(self, name)}; it must be at least {bound}.")

@@ -12,8 +12,9 @@ from isthmus.core.name_lists import some_of
 from isthmus.core.parcel import Level
 from isthmus.federation.cross_edges import CLAIMED, MUTUAL, agree_edges
 from isthmus.federation.edge_labels import agree_labels
-from isthmus.federation.handshake import HaloPlan, agree_schema, check_single_owner, plan_halo
+from isthmus.federation.handshake import HaloPlan, agree_on_data, check_single_owner, plan_halo
 from isthmus.federation.scaling import Scaling, scale_features
+from isthmus.graph.encoding import Encoding
 from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo, keep_edges
 from isthmus.protect.drawn_lists import DrawnLists
@@ -46,6 +47,7 @@ class Federation:
     scaling: dict[str, Scaling] = field(default_factory=dict)  # of x and edge_attr
     notes: list[str] = field(default_factory=list)
     uncut: list[Silo] = field(default_factory=list)  # my silos with edges that they do not know; see ``simulated``
+    columns: dict[str, Encoding] = field(default_factory=dict)  # by table, where features are not simply numbers
     drawn: DrawnLists = field(default_factory=DrawnLists)  # how often my silos' lists of neighbours were drawn from
     learnt: LearntSeeds = field(default_factory=LearntSeeds)  # how often labels were in bounded steps
 
@@ -71,14 +73,17 @@ def open_federation(
     edges: str = MUTUAL,
     cross: str = KNOWN,
     level: str = SILO,
+    categories: int = 20,
 ) -> Federation:
     """Run the handshake and return the federation: one schema, one owner for each node, common cross edges, halo plans.
 
     ``edges``: see ``federation/cross_edges.py``. ``cross``: with ``unknown``, edges between silos are cut before
     anything is said of nodes, so that nobody learns of them. ``level``: with ``device`` each node is a party of its own
-    below its silo, and no list of nodes goes to the server.
+    below its silo, and no list of nodes goes to the server. ``categories``: the most words that a column may have whose
+    words become features.
     """
-    silos, schema = agree_schema(wire, silos)
+    told = agree_on_data(wire, silos, categories, agreed)
+    silos, schema = told.silos, told.schema
     wire.level = DeviceLevel({silo.number: silo.n for silo in silos}) if level == DEVICE else Level()
     uncut = list(silos) if cross == UNKNOWN else []
     silos, cut = _without_cross_edges(silos) if cross == UNKNOWN else (silos, [])
@@ -88,7 +93,7 @@ def open_federation(
     silos, labels = agree_labels(wire, silos, schema, alone)
     plan = plan_halo(wire, silos, edges == CLAIMED)
     scaled, scaling = scale_features(wire, silos, schema, scale, agreed)
-    federation = Federation(wire, scaled, plan, schema, alone, scaling, uncut=uncut)
+    federation = Federation(wire, scaled, plan, schema, alone, scaling, uncut=uncut, columns=told.columns)
     of_data = [note for silo in silos for note in silo.notes]
     if wire.hosts > 1 and (schema.timed or schema.edge_features) and any(bool(silo.crosses.any()) for silo in silos):
         federation.note(UNCOMPARED)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.graph.graph import one_spelling
 from isthmus.graph.silo import Silo, changed
 
 
 def with_notes_on_edges(silos: Sequence[Silo]) -> list[Silo]:
     """The silos, the first of them with a note on cross edges that two silos describe differently, if there are any."""
-    told = differing_edges(silos) if len({silo.schema.edge_features for silo in silos}) == 1 else []
+    told = differing_edges(silos) if len({silo.schema.edge_feature_names for silo in silos}) == 1 else []
     return [changed(silo, notes=(*silo.notes, *told)) if not place else silo for place, silo in enumerate(silos)]
 
 
@@ -47,12 +48,21 @@ def differing_edges(silos: Sequence[Silo]) -> list[str]:
     ]
 
 
+def _classes(labels: Sequence[str], spelling: Mapping[str, str], classes: dict[str, int]) -> Tensor:
+    """The common number of each class of a silo, and -1 at its end; new classes are added to ``classes``."""
+    names = [spelling.get(name, name) for name in labels]
+    return torch.tensor([*(classes.setdefault(name, len(classes)) for name in names), -1])
+
+
 def _differing_labels(silos: Sequence[Silo], crossing: list[Tensor], one: Tensor, other: Tensor) -> list[str]:
     """A sentence on cross edges that both silos have labelled, but differently; ``one``, ``other``: their copies."""
     known = [silo.edge_y for silo in silos if silo.edge_y is not None]
     if len(known) < len(silos):
         return []
-    y = torch.cat([each[edges] for each, edges in zip(known, crossing, strict=True)])
+    spelling = one_spelling(name for silo in silos for name in silo.schema.labels)
+    classes: dict[str, int] = {}
+    places = [_classes(silo.schema.labels, spelling, classes) for silo in silos]
+    y = torch.cat([place[each[edges].long()] for place, each, edges in zip(places, known, crossing, strict=True)])
     differ = int(((y[one] >= 0) & (y[other] >= 0) & (y[one] != y[other])).sum())
     if not differ:
         return []

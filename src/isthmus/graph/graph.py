@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.encoding import Encoding
 from isthmus.graph.features import Features, SparseRows, stored_values
 
 UNUSED, TRAIN, VALID, TEST = 0, 1, 2, 3
@@ -55,6 +56,9 @@ class Graph:
     component: Tensor | None = None  # [n] number of the independent graph; each such graph is split by itself
     name: str = "graph"
     notes: tuple[str, ...] = ()  # what the report should say of the data: columns and labels that are not used, ...
+    edge_ids: np.ndarray | None = None  # [m] ids of edges, which go beside predictions and are never learnt from
+    node_encoding: Encoding = ()  # the columns that features of nodes come from, where these are not simply numbers
+    edge_encoding: Encoding = ()
 
     @property
     def n(self) -> int:
@@ -148,6 +152,21 @@ def natural(name: str) -> tuple[bool, float, str]:
     except ValueError:
         return True, 0.0, name
     return (False, number, name) if number == number else (True, 0.0, name)
+
+
+_YES_OR_NO = {"0": "0", "1": "1", "false": "0", "true": "1", "no": "0", "yes": "1"}
+
+
+def one_spelling(names: Iterable[str]) -> dict[str, str]:
+    """Class names that are yes or no in more than one way (0, false, no), each with the 0 or 1 that stands for it.
+
+    Empty where there is one way alone, or a class beside yes and no.
+    """
+    spelt = dict.fromkeys(names)
+    known = {name: _YES_OR_NO.get(name.strip().casefold(), "") for name in spelt}
+    ways = [{"0", "1"}, {"false", "true"}, {"no", "yes"}]
+    used = [way for way in ways if any(name.strip().casefold() in way for name in spelt)]
+    return known if len(used) > 1 and all(known.values()) else {}
 
 
 def spelt_alike(names: Iterable[str]) -> tuple[str, str] | None:

@@ -32,6 +32,8 @@ def merge(silos: Sequence[Silo]) -> Silo:
         parts = [getattr(silo, field) for silo in silos]
         whole = all(part is not None for part in parts)
         fields[field] = torch.cat([p[k] for p, k in zip(parts, kept, strict=True)]) if whole else None
+    named = [silo.edge_ids for silo in silos]
+    whole_ids = [ids[k.numpy()] for ids, k in zip(named, kept, strict=True) if ids is not None]
     return replace(
         silos[0],
         number=0,
@@ -44,6 +46,7 @@ def merge(silos: Sequence[Silo]) -> Silo:
         halo_owner=torch.zeros(0, dtype=torch.int64),
         edge_index=torch.cat(ends, 1),
         notes=tuple(dict.fromkeys(note for silo in silos for note in silo.notes)),
+        edge_ids=np.concatenate(whole_ids) if len(whole_ids) == len(silos) else None,
         merged_from=tuple(part for silo in silos for part in silo.merged_from or ((silo.name, silo.n),)),
         **fields,
     )

@@ -6,6 +6,7 @@ independent graph at a time, as a ``Part``; those that split by labels or attrib
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.kinds import BELOW, SERVER_NAME
 from isthmus.core.random import draw, keys_of, order, stream
 from isthmus.graph.communities import fill_empty, louvain, metis, pack_into_silos, simple_adjacency
 from isthmus.graph.graph import Graph
@@ -66,6 +68,30 @@ def partition(
         raise IsthmusError(f"The partitioner '{how}' takes no {name}; leave it out.")
     owner = split(PartitionRequest(graph, silos, seed, argument), **options)
     return torch.from_numpy(owner.astype(np.int64))
+
+
+def attribute_of(how: str) -> str:
+    """The column whose values a split goes by; empty where it goes by something else."""
+    name, _, argument = how.partition(":")
+    return argument if name == "attribute" else ""
+
+
+def values_of(graph: Graph, how: str) -> list[str]:
+    """The values of the column that a split goes by, in order; each can be a silo. Empty for other splits."""
+    column = attribute_of(how)
+    if not column:
+        return []
+    _check_column(graph, column)
+    return [str(value) for value in np.unique(graph.columns[column])]
+
+
+def silo_names(graph: Graph, how: str, silos: int) -> list[str]:
+    """Names of all silos: those of a column's values, where each value is a silo and can name a folder."""
+    values = values_of(graph, how)
+    fit = all(re.fullmatch(r"\w[\w .-]{0,99}", value) and value != SERVER_NAME for value in values)
+    if len(values) == silos and fit and not any(value.startswith(BELOW) for value in values):
+        return values
+    return [f"silo-{number}" for number in range(silos)]
 
 
 def check_owner(graph: Graph, owner: Tensor, silos: int) -> None:
@@ -183,14 +209,18 @@ def _positive(text: str) -> float:
     return number
 
 
+def _check_column(graph: Graph, column: str) -> None:
+    """Raise where a graph has no such column to split by."""
+    if not graph.columns:
+        raise IsthmusError("This graph has no attribute columns to split by; choose another partitioner.")
+    if column not in graph.columns:
+        raise unknown("attribute column", column, graph.columns)
+
+
 def _attribute(request: PartitionRequest) -> np.ndarray:
     """The silo of each node by the value of a column; with more values than silos, values are packed by size."""
-    columns = request.graph.columns
-    if not columns:
-        raise IsthmusError("This graph has no attribute columns to split by; choose another partitioner.")
-    if request.argument not in columns:
-        raise unknown("attribute column", request.argument, columns)
-    values, code = np.unique(columns[request.argument], return_inverse=True)
+    _check_column(request.graph, request.argument)
+    values, code = np.unique(request.graph.columns[request.argument], return_inverse=True)
     if len(values) < request.silos:
         raise IsthmusError(
             f"Column '{request.argument}' has {len(values)} values for {request.silos} silos; "

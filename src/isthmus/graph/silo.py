@@ -14,6 +14,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import combine, keys_of
 from isthmus.core.tensors import by_value
+from isthmus.graph.encoding import Encoding
 from isthmus.graph.features import Features, take
 from isthmus.graph.graph import UNUSED, Graph, Schema
 from isthmus.graph.ports import ports
@@ -53,6 +54,9 @@ class Silo:
     edge_split: Tensor | None = None
     edge_teacher: Tensor | None = None  # [m] int8, who has the label of an edge; None before silos have told each other
     notes: tuple[str, ...] = ()  # what the report should say of the data
+    edge_ids: np.ndarray | None = None  # [m] ids of edges: they go beside predictions, and never leave the silo
+    node_encoding: Encoding = ()  # the columns that features of nodes come from, where these are not simply numbers
+    edge_encoding: Encoding = ()
     merged_from: tuple[tuple[str, int], ...] = ()  # of a merged silo: names and numbers of nodes of its parts, in order
 
     @property
@@ -148,6 +152,7 @@ def keep_edges(silo: Silo, kept: Tensor) -> Silo:
         edge_y=_taken(silo.edge_y, kept),
         edge_split=_taken(silo.edge_split, kept),
         edge_teacher=_taken(silo.edge_teacher, kept),
+        edge_ids=None if silo.edge_ids is None else silo.edge_ids[kept.numpy()],
     )
 
 
@@ -262,6 +267,9 @@ def _cut(graph: Graph, owner: Tensor, number: int, name: str, nodes: Tensor, edg
         edge_y=_taken(graph.edge_y, edges),
         edge_split=_taken(graph.edge_split, edges),
         notes=graph.notes,
+        edge_ids=None if graph.edge_ids is None else graph.edge_ids[edges.numpy()],
+        node_encoding=graph.node_encoding,
+        edge_encoding=graph.edge_encoding,
     )
 
 

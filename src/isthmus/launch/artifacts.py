@@ -16,6 +16,7 @@ from isthmus.core.files import private
 from isthmus.core.kinds import SERVER, TESTS
 from isthmus.core.version import VERSION
 from isthmus.graph.digest import Digests
+from isthmus.graph.encoding import told_columns
 from isthmus.launch.ledger_files import bytes_per_crossing, write_ledger
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.model_files import have_own_models, write_models
@@ -158,6 +159,7 @@ def _about(config: RunConfig, training: Training, result: Result) -> dict[str, A
         "average": training.train.average,
         "labels": list(schema.labels),
         "schema": asdict(schema),
+        "columns": {table: told_columns(columns) for table, columns in training.federation.columns.items()},
         "scale": {name: scaling.as_dict() for name, scaling in training.federation.scaling.items()},
     }
 
@@ -188,6 +190,8 @@ def _verdict(verdict: Verdict, view: Perspective) -> dict[str, Any]:
     known = {name: scores for name, scores in splits.items() if scores is not None}
     pooled = {f"{name}_pooled": s.pooled_dict() for name, s in known.items() if s.pooled is not None}
     each = {name: _scores(scores, view) for name, scores in splits.items()}
+    alerts = {**verdict.alerts, "silos": view.of_mine(verdict.alerts["silos"])} if verdict.alerts else {}
+    pooled |= {"alerts": alerts} if alerts else {}
     return {**each, **pooled, "best_epoch": verdict.best_epoch, "seeds_scored": verdict.test.counts.tolist()}
 
 

@@ -17,11 +17,12 @@ from isthmus.core.tensors import keep_freed_blocks
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.cross_edges import agree_edges
 from isthmus.federation.federation import open_federation
-from isthmus.federation.handshake import agree_schema, check_single_owner
+from isthmus.federation.handshake import agree_on_data, check_single_owner
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.digest import digests
+from isthmus.graph.graph import Graph
 from isthmus.graph.merged import merge
-from isthmus.graph.partition import partition
+from isthmus.graph.partition import attribute_of, partition, silo_names, values_of
 from isthmus.graph.silo import Silo, changed, split_graph
 from isthmus.launch.artifacts import leave_behind
 from isthmus.launch.introductions import introduce
@@ -32,7 +33,7 @@ from isthmus.launch.release_files import RESUMED, by_seed, give_secrets
 from isthmus.launch.returning import refuse_return, reopen, take_up
 from isthmus.launch.settings import common_settings
 from isthmus.methods.exchange.base import Nothing
-from isthmus.runs.config import GIVEN, DataConfig, RunConfig
+from isthmus.runs.config import AS_MANY, GIVEN, DataConfig, RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.train.checkpoint import Checkpoints
 from isthmus.train.loop import Watcher, train
@@ -45,6 +46,8 @@ from isthmus.wire.policy import Refused
 from isthmus.wire.rendezvous import Rendezvous
 from isthmus.wire.wire import Wire
 
+READING = ("categories", "missing")  # options of how tables are read, which parts have too
+
 
 def prepare(config: RunConfig) -> RunConfig:
     """The configuration with the number of silos filled in; device and hosts are checked before any data is read."""
@@ -52,6 +55,9 @@ def prepare(config: RunConfig) -> RunConfig:
     if is_parts(config.data.name):
         silos = len(member_names(Path(config.data.name)))
         config = replace(config, data=replace(config.data, silos=silos, split="as given"))
+    elif config.data.silos == AS_MANY:
+        graph = load_graph(config.data)
+        config = replace(config, data=replace(config.data, silos=len(values_of(graph, config.data.split))))
     silos = 1 if config.method.merged else config.data.silos
     if config.method.merged and config.system.hosts > 1:
         raise IsthmusError(
@@ -82,26 +88,42 @@ def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = No
             "replayed; train again with fit(..., out=..., keep_data=True)."
         )
     if is_parts(config.name):
+        from isthmus.data.feature_columns import Reading
         from isthmus.data.parts import read_part
 
         for option in config.options:
-            raise IsthmusError(f"Parts have no options, so that data.{option} means nothing here; leave it out.")
+            if option not in READING:
+                raise IsthmusError(f"Parts have no options, so that data.{option} means nothing here; leave it out.")
+        reading = Reading(**config.options).check()
         names = member_names(Path(config.name))
         numbers = mine if mine is not None else range(len(names))
-        silos = with_notes_on_edges([read_part(Path(config.name), names, number) for number in numbers])
+        silos = with_notes_on_edges([read_part(Path(config.name), names, number, reading) for number in numbers])
     else:
-        graph = data.load(config.name, seed=config.seed, folder=config.folder or None, **config.options)
+        graph = load_graph(config)
         resolution, communities = config.resolution or None, config.communities or None
         owner = partition(graph, config.split, config.silos, config.seed, resolution, communities)
-        silos = split_graph(graph, owner, config.silos)
+        silos = split_graph(graph, owner, config.silos, silo_names(graph, config.split, config.silos))
         silos = silos if mine is None else [silos[i] for i in mine]
     return [merge(agree_before_merge(silos, config))] if merged else silos
+
+
+def load_graph(config: DataConfig) -> Graph:
+    """The whole graph of a configuration; the column that it is split by is no feature."""
+    column, options = attribute_of(config.split), dict(config.options)
+    if column and data.is_own(config.name):
+        options["attributes"] = tuple(dict.fromkeys((*options.get("attributes", ()), column)))
+    return data.load(config.name, seed=config.seed, folder=config.folder or None, **options)
+
+
+def categories_of(config: DataConfig) -> int:
+    """How many words a column may have of which each becomes a feature."""
+    return int(config.options.get("categories", 20))
 
 
 def agree_before_merge(silos: list[Silo], config: DataConfig) -> list[Silo]:
     """The part of the handshake that must come before a merge: one schema, one owner for each node, common edges."""
     wire = LocalWire(len(silos))
-    silos, _ = agree_schema(wire, silos)
+    silos = agree_on_data(wire, silos, categories_of(config)).silos
     check_single_owner(wire, silos, config.seed)
     silos, _, notes = agree_edges(wire, silos, config.edges)
     return [changed(silo, notes=(*silo.notes, *notes)) for silo in silos]
@@ -113,8 +135,9 @@ def open_run(config: RunConfig, wire: Wire, silos: list[Silo]) -> Training:
     give_secrets(wire, config.seed, config.method.noisy)
     asked = config.data
     federation = open_federation(
-        wire, silos, config.seed, asked.scale, _agrees_on_moments(config), asked.edges, asked.cross, asked.level
-    )
+        wire, silos, config.seed, asked.scale, _agrees_on_moments(config), asked.edges, asked.cross, asked.level,
+        categories_of(asked),
+    )  # fmt: skip
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     given = config.method, config.model, config.train, config.seed, config.system.device, dtype
     return Training(federation, *given, config.absence)

@@ -11,7 +11,7 @@ from pathlib import Path
 from isthmus.core.kinds import SERVER_NAME
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.federation import Federation
-from isthmus.graph.graph import Schema
+from isthmus.graph.encoding import source_columns
 from isthmus.graph.silo import Silo
 from isthmus.launch.release_files import by_seed
 from isthmus.launch.trial import Opened, foresee
@@ -74,13 +74,15 @@ class Policies:
         """What is refused of the columns of this host's data."""
         found = Found()
         for silo in silos:
-            refusal = self._columns(self.rules[silo.number], silo.schema) if silo.number in self.rules else None
+            refusal = self._columns(self.rules[silo.number], silo) if silo.number in self.rules else None
             found += [(silo.name, refusal)] if refusal is not None else []
         return found
 
     @staticmethod
-    def _columns(rules: Rules, schema: Schema) -> Refusal | None:
-        named = (*schema.feature_names, *schema.edge_feature_names)
+    def _columns(rules: Rules, silo: Silo) -> Refusal | None:
+        schema = silo.schema
+        named = source_columns(schema.feature_names, silo.node_encoding)
+        named += source_columns(schema.edge_feature_names, silo.edge_encoding)
         unnamed = schema.features * (not schema.feature_names)
         return rules.run.of_columns(named, unnamed + schema.edge_features * (not schema.edge_feature_names))
 

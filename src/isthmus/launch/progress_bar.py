@@ -8,6 +8,7 @@ from typing import Any
 from rich import progress as rich_progress
 from rich.console import Console
 
+from isthmus.launch.forecast import LengthForecast
 from isthmus.runs.config import RunConfig
 from isthmus.train.loop import Watcher
 from isthmus.train.progress import Progress
@@ -41,6 +42,10 @@ class Bar(Watcher):
         """Take up the newest score."""
         self.score = _score(lines) or self.score
 
+    def say(self, sentence: str) -> None:
+        """Print a sentence above the bar."""
+        self.bar.console.print(sentence, highlight=False, soft_wrap=True)
+
     def close(self) -> None:
         """Take the bar away and give the cursor back."""
         self.bar.stop()
@@ -51,6 +56,10 @@ class Lines(Watcher):
 
     def __init__(self, label: str) -> None:
         self.label = label
+
+    def say(self, sentence: str) -> None:
+        """Print a sentence."""
+        print(f"{self.label}: {sentence}", file=sys.stderr, flush=True)
 
     def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
         """Print a line after every tenth of the epochs."""
@@ -77,4 +86,5 @@ def watcher_for(config: RunConfig, quiet: bool = False, label: str = "") -> Watc
         return Watcher()
     console = Console(stderr=True)
     label = label or config.label
-    return Bar(label, console) if console.is_terminal else Lines(label)
+    shown = Bar(label, console) if console.is_terminal else Lines(label)
+    return LengthForecast(config, shown, shown.say)

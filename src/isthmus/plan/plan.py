@@ -21,6 +21,7 @@ from isthmus.plan.trial import ByPurpose, Stopwatch
 from isthmus.protect.accounting.guarantee import EDGE, EVERYTHING, NODE, Guarantee, as_json, headline
 from isthmus.runs.config import RunConfig
 from isthmus.runs.network_time import PARTS, Usage, link_times, phases, used
+from isthmus.runs.smaller import advice
 from isthmus.runs.text import count_text
 from isthmus.train.loop import finish, train_phase
 from isthmus.train.progress import Progress
@@ -49,6 +50,7 @@ class Plan:
     epsilon: dict[str, float | str] | None
     notes: list[str]
     disclosure: dict[str, Any]  # what a disclosure sheet before the run is made of
+    smaller: str = ""  # settings that would make a long run shorter
 
     @property
     def by_kind(self) -> dict[str, int]:
@@ -106,6 +108,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "
         epsilon,
         [*_notes(config, training, all(each.round_fits for each in tried), sizes), *training.federation.notes],
         disclosure_of(config, training, length.epochs, held, partial(_factors, tried), known, epsilon or {}),
+        advice(sum(phase.seconds for phase in tried), config),
     )
 
 

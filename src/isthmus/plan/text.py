@@ -57,6 +57,8 @@ def sentences(plan: Plan, link: LinkConfig, seeds: int) -> Iterator[str]:
         f"Over links of {link} a round trip: about {wait_text(times['seconds'])} until training ends, of which "
         f"{computing} of computing, {transfer} of transfer and {latency} of latency."
     )
+    if plan.smaller:
+        yield plan.smaller
     tried = f"{count_text(plan.trial.steps, 'trial step')} of all silos in this process"
     if plan.extrapolated:
         yield f"Exact: bytes without ~, and round trips. Extrapolated from {tried}: bytes with ~, transfer, computing."

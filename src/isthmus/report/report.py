@@ -11,6 +11,7 @@ from isthmus.core.files import write_atomic
 from isthmus.core.kinds import SCORES
 from isthmus.protect.accounting.guarantee import headline
 from isthmus.report.adversary import adversary
+from isthmus.report.alerts import alerts
 from isthmus.report.disclosure import disclosure, server_place, wire_words
 from isthmus.report.first_screen import verdict, what_crossed
 from isthmus.report.generated import generated
@@ -66,6 +67,7 @@ def write_report(folder: RunFolder, alone: RunFolder | None = None, link: LinkCo
     ]
     body = [
         results(folder, base),
+        alerts(folder),
         training(folder),
         traffic(folder, flows),
         generated(folder),

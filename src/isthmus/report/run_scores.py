@@ -10,15 +10,20 @@ from isthmus.report.compared_run import SAW
 _Score = TypeVar("_Score")
 
 
+def mean_is_pooled(metric: str, average: str) -> bool:
+    """Whether the mean over silos is the score of all predictions together: of accuracies, weighted by how many."""
+    return metric == "accuracy" and average != "silos"
+
+
 def by_footing(
     ways: Iterable[tuple[str, _Score | None, _Score | None]], metric: str, average: str, merged: bool
 ) -> dict[str, _Score]:
     """Scores by footing: ``across``; or a mean over silos and a pooled score of it, where these differ.
 
-    ``ways``: what a score saw, its mean over silos, and pooled. The mean of accuracies, weighted by how many were
-    scored, is the pooled one. A merged run saw all edges, and has one silo, whatever else was asked of it.
+    ``ways``: what a score saw, its mean over silos, and pooled. A merged run saw all edges, and has one silo, whatever
+    else was asked of it.
     """
-    alike = metric == "accuracy" and average != "silos"
+    alike = mean_is_pooled(metric, average)
     found: dict[str, _Score | None] = {}
     for saw, mean, pooled in ways:
         if merged:

@@ -21,6 +21,7 @@ from isthmus.engine.settings import TrainConfig
 from isthmus.federation.cross_edges import EDGES, MUTUAL
 from isthmus.federation.federation import CROSS
 from isthmus.federation.scaling import SCALES
+from isthmus.graph.partition import attribute_of
 from isthmus.kernels import CHOICES as KERNELS
 from isthmus.methods import catalogue
 from isthmus.methods.compose import NAME, TABLES, compose, swapped, tables_of
@@ -30,11 +31,24 @@ from isthmus.runs.network_time import LinkConfig, link_of
 
 DTYPES = ("float32", "float64")
 GIVEN = "given to isthmus.fit"  # the name of data that lies in no file
+AS_MANY = 0  # silos: as many as the column has values that the graph is split by
 MOST_SILOS = 1_000_000
 TRACKERS = ("tensorboard", "mlflow")
 LONGEST_TIMEOUT = 1_000_000  # seconds; sockets count milliseconds in 31 bits
-# Default training settings of some models; multi-pna has ego ids, which mark the seeds of a batch, so it needs batches.
-SUITED: dict[str, dict[str, Any]] = {"multi-pna": {"batch": 32, "fanout": [10], "lr": 1e-3, "weight_decay": 1e-4}}
+# Default settings of some models, for all data and for single data sets. multi-pna has ego ids, which mark the seeds of
+# a batch, so it needs batches; patterns has cycles of six nodes, which take six layers to see.
+SUITED: dict[str, dict[str, dict[str, Any]]] = {
+    "multi-pna": {
+        "model": {"layers": 2},
+        "train": {"batch": 1024, "fanout": [10], "lr": 3e-3, "weight_decay": 1e-4},
+    }
+}
+SUITED_TO: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
+    ("multi-pna", "patterns"): {
+        "model": {"layers": 6},
+        "train": {"batch": 32, "fanout": [10], "lr": 1e-3, "weight_decay": 1e-4},
+    }
+}
 
 
 @dataclass(frozen=True)
@@ -198,9 +212,9 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
         raise unknown("dtype", dtype, DTYPES)
     system = fill(SystemConfig(), tables["system"], "system")
     system.check()
-    suited = SUITED.get(_model_name(tables["model"], method, data.name), {})
-    train = fill(TrainConfig(), {**suited, **tables["train"]}, "train")
-    model = _model(tables["model"], method, data.name)
+    suited = _suited(_model_name(tables["model"], method, data.name), data.name)
+    train = fill(TrainConfig(), {**suited.get("train", {}), **tables["train"]}, "train")
+    model = _model({**suited.get("model", {}), **tables["model"]}, method, data.name)
     train.check(model.layers)
     method.check(model, train)
     method.check_cross(data.cross)
@@ -208,6 +222,11 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     seed = _whole("seed", recipe.get("seed", 0))
     absence = _absence(recipe, method, system)
     return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe), absence)
+
+
+def _suited(model: str, data: str) -> dict[str, dict[str, Any]]:
+    """The default settings of a model on a data set."""
+    return SUITED_TO.get((model, data), SUITED.get(model, {}))
 
 
 def _absence(recipe: Mapping[str, Any], method: Method, system: SystemConfig) -> AbsenceConfig:
@@ -238,9 +257,11 @@ def _data(table: dict[str, Any]) -> DataConfig:
     """The data settings of a recipe's ``[data]``."""
     own, options = split_options(table)
     data = fill(DataConfig(), own, "data")
+    if "silos" not in own and attribute_of(data.split):
+        data = replace(data, silos=AS_MANY)
     if data.silos > MOST_SILOS:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at most {MOST_SILOS:,} silos.")
-    if data.silos < 1:
+    if data.silos < 1 and "silos" in own:
         raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
     if data.scale not in SCALES:
         raise unknown("data.scale", data.scale, SCALES)

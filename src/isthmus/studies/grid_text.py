@@ -17,7 +17,12 @@ from isthmus.studies.text import difference_text, mean_text, value_text
 def difference_of(findings: Findings, line: RowResult, column: str) -> Difference | None:
     """A row minus the row that it is compared with, seed by seed; None for that row itself."""
     base = base_of(findings, line.row)
-    return None if base is None or base is line else paired(line, base, column)
+    return None if base is None or base is line or saw_more(line, column) else paired(line, base, column)
+
+
+def saw_more(line: RowResult, column: str) -> bool:
+    """Whether a row saw all edges in a column of scores along own edges, because its data lies in one place."""
+    return column == SAW["own"] and any(metrics.get("merged") for metrics in line.runs)
 
 
 def difference_cell(found: Difference | None) -> str:
@@ -52,7 +57,9 @@ def cells(findings: Findings, line: RowResult) -> list[str]:
     """The texts of one row of a place's table."""
     study, name = findings.study, line.row.at[findings.study.axes[-1]]
     values = [
-        value_text(line.cells[column.label].ours) if column.scores else mean_text(line.cells[column.label])
+        value_text(None if saw_more(line, column.label) else line.cells[column.label].ours)
+        if column.scores
+        else mean_text(line.cells[column.label])
         for column in study.columns
     ]
     known = [line.cells[label] for label in published(study)]

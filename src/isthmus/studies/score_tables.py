@@ -8,7 +8,7 @@ from html import escape
 from isthmus.report.fitting import FittingTable
 from isthmus.report.page import Cell, CellRow, table
 from isthmus.report.pivot import TableLayout, blocks, read_layout, usual_layout
-from isthmus.report.run_scores import scores_by_footing
+from isthmus.report.run_scores import mean_is_pooled, scores_by_footing
 from isthmus.report.score_table import ALIKE, BEST, JudgedEntry, ScoreEntry, ScoreTable
 from isthmus.report.table_files import cell_text, marked_text, table_files
 from isthmus.runs.text import metric_label
@@ -52,18 +52,26 @@ def _entries(study: Study, line: RowResult) -> Iterator[ScoreEntry]:
     grid = {column.metric: column for column in study.columns if column.scores and study.axes}
     for column in study.columns:
         if not column.scores or not grid:
-            yield _plain(line, column, place)
+            yield from _plain(line, column, place)
         if (paper := line.row.paper.get(column.label)) is not None:
             yield ScoreEntry(place, f"{column.label}, paper", {}, score=False, given=(paper.mean, paper.std))
     for metric, column in grid.items():
         yield from _by_footing(line, place, metric, column.scale)
 
 
-def _plain(line: RowResult, column: StudyColumn, place: dict[str, str]) -> ScoreEntry:
-    """A column that is shown as it is read."""
-    read = zip(line.seeds, line.cells[column.label].runs, strict=True)
-    values = {seed: value for seed, value in read if value is not None}
-    return ScoreEntry(place, column.label, values, column.scores, rival=not _merged(line))
+def _plain(line: RowResult, column: StudyColumn, place: dict[str, str]) -> Iterator[ScoreEntry]:
+    """A column as it is read; pooled scores, such as those of merged runs, have a column of their own."""
+    means, pooled = dict[int, float](), dict[int, float]()
+    for seed, value, metrics in zip(line.seeds, line.cells[column.label].runs, line.runs, strict=True):
+        metric = column.metric or str(metrics.get("metric", ""))
+        alike = not column.scores or mean_is_pooled(metric, str(metrics.get("average", "")))
+        merged = bool(metrics.get("merged"))
+        together = None if alike else value if merged else column.pooled(metrics)
+        means |= {seed: value} if value is not None and (alike or not merged) else {}
+        pooled |= {seed: together} if together is not None else {}
+    yield ScoreEntry(place, column.label, means, column.scores, rival=not _merged(line))
+    if pooled:
+        yield ScoreEntry(place, f"{column.label}, pooled", pooled, column.scores, rival=not _merged(line))
 
 
 def _by_footing(line: RowResult, place: dict[str, str], metric: str, scale: float) -> Iterator[ScoreEntry]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from isthmus.core.kinds import Kind
 from isthmus.graph.graph import Schema
 from isthmus.methods.objective.base import LiveObjective
+from isthmus.train.alert_figures import DAY, RareScores, can_alert, rare_scores
 from isthmus.train.metrics import Scores, check_scores, led_by, metric_names, score_silos, weighted_mean
 from isthmus.train.scorers import Scorer
 from isthmus.wire.wire import Wire
@@ -22,6 +23,7 @@ class SeedsBySilo:
     logits: Tensor
     y: Tensor
     ptr: tuple[int, ...]
+    index: Tensor  # the row of the stack, or the edge, that each seed is
 
 
 def evaluate(scorer: Scorer, wire: Wire, objective: LiveObjective, split: int, pool: bool = False) -> Scores:
@@ -43,7 +45,17 @@ def evaluate(scorer: Scorer, wire: Wire, objective: LiveObjective, split: int, p
     together = _pooled(wire, schema, found, objective.minority, train.pooled) if pool else None
     lead = tuple(metric_names(schema)[place] for place in order)
     overall = weighted_mean(silos, weights)
-    return Scores(lead, overall, silos, weights, names, counts, None if together is None else together[order])
+    pooled = None if together is None else together[order]
+    rare = _rare(scorer, wire, found, names, objective.minority) if pool and can_alert(schema) else None
+    return Scores(lead, overall, silos, weights, names, counts, pooled, rare)
+
+
+def _rare(scorer: Scorer, wire: Wire, found: SeedsBySilo, names: tuple[str, ...], minority: Tensor) -> RareScores:
+    """Predictions of the rare class on this host, where they stay."""
+    mine = names if len(found.ptr) == len(names) + 1 else tuple(names[silo] for silo in wire.mine)
+    times = scorer.layout.edge_time if scorer.site.schema.target == "edge" else None
+    day = None if times is None else torch.div(times[found.index.cpu()], DAY, rounding_mode="floor")
+    return rare_scores(found.logits, found.y, day, found.ptr, mine, int(minority))
 
 
 def _grouped(scorer: Scorer, wire: Wire, split: int) -> tuple[SeedsBySilo, Tensor, tuple[str, ...]]:
@@ -52,13 +64,13 @@ def _grouped(scorer: Scorer, wire: Wire, split: int) -> tuple[SeedsBySilo, Tenso
     parts = scorer.site.federation.silos[0].merged_from if wire.silos == 1 else ()
     if len(parts) < 2:
         pool = scorer.pool(split)
-        return SeedsBySilo(logits, y, pool.ptr), pool.counts, tuple(wire.party(i) for i in range(wire.silos))
+        return SeedsBySilo(logits, y, pool.ptr, index), pool.counts, tuple(wire.party(i) for i in range(wire.silos))
     stack, on_nodes = scorer.layout.stack, scorer.site.schema.target == "node"
     first = torch.tensor([size for _, size in parts], device=index.device).cumsum(0)
     whose = torch.searchsorted(first, index if on_nodes else stack.seed_end(index), right=True)
     order = torch.argsort(whose, stable=True)
     counts = torch.bincount(whose, minlength=len(parts)).cpu()
-    found = SeedsBySilo(logits[order], y[order], (0, *counts.cumsum(0).tolist()))
+    found = SeedsBySilo(logits[order], y[order], (0, *counts.cumsum(0).tolist()), index[order])
     return found, counts, tuple(name for name, _ in parts)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from isthmus.train.metrics import Scores
 from isthmus.train.scorers import Scorer
@@ -29,3 +30,4 @@ class Verdict:
     valid: Scores | None
     test: Scores
     best_epoch: list[int]
+    alerts: dict[str, Any] = field(default_factory=dict)  # of two classes, figures on the highest scores of this host

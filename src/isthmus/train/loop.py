@@ -15,6 +15,7 @@ from isthmus.engine.forward import forward
 from isthmus.graph.graph import TEST, VALID
 from isthmus.methods.sync.base import LiveSync
 from isthmus.sample.batches import Seeds
+from isthmus.train.alert_figures import AlertSettings, alert_figures
 from isthmus.train.constant import note_on_constant
 from isthmus.train.evaluate import evaluate
 from isthmus.train.judge import Judge, Verdict
@@ -236,7 +237,17 @@ def judged(training: Training, judge: Judge, last: dict[str, Tensor]) -> Verdict
     for sentence in (note_on_constant(scorer, wire, test, objective.minority), undefined(test, judge.how)):
         if sentence:
             training.federation.note(sentence)
-    return Verdict(judge.how, valid, test, judge.best.epochs(training.progress.epoch))
+    return Verdict(judge.how, valid, test, judge.best.epochs(training.progress.epoch), _alerts(training, valid, test))
+
+
+def _alerts(training: Training, valid: Scores | None, test: Scores) -> dict[str, Any]:
+    """Figures on the highest scores of the rare class, of silos on this host; nothing where classes are not two."""
+    if test.rare is None:
+        return {}
+    settings = AlertSettings(training.train.top, training.train.alerts)
+    rare = int(training.stage.objective.minority)
+    figures = alert_figures(None if valid is None else valid.rare, test.rare, settings, training.wire.hosts == 1)
+    return {"class": training.federation.schema.labels[rare], **figures}
 
 
 def undefined(test: Scores, how: str) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isthmus.core.errors import PeerError, unknown
 from isthmus.graph.graph import Schema
+from isthmus.train.alert_figures import RareScores
 
 
 def metric_names(schema: Schema) -> tuple[str, ...]:
@@ -118,6 +119,7 @@ class Scores:
     members: tuple[str, ...]  # names of the silos
     counts: Tensor  # [silos], how many nodes or edges were scored
     pooled: Tensor | None = None  # [metrics]
+    rare: RareScores | None = None  # predictions of the rare one of two classes on this host, where they were kept
 
     def as_dict(self) -> dict[str, float | None]:
         """Overall metrics by name; None where nothing could be scored."""

@@ -1,0 +1,1 @@
+"""``isthmus check``: all problems of data at once, and what a run would do with it."""

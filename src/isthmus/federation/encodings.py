@@ -1,0 +1,277 @@
+"""Agreeing on how columns become features: which words they have in all silos together, and what fills gaps.
+
+Where every column of every silo is numbers without gaps nothing of this crosses. Else each silo tells the server its
+columns and their words with its schema; where numbers have gaps also sums, as statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.core.errors import IsthmusError
+from isthmus.core.kinds import Kind
+from isthmus.core.name_lists import some_of
+from isthmus.core.tensors import stacked
+from isthmus.graph.encoding import (
+    EMPTY,
+    KINDS,
+    NUMBER,
+    UNUSED,
+    WORDS,
+    Encoding,
+    TableColumn,
+    as_columns,
+    feature_names,
+    fills_of,
+    folded,
+    plain_columns,
+    recode,
+    told_columns,
+    with_fills,
+)
+from isthmus.graph.features import SparseRows
+from isthmus.graph.silo import Silo, changed
+from isthmus.wire.wire import Wire
+
+OF_NODES, OF_EDGES = "node_columns", "edge_columns"
+TABLES = {OF_NODES: "feature_names", OF_EDGES: "edge_feature_names"}  # of a silo's schema
+_FIELDS = {OF_NODES: ("node_encoding", "x"), OF_EDGES: ("edge_encoding", "edge_attr")}
+
+
+def described_columns(silo: Silo) -> dict[str, Any]:
+    """What a silo tells of its columns beside its schema; nothing of a table whose columns are plain numbers."""
+    told = {OF_NODES: silo.node_encoding, OF_EDGES: silo.edge_encoding or _of_no_edges(silo)}
+    return {table: _without_fills(columns) for table, columns in told.items() if columns}
+
+
+def _of_no_edges(silo: Silo) -> Encoding:
+    """Columns of edges of a silo that has nodes and no edges, which may be anything."""
+    return plain_columns(silo.schema.edge_feature_names, 0) if silo.n and not silo.edge_index.shape[1] else ()
+
+
+def _without_fills(columns: Encoding) -> list[dict[str, Any]]:
+    """Columns as JSON, without means of this silo's values and without why one is not used."""
+    return told_columns(tuple(replace(column, fill=0.0, why="") for column in columns))
+
+
+def is_told_columns(told: object) -> bool:
+    """Whether what a peer sent describes columns."""
+    return isinstance(told, list) and all(
+        isinstance(each, dict)
+        and set(each) == set(TableColumn.__dataclass_fields__)
+        and isinstance(each["name"], str)
+        and each["kind"] in KINDS
+        and isinstance(each["words"], list)
+        and all(isinstance(word, str) for word in each["words"])
+        for each in told
+    )
+
+
+def agree_columns(schemas: Sequence[Mapping[str, Any]], table: str, most: int) -> tuple[str, Encoding]:
+    """An error in words, or the columns that all silos have then; nothing where all are plain.
+
+    ``schemas`` are the silos' descriptions, ``most`` the number of words that a column may have.
+    """
+    if not any(table in schema for schema in schemas):
+        return "", ()
+    described = [(str(schema["name"]), _columns_of(schema, table)) for schema in schemas]
+    each = [(silo, columns) for silo, columns in described if columns is not None]
+    wanted = dict.fromkeys(column.name for _, columns in each for column in columns)
+    agreed: list[TableColumn] = []
+    for name in wanted:
+        having = [(silo, column) for silo, columns in each for column in columns if column.name == name]
+        error, column = _agree_on(having, most)
+        lacking = [silo for silo, columns in each if name not in {column.name for column in columns}]
+        if lacking and column.kind != UNUSED:
+            what = "edges" if table == OF_EDGES else "nodes"
+            error = f"Silos disagree on columns of {what}: {having[0][0]} has '{name}' and {lacking[0]} has not."
+            error += " One model needs one schema; add it there, or remove it."
+        if error:
+            return error, ()
+        agreed.append(column)
+    orders = {tuple(column.name for column in columns) for _, columns in each}
+    return "", () if all(column.plain for column in agreed) and len(orders) == 1 else tuple(agreed)
+
+
+def _columns_of(schema: Mapping[str, Any], table: str) -> Encoding | None:
+    """The columns that a silo has described; None for a silo without rows or columns, which agrees with any."""
+    if table in schema:
+        return as_columns(schema[table])
+    names = schema[TABLES[table]]
+    return plain_columns(names, 1) if names and schema["ids"] else None
+
+
+def _agree_on(told: Sequence[tuple[str, TableColumn]], most: int) -> tuple[str, TableColumn]:
+    """An error, or one column as all silos have it: numbers or words; unused where one of them cannot use it."""
+    name = told[0][1].name
+    unused = next((silo for silo, column in told if column.kind == UNUSED), "")
+    kinds = {column.kind: silo for silo, column in told if column.kind in (NUMBER, WORDS)}
+    if unused or not kinds:
+        return "", TableColumn(name, UNUSED, why=f"{unused} cannot use it" if unused else "all its cells are empty")
+    if len(kinds) > 1:
+        error = (
+            f"Silos disagree on column '{name}': {kinds[NUMBER]} has numbers, {kinds[WORDS]} has words. Write it "
+            "alike, or name it as an attribute in the silo.toml of all."
+        )
+        return error, TableColumn(name)
+    gaps = any(column.gaps for _, column in told)
+    if NUMBER in kinds:
+        return "", TableColumn(name, NUMBER, gaps=gaps)
+    by_fold: dict[str, str] = reduce(
+        lambda found, word: found | {folded(word): found.get(folded(word), word)},
+        sorted(word for _, column in told for word in column.words),
+        dict[str, str](),
+    )
+    if len(by_fold) > most:
+        why = f"silos have {len(by_fold):,} different words together, and data.categories = {most} is the most"
+        return "", TableColumn(name, UNUSED, why=why)
+    return "", TableColumn(name, WORDS, tuple(by_fold.values()), gaps)
+
+
+def with_agreed_columns(silo: Silo, told: Mapping[str, Any]) -> Silo:
+    """The silo with features recoded to the columns that all agreed on: {table: columns}, of tables with any."""
+    for table, columns in told.items():
+        if columns:
+            silo = recoded(silo, table, as_columns(columns))
+    return silo
+
+
+def recoded(silo: Silo, table: str, agreed: Encoding) -> Silo:
+    """The silo with the features of one table recoded to agreed columns, and notes on what it cannot use."""
+    encoding, features = _FIELDS[table]
+    count, names = ("features", "feature_names") if table == OF_NODES else ("edge_features", "edge_feature_names")
+    x, named = getattr(silo, features), getattr(silo.schema, names)
+    if isinstance(x, SparseRows):
+        raise IsthmusError(f"{silo.name} has sparse features, and other silos have words or gaps; make all alike.")
+    rows = silo.n if table == OF_NODES else silo.edge_index.shape[1]
+    have = {column.name for column in getattr(silo, encoding)} or set(named)
+    mine = getattr(silo, encoding) or plain_columns(named, rows)
+    mine = (*mine, *(TableColumn(column.name, EMPTY) for column in agreed if column.name not in have))
+    found = recode(torch.zeros(rows, 0) if x is None else x, mine, agreed)
+    found = found if table == OF_EDGES or feature_names(agreed) else torch.ones(rows, 1)
+    now = feature_names(agreed) or (("one",) if table == OF_NODES else ())
+    values: dict[str, Any] = {count: len(now), names: now}
+    schema = replace(silo.schema, **values)
+    dropped = [column for column in agreed if column.kind == UNUSED and column.name in _used(mine)]
+    notes = [f"{silo.name}: column '{column.name}' is no feature: {column.why}." for column in dropped]
+    changes: dict[str, Any] = {features: found if now else None, encoding: agreed}
+    return changed(silo, schema=schema, notes=(*silo.notes, *notes), **changes)
+
+
+def _used(columns: Encoding) -> set[str]:
+    return {column.name for column in columns if column.kind in (NUMBER, WORDS)}
+
+
+def agree_fills(
+    wire: Wire, silos: Sequence[Silo], told: Mapping[str, Any], agreed: bool
+) -> tuple[list[Silo], dict[str, Encoding]]:
+    """My silos with gaps of numbers filled by the means of all silos, or, where these are not ``agreed``, by their own.
+
+    ``told`` are the columns of each table; returns them too, with what fills their gaps (None: each silo's own mean).
+    Nothing crosses for a table without gaps.
+    """
+    found, known = list(silos), dict[str, Encoding]()
+    for table, columns in told.items():
+        known[table] = as_columns(columns)
+        gaps = sum(column.kind == NUMBER and column.gaps for column in known[table])
+        if gaps:
+            mine = [fills_of(_known_once(silo, table), getattr(silo, _FIELDS[table][0])) for silo in found]
+            like = torch.zeros(gaps, 2, dtype=torch.float64)
+            sums = wire.total(Kind.STATISTICS, stacked(mine, like)) if agreed else None
+            found = [_filled(silo, table, own if sums is None else sums) for silo, own in zip(found, mine, strict=True)]
+            known[table] = _unfilled(known[table]) if sums is None else with_fills(known[table], sums)
+    return found, {table: columns for table, columns in known.items() if columns}
+
+
+def _unfilled(columns: Encoding) -> Encoding:
+    """Columns whose gaps each silo fills with a mean of its own."""
+    return tuple(replace(column, fill=None) for column in columns)
+
+
+def _known_once(silo: Silo, table: str) -> Tensor:
+    """Features of nodes, or of edges that end at a node of this silo, so that each edge counts once."""
+    if table == OF_NODES:
+        assert isinstance(silo.x, Tensor)
+        return silo.x
+    assert silo.edge_attr is not None
+    return silo.edge_attr[silo.edge_index[1] < silo.n]
+
+
+def _filled(silo: Silo, table: str, sums: Tensor) -> Silo:
+    encoding, features = _FIELDS[table]
+    columns = with_fills(getattr(silo, encoding), sums)
+    changes: dict[str, Any] = {features: recode(getattr(silo, features), columns, columns), encoding: columns}
+    return changed(silo, **changes)
+
+
+def recoded_again(silo: Silo, told: Mapping[str, Any], trained: Mapping[str, Any], data: str) -> tuple[Silo, list[str]]:
+    """New data with the features that a model was trained with, and sentences on what the model has never seen.
+
+    ``told`` are the columns that the run has written down, ``trained`` is its schema.
+    """
+    notes: list[str] = []
+    for table, names in TABLES.items():
+        encoding, features = _FIELDS[table]
+        wanted = as_columns(told.get(table, ()))
+        mine: Encoding = getattr(silo, encoding)
+        if wanted or mine:
+            rows = silo.n if table == OF_NODES else silo.edge_index.shape[1]
+            mine = mine or plain_columns(getattr(silo.schema, names), rows)
+            wanted = wanted or tuple(map(TableColumn, trained[names]))
+            _check_columns(mine, wanted, data)
+            notes += _unseen(getattr(silo, features), mine, wanted, data)
+            silo = recoded(silo, table, wanted)
+            plain: dict[str, Any] = {encoding: ()}
+            silo = changed(silo, **plain)
+    return silo, notes
+
+
+def _check_columns(mine: Encoding, wanted: Encoding, data: str) -> None:
+    """Refuse new data that lacks a column of the model, has one beside them, or one of another kind."""
+    have, need = ({column.name: column for column in each} for each in (mine, wanted))
+    lacking = [name for name, column in need.items() if column.kind in (NUMBER, WORDS) and name not in have]
+    strange = sorted(_used(mine) - set(need) - {"one"})
+    if lacking or strange:
+        what = f"lacks the column '{lacking[0]}'" if lacking else f"has the column '{strange[0]}'"
+        side = "which it was trained with" if lacking else "which it was not trained with"
+        raise IsthmusError(f"The model fits other columns: {data} {what}, {side}; give it the columns of the training.")
+    for name, column in need.items():
+        kinds = {column.kind, have[name].kind} if name in have else set()
+        if kinds == {NUMBER, WORDS}:
+            raise IsthmusError(
+                f"Column '{name}' of {data} has {have[name].kind}, and the model was trained with {column.kind} in it; "
+                "write it as it was."
+            )
+
+
+def _unseen(x: Tensor | SparseRows | None, mine: Encoding, wanted: Encoding, data: str) -> list[str]:
+    """Sentences on words and gaps in new data that the model was not trained with."""
+    if not isinstance(x, Tensor):
+        return []
+    need, notes = {column.name: column for column in wanted}, list[str]()
+    place = {name: at for at, name in enumerate(feature_names(mine))}
+    for column in mine:
+        known = need.get(column.name)
+        if known is None or known.kind == UNUSED:
+            continue
+        words = [word for word in column.words if folded(word) not in {folded(each) for each in known.words}]
+        if known.kind == WORDS and words:
+            rows = int(sum(x[:, place[f"{column.name}={word}"]].sum() for word in words))
+            shown = some_of([repr(word) for word in words])
+            notes.append(
+                f"{data}: {rows:,} rows have words in '{column.name}' that the model has never seen ({shown}): to it "
+                "they are none of its words."
+            )
+        if column.gaps and not known.gaps:
+            rows = int(x[:, place[f"{column.name} missing"]].sum())
+            notes.append(
+                f"{data}: {rows:,} cells are missing in '{column.name}', of which none was missing in training; "
+                f"{'the mean of the others stands there' if known.kind == NUMBER else 'they are none of its words'}."
+            )
+    return notes
