@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The CPU build of PyTorch is pinned, because a range may pull gigabytes of GPU packages; set TORCH= to choose another.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test test-extra fuzz check format bench goldens generated clean
+.PHONY: demo test test-extra fuzz check format bench goldens generated docs docs-serve clean
 
 $(VENV)/.ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -45,6 +45,20 @@ goldens: $(VENV)/.ready
 generated: $(VENV)/.ready
 	$(BIN)/python -m isthmus.cli.listing
 	$(BIN)/python docs/make_api.py
+	$(BIN)/python docs/make_facts.py
+	$(BIN)/python docs/make_methods.py
+	$(BIN)/python docs/make_choosing.py
+
+# The documentation as a site: build/site/index.html, which needs no server and asks nobody for anything.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	touch $@
 
 clean:
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache

@@ -10,6 +10,11 @@ from typing import Any
 
 import isthmus
 
+ROLE = re.compile(r":\w+:`~?(?:\w+\.)*(\w+)`")  # a reference as Sphinx has it
+UNKNOWN = "(...)"  # the signature of what has none
+WIDTH = 88
+PARAMETERS = re.compile(r"(\w+)\((.*)\)(.*)")
+BETWEEN = re.compile(r", (?=\**\w+(?:: | =|$))")  # commas between parameters, not those within an annotation
 HEAD = """# API
 
 What `import isthmus` gives, from its docstrings. A first program:
@@ -30,9 +35,9 @@ def page() -> str:
 def section(name: str, thing: Any) -> str:
     """One name: how it is called, what its docstring says, and its public methods."""
     lines = [f"## `{name}`", ""]
-    if callable(thing) and not is_dataclass(thing):
-        lines += ["```python", f"{name}{signature(thing)}", "```", ""]
-    lines += [inspect.getdoc(thing) or "", ""]
+    if callable(thing) and not is_dataclass(thing) and signature(thing) != UNKNOWN:
+        lines += ["```python", broken(f"{name}{signature(thing)}"), "```", ""]
+    lines += [ROLE.sub(r"`\1`", inspect.getdoc(thing) or ""), ""]
     if is_dataclass(thing):
         lines += ["Fields: " + ", ".join(f"`{f.name}`" for f in fields(thing)) + ".", ""]
     if inspect.isclass(thing):
@@ -48,7 +53,15 @@ def signature(thing: Any) -> str:
     try:
         return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(thing)))
     except (TypeError, ValueError):
-        return "(...)"
+        return UNKNOWN
+
+
+def broken(call: str) -> str:
+    """A call as it stands, or with a line for each parameter where it is long."""
+    if len(call) <= WIDTH:
+        return call
+    head, inside, tail = PARAMETERS.fullmatch(call).groups()  # type: ignore[union-attr]
+    return "\n".join([f"{head}(", *(f"    {each}," for each in BETWEEN.split(inside)), f"){tail}"])
 
 
 def first_line(thing: Any) -> str:

@@ -36,6 +36,13 @@ def test_no_paragraph_is_long(page: Path) -> None:
     assert [part for part in parts if len(part.split()) > MOST] == []
 
 
+def test_the_site_has_every_page_in_its_navigation() -> None:
+    """And nothing else but what comes from outside docs/: ``mkdocs.yml``."""
+    listed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    outside = ["CHANGELOG.md", "CONTRIBUTING.md", "examples/tour.ipynb.md"]
+    assert sorted(listed) == sorted([str(page.relative_to(DOCS)) for page in PAGES] + outside)
+
+
 def test_there_is_one_version_number() -> None:
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"\n## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()

@@ -25,7 +25,14 @@ from tests.helpers.small import owners, small_graph
 
 OTHERWISE: dict[str, dict[str, Any]] = {
     "data": {"folder": "elsewhere"},
-    "system": {"device": "cuda", "threads": 3, "kernels": "plain", "timeout": 5.0, "log": "log.jsonl"},
+    "system": {
+        "device": "cuda",
+        "threads": 3,
+        "kernels": "plain",
+        "timeout": 5.0,
+        "log": "log.jsonl",
+        "track": "tensorboard:tb",
+    },
     "link": {"mbps": 10.0, "latency_ms": 30.0},
     "protect": {"sigma": 0.5, "clip": 1.0, "secrets": "random"},
 }

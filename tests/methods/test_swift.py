@@ -449,7 +449,7 @@ def test_what_cannot_be_merged_or_scheduled_is_refused() -> None:
         run_method("swift-fedgnn", graph, owners(3), 3, "gat")
     with pytest.raises(IsthmusError, match="directed model has two aggregates"):
         run_method("fedgnn-g", graph, owners(3), 3, "multi-pna", batch=4)
-    with pytest.raises(IsthmusError, match="Labels lie on edges"):
+    with pytest.raises(IsthmusError, match="Labels lie on edges, whose ends meet as rows"):
         run_method("fedgnn-g", edges, owners(3), 3, "gin")
     with pytest.raises(IsthmusError, match="nothing to schedule"):
         run_method("ce-fedgnn", graph, owners(3), 3, options={"schedule": {"every": 2}})

@@ -188,6 +188,12 @@ def test_a_trial_that_cannot_tell_says_so() -> None:
 # The command
 
 
+def test_what_the_trial_scores_is_no_note_of_the_plan() -> None:
+    """After two steps hardly any model beats a constant, which says nothing of the run that is planned."""
+    said = json.loads(succeed("plan", *OPTIONS, "--method", "fedavg", "--epochs", 40, "--json").out)
+    assert "CONSTANT" not in json.dumps(said, default=str)
+
+
 def test_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = succeed("plan", *OPTIONS, "--epochs", 9, "--out", tmp_path / "run", "--overwrite", "--hosts", 2).out

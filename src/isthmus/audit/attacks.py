@@ -43,8 +43,13 @@ class Scene:
         return self.adversary.context
 
     def owned(self, rows: Tensor) -> Tensor:
-        """The rows of the merged graph of owned stack rows."""
-        return self.training.stage.site.stack.own_line.cpu()[rows]
+        """The rows of the merged graph of owned rows of a stack with halos, as releases are counted by.
+
+        Training may have one without, where rows cross to be scored alone.
+        """
+        silos = self.training.federation.silos
+        own = torch.cat([torch.arange(silo.n + silo.h) < silo.n for silo in silos])
+        return (own.cumsum(0) - 1)[rows]
 
 
 def treatment(chain: Chain, kind: Kind) -> tuple[float, float]:

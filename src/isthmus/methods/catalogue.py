@@ -7,6 +7,7 @@ parameters are scored (score). In ``local`` the answer to each is the part that 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -359,7 +360,17 @@ def names() -> list[str]:
 
 def get(name: str) -> Method:
     """The method of this name from the catalogue."""
+    return _maker(name)()
+
+
+def docstring(name: str) -> str:
+    """What a method of the catalogue does, in the words of the function that makes it."""
+    return inspect.cleandoc(_maker(name).__doc__ or "")
+
+
+def _maker(name: str) -> Callable[[], Method]:
+    """The function that makes a method, which may go by another name too."""
     known = _ALSO_CALLED.get(name, name)
     if known not in _CATALOGUE:
         raise unknown("method", name, _CATALOGUE)
-    return _CATALOGUE[known]()
+    return _CATALOGUE[known]
