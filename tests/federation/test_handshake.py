@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from isthmus.core.errors import IsthmusError
 from isthmus.federation.cross_edges import compare_edges
 from isthmus.federation.federation import open_federation
-from isthmus.federation.handshake import agree_schema, plan_halo
+from isthmus.federation.handshake import plan_halo
+from isthmus.federation.schema_agreement import agree_schema
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo, parallel_rank, split_graph
 from isthmus.wire.local import LocalWire

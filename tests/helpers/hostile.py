@@ -15,7 +15,7 @@ from isthmus.core.kinds import SERVER, Kind
 from isthmus.engine.layout import lay_out
 from isthmus.federation.boundary import make_route
 from isthmus.federation.federation import open_federation
-from isthmus.federation.handshake import agree_schema
+from isthmus.federation.schema_agreement import agree_schema
 from isthmus.launch import ledgers
 from isthmus.sample.order import rule_of
 from isthmus.testing.runs import small_silos

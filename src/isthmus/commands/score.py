@@ -17,8 +17,8 @@ from isthmus.commands.trained_model import (
     to_score,
 )
 from isthmus.data.members import is_parts, member_names
-from isthmus.federation.handshake import agree_schema
 from isthmus.federation.scaling import scaled_again
+from isthmus.federation.schema_agreement import agree_schema
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo, keep_edges
 from isthmus.launch.host import load_silos, open_run

@@ -16,7 +16,7 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.data import is_own
 from isthmus.data.members import is_parts
 from isthmus.engine.learner import ModelSpec
-from isthmus.federation.encodings import recoded_again
+from isthmus.federation.trained_columns import recoded_again
 from isthmus.graph.encoding import WORDS
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
 from isthmus.graph.partition import attribute_of

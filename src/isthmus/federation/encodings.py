@@ -16,7 +16,6 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
-from isthmus.core.name_lists import some_of
 from isthmus.core.tensors import stacked
 from isthmus.graph.encoding import (
     EMPTY,
@@ -41,7 +40,7 @@ from isthmus.wire.wire import Wire
 
 OF_NODES, OF_EDGES = "node_columns", "edge_columns"
 TABLES = {OF_NODES: "feature_names", OF_EDGES: "edge_feature_names"}  # of a silo's schema
-_FIELDS = {OF_NODES: ("node_encoding", "x"), OF_EDGES: ("edge_encoding", "edge_attr")}
+FIELDS = {OF_NODES: ("node_encoding", "x"), OF_EDGES: ("edge_encoding", "edge_attr")}  # of a silo: columns, features
 
 
 def described_columns(silo: Silo) -> dict[str, Any]:
@@ -148,7 +147,7 @@ def with_agreed_columns(silo: Silo, told: Mapping[str, Any]) -> Silo:
 
 def recoded(silo: Silo, table: str, agreed: Encoding) -> Silo:
     """The silo with the features of one table recoded to agreed columns, and notes on what it cannot use."""
-    encoding, features = _FIELDS[table]
+    encoding, features = FIELDS[table]
     count, names = ("features", "feature_names") if table == OF_NODES else ("edge_features", "edge_feature_names")
     x, named = getattr(silo, features), getattr(silo.schema, names)
     if isinstance(x, SparseRows):
@@ -162,13 +161,14 @@ def recoded(silo: Silo, table: str, agreed: Encoding) -> Silo:
     now = feature_names(agreed) or (("one",) if table == OF_NODES else ())
     values: dict[str, Any] = {count: len(now), names: now}
     schema = replace(silo.schema, **values)
-    dropped = [column for column in agreed if column.kind == UNUSED and column.name in _used(mine)]
+    dropped = [column for column in agreed if column.kind == UNUSED and column.name in used_columns(mine)]
     notes = [f"{silo.name}: column '{column.name}' is no feature: {column.why}." for column in dropped]
     changes: dict[str, Any] = {features: found if now else None, encoding: agreed}
     return changed(silo, schema=schema, notes=(*silo.notes, *notes), **changes)
 
 
-def _used(columns: Encoding) -> set[str]:
+def used_columns(columns: Encoding) -> set[str]:
+    """Names of the columns that features are made of."""
     return {column.name for column in columns if column.kind in (NUMBER, WORDS)}
 
 
@@ -185,7 +185,7 @@ def agree_fills(
         known[table] = as_columns(columns)
         gaps = sum(column.kind == NUMBER and column.gaps for column in known[table])
         if gaps:
-            mine = [fills_of(_known_once(silo, table), getattr(silo, _FIELDS[table][0])) for silo in found]
+            mine = [fills_of(_known_once(silo, table), getattr(silo, FIELDS[table][0])) for silo in found]
             like = torch.zeros(gaps, 2, dtype=torch.float64)
             sums = wire.total(Kind.STATISTICS, stacked(mine, like)) if agreed else None
             found = [_filled(silo, table, own if sums is None else sums) for silo, own in zip(found, mine, strict=True)]
@@ -208,74 +208,7 @@ def _known_once(silo: Silo, table: str) -> Tensor:
 
 
 def _filled(silo: Silo, table: str, sums: Tensor) -> Silo:
-    encoding, features = _FIELDS[table]
+    encoding, features = FIELDS[table]
     columns = with_fills(getattr(silo, encoding), sums)
     changes: dict[str, Any] = {features: recode(getattr(silo, features), columns, columns), encoding: columns}
     return changed(silo, **changes)
-
-
-def recoded_again(silo: Silo, told: Mapping[str, Any], trained: Mapping[str, Any], data: str) -> tuple[Silo, list[str]]:
-    """New data with the features that a model was trained with, and sentences on what the model has never seen.
-
-    ``told`` are the columns that the run has written down, ``trained`` is its schema.
-    """
-    notes: list[str] = []
-    for table, names in TABLES.items():
-        encoding, features = _FIELDS[table]
-        wanted = as_columns(told.get(table, ()))
-        mine: Encoding = getattr(silo, encoding)
-        if wanted or mine:
-            rows = silo.n if table == OF_NODES else silo.edge_index.shape[1]
-            mine = mine or plain_columns(getattr(silo.schema, names), rows)
-            wanted = wanted or tuple(map(TableColumn, trained[names]))
-            _check_columns(mine, wanted, data)
-            notes += _unseen(getattr(silo, features), mine, wanted, data)
-            silo = recoded(silo, table, wanted)
-            plain: dict[str, Any] = {encoding: ()}
-            silo = changed(silo, **plain)
-    return silo, notes
-
-
-def _check_columns(mine: Encoding, wanted: Encoding, data: str) -> None:
-    """Refuse new data that lacks a column of the model, has one beside them, or one of another kind."""
-    have, need = ({column.name: column for column in each} for each in (mine, wanted))
-    lacking = [name for name, column in need.items() if column.kind in (NUMBER, WORDS) and name not in have]
-    strange = sorted(_used(mine) - set(need) - {"one"})
-    if lacking or strange:
-        what = f"lacks the column '{lacking[0]}'" if lacking else f"has the column '{strange[0]}'"
-        side = "which it was trained with" if lacking else "which it was not trained with"
-        raise IsthmusError(f"The model fits other columns: {data} {what}, {side}; give it the columns of the training.")
-    for name, column in need.items():
-        kinds = {column.kind, have[name].kind} if name in have else set()
-        if kinds == {NUMBER, WORDS}:
-            raise IsthmusError(
-                f"Column '{name}' of {data} has {have[name].kind}, and the model was trained with {column.kind} in it; "
-                "write it as it was."
-            )
-
-
-def _unseen(x: Tensor | SparseRows | None, mine: Encoding, wanted: Encoding, data: str) -> list[str]:
-    """Sentences on words and gaps in new data that the model was not trained with."""
-    if not isinstance(x, Tensor):
-        return []
-    need, notes = {column.name: column for column in wanted}, list[str]()
-    place = {name: at for at, name in enumerate(feature_names(mine))}
-    for column in mine:
-        known = need.get(column.name)
-        if known is None or known.kind == UNUSED:
-            continue
-        words = [word for word in column.words if folded(word) not in {folded(each) for each in known.words}]
-        if known.kind == WORDS and words:
-            rows = int(sum(x[:, place[f"{column.name}={word}"]].sum() for word in words))
-            shown = some_of([repr(word) for word in words])
-            notes.append(
-                f"{data}: {rows:,} rows have words in '{column.name}' that the model has never seen ({shown}): to it "
-                "they are none of its words."
-            )
-        if column.gaps and not known.gaps:
-            rows = int(x[:, place[f"{column.name} missing"]].sum())
-            notes.append(
-                f"{data}: {rows:,} cells are missing in '{column.name}', of which none was missing in training; "
-                f"{'the mean of the others stands there' if known.kind == NUMBER else 'they are none of its words'}."
-            )
-    return notes

@@ -12,8 +12,9 @@ from isthmus.core.name_lists import some_of
 from isthmus.core.parcel import Level
 from isthmus.federation.cross_edges import CLAIMED, MUTUAL, agree_edges
 from isthmus.federation.edge_labels import agree_labels
-from isthmus.federation.handshake import HaloPlan, agree_on_data, check_single_owner, plan_halo
+from isthmus.federation.handshake import HaloPlan, check_single_owner, plan_halo
 from isthmus.federation.scaling import Scaling, scale_features
+from isthmus.federation.schema_agreement import agree_on_data
 from isthmus.graph.encoding import Encoding
 from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo, keep_edges

@@ -141,9 +141,8 @@ def _drifts(training: Training) -> list[float | None]:
     return [drift for line in training.progress.history for drift in line.get("silo_drift", ())]
 
 
-def _about(config: RunConfig, training: Training, result: Result) -> dict[str, Any]:
-    """What was run: method, data, model, length, schema."""
-    schema = training.federation.schema
+def what_was_chosen(config: RunConfig, silos: int) -> dict[str, Any]:
+    """Method, data, model and seed of a run, or of a planned one, under the keys of ``metrics.json``."""
     return {
         "method": config.method.name,
         "method_summary": config.method.summary,
@@ -151,8 +150,16 @@ def _about(config: RunConfig, training: Training, result: Result) -> dict[str, A
         "merged": config.method.merged,
         "data": config.data.name,
         "model": config.model.name,
-        "silos": training.wire.silos,
+        "silos": silos,
         "seed": config.seed,
+    }
+
+
+def _about(config: RunConfig, training: Training, result: Result) -> dict[str, Any]:
+    """What was run: method, data, model, length, schema."""
+    schema = training.federation.schema
+    return {
+        **what_was_chosen(config, training.wire.silos),
         "epochs": training.progress.epoch,
         "steps": training.progress.step,
         "metric": result.test.names[0],

@@ -17,7 +17,8 @@ from isthmus.core.tensors import keep_freed_blocks
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.cross_edges import agree_edges
 from isthmus.federation.federation import open_federation
-from isthmus.federation.handshake import agree_on_data, check_single_owner
+from isthmus.federation.handshake import check_single_owner
+from isthmus.federation.schema_agreement import agree_on_data
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.digest import digests
 from isthmus.graph.graph import Graph

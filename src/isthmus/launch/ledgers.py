@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER, Kind, devices_of
 from isthmus.core.parcel import Traffic
-from isthmus.federation.handshake import raise_together
+from isthmus.federation.text_on_wire import raise_together
 from isthmus.launch.ledger_lines import check_lines
 from isthmus.launch.own_ledger import own_ledger
 from isthmus.protect.events import Events, from_json, to_json

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from isthmus.core.version import VERSION
+from isthmus.launch.artifacts import what_was_chosen
 from isthmus.protect.accounting.guarantee import DP, EDGE, ENTRY, LABEL, NODE, ROW, Guarantee
 from isthmus.runs.circumstances import circumstances
 from isthmus.runs.config import RunConfig
@@ -56,14 +57,7 @@ def disclosure_of(
 def _facts(config: RunConfig, training: Training, sizes: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """Facts of the planned run under the keys of ``metrics.json``."""
     return {
-        "method": config.method.name,
-        "method_summary": config.method.summary,
-        "label": config.label,
-        "merged": config.method.merged,
-        "data": config.data.name,
-        "model": config.model.name,
-        "silos": training.wire.silos,
-        "seed": config.seed,
+        **what_was_chosen(config, training.wire.silos),
         "schema": asdict(training.federation.schema),
         "scale": {name: {"how": each.how, "why": each.why} for name, each in training.federation.scaling.items()},
         "silo_nodes": {silo: dict(each) for silo, each in sizes.items()},

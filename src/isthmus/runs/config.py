@@ -26,7 +26,8 @@ from isthmus.kernels import CHOICES as KERNELS
 from isthmus.methods import catalogue
 from isthmus.methods.compose import NAME, TABLES, compose, swapped, tables_of
 from isthmus.methods.method import Method
-from isthmus.nn.model import LAYERS, MODELS, ModelConfig, options_of
+from isthmus.nn.model import ModelConfig
+from isthmus.runs.model_config import model_name, read_model, suited_defaults
 from isthmus.runs.network_time import LinkConfig, link_of
 
 DTYPES = ("float32", "float64")
@@ -35,20 +36,6 @@ AS_MANY = 0  # silos: as many as the column has values that the graph is split b
 MOST_SILOS = 1_000_000
 TRACKERS = ("tensorboard", "mlflow")
 LONGEST_TIMEOUT = 1_000_000  # seconds; sockets count milliseconds in 31 bits
-# Default settings of some models, for all data and for single data sets. multi-pna has ego ids, which mark the seeds of
-# a batch, so it needs batches; patterns has cycles of six nodes, which take six layers to see.
-SUITED: dict[str, dict[str, dict[str, Any]]] = {
-    "multi-pna": {
-        "model": {"layers": 2},
-        "train": {"batch": 1024, "fanout": [10], "lr": 3e-3, "weight_decay": 1e-4},
-    }
-}
-SUITED_TO: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
-    ("multi-pna", "patterns"): {
-        "model": {"layers": 6},
-        "train": {"batch": 32, "fanout": [10], "lr": 1e-3, "weight_decay": 1e-4},
-    }
-}
 
 
 @dataclass(frozen=True)
@@ -212,9 +199,9 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
         raise unknown("dtype", dtype, DTYPES)
     system = fill(SystemConfig(), tables["system"], "system")
     system.check()
-    suited = _suited(_model_name(tables["model"], method, data.name), data.name)
+    suited = suited_defaults(model_name(tables["model"], method, data.name), data.name)
     train = fill(TrainConfig(), {**suited.get("train", {}), **tables["train"]}, "train")
-    model = _model({**suited.get("model", {}), **tables["model"]}, method, data.name)
+    model = read_model({**suited.get("model", {}), **tables["model"]}, method, data.name)
     train.check(model.layers)
     method.check(model, train)
     method.check_cross(data.cross)
@@ -222,11 +209,6 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     seed = _whole("seed", recipe.get("seed", 0))
     absence = _absence(recipe, method, system)
     return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe), absence)
-
-
-def _suited(model: str, data: str) -> dict[str, dict[str, Any]]:
-    """The default settings of a model on a data set."""
-    return SUITED_TO.get((model, data), SUITED.get(model, {}))
 
 
 def _absence(recipe: Mapping[str, Any], method: Method, system: SystemConfig) -> AbsenceConfig:
@@ -299,33 +281,3 @@ def split_options(table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     """The keys of a table that belong to :class:`DataConfig`, and those that are the data set's own."""
     known = {f.name for f in fields(DataConfig)} - {"options"}
     return {k: v for k, v in table.items() if k in known}, {k: v for k, v in table.items() if k not in known}
-
-
-def _model_name(table: Mapping[str, Any], method: Method, data: str) -> str:
-    """The name of the model: the one that the method prescribes, else the user's, else the data set's default."""
-    from isthmus.data import DATASETS
-
-    suggested = DATASETS[data].default_model if data in DATASETS else "sage"
-    name = str(table.get("name", method.model or suggested))
-    if method.model and name != method.model:
-        raise IsthmusError(f"Method '{method.name}' has the model '{method.model}'; leave --model out, not '{name}'.")
-    if name not in MODELS:
-        raise unknown("model", name, MODELS)
-    return name
-
-
-def _model(table: dict[str, Any], method: Method, data: str) -> ModelConfig:
-    """The settings of the named model with what ``[model]`` overrides."""
-    preset = MODELS[_model_name(table, method, data)]
-    options = table_of(table, "options")
-    table.pop("options", None)
-    for key in [key for key in table if key in options_of(LAYERS[preset.name])]:
-        options[key] = table.pop(key)
-    takes = signature(LAYERS[preset.name]).parameters
-    options = {k: as_default(f"model.{k}", v, takes.get(k)) for k, v in options.items()}
-    table.pop("name", None)
-    for key in table:
-        if not hasattr(preset, key):
-            keys = [f.name for f in fields(ModelConfig)] + options_of(LAYERS[preset.name])
-            raise unknown("key in [model]", key, keys)
-    return replace(fill(preset, table, "model"), options={**preset.options, **options}).check()

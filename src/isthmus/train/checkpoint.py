@@ -18,7 +18,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.files import private, write_atomic
 from isthmus.core.kinds import Kind
 from isthmus.core.version import VERSION
-from isthmus.federation.handshake import raise_together
+from isthmus.federation.text_on_wire import raise_together
 from isthmus.graph.digest import Digests, changes
 from isthmus.protect.events import from_json, to_json
 from isthmus.train.appended import Appended
