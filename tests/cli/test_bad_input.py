@@ -1,5 +1,6 @@
 """Bad input: one clear line before training starts, and nothing that was there is lost."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -463,3 +464,10 @@ def test_commands_on_a_damaged_run_say_what_is_damaged(name: str, run: Path, tmp
     (run / name).write_bytes(b"{ half")
     for command in (("report", run), ("compare", run, "--out", tmp_path / "comparison")):
         refuse(*command, says=[name, "damaged"])
+
+
+@pytest.mark.parametrize(("key", "value"), [("seconds", "x"), ("parties", 1e308), ("valid_pooled", "x")])
+def test_metrics_that_no_run_writes_are_damage(key: str, value: object, run: Path, tmp_path: Path) -> None:
+    path = run / "metrics.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    refuse("report", run, says=[str(run), "is damaged, or of another version"])

@@ -8,7 +8,9 @@ import torch
 
 from isthmus.core.errors import IsthmusError
 from isthmus.data import load_folder
+from isthmus.data.feature_columns import Reading
 from isthmus.data.parts import read_part
+from isthmus.federation.encodings import described_columns, is_told_columns
 from isthmus.federation.federation import open_federation
 from isthmus.graph.encoding import UNUSED
 from isthmus.graph.graph import Graph
@@ -126,6 +128,18 @@ def test_encodings_and_marks_between_columns_are_found_out(encoding: str, mark: 
     assert known.get(encoding, "") in said
 
 
+def test_words_in_too_few_rows_are_none_of_the_words(tmp_path: Path):
+    graph = folder(tmp_path, ["app", "card", "", "App ", "card", "ftan"], rarest=2)
+    assert graph.schema.feature_names == ("f=App", "f=card", "f missing")
+    assert graph.x.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 0]]
+    said = "words in fewer rows than data.rarest are none of the words of 'f' (1)."
+    assert any(note.endswith(said) for note in graph.notes)
+    none = folder(tmp_path, ["a", "b", "a", "b"], rarest=3)
+    assert none.schema.feature_names == ("one",) and any("data.rarest = 3" in note for note in none.notes)
+    with pytest.raises(IsthmusError, match="data.rarest is 0; it must be a whole number of rows"):
+        folder(tmp_path, ["a", "b"], rarest=0)
+
+
 # ---- silos read alone, and agree
 
 NODES = {
@@ -163,6 +177,23 @@ def test_silos_agree_on_words_gaps_and_the_spelling_of_labels(tmp_path: Path):
     assert a.edge_y.tolist() == [0, 1, 1, 0] and b.edge_y.tolist() == [1, 0, 1, 0]
     kinds = wire.ledger.by_kind()
     assert kinds["statistics"] > 0 and kinds["schema"] > 0
+
+
+@pytest.mark.parametrize(("rarest", "told"), [(1, True), (2, False)])
+def test_a_word_that_one_node_has_is_told_unless_that_is_refused(rarest: int, told: bool, tmp_path: Path):
+    nodes = {**NODES, "a": NODES["a"].replace("a4,Rome", "a4,Ftan") + "a5,Bonn,1\na6,Rome,1\n"}
+    parts(tmp_path, nodes)
+    silos = [read_part(tmp_path, list(nodes), number, Reading(rarest=rarest)) for number in range(3)]
+    said = str(described_columns(silos[0]))
+    assert "Bonn" in said and ("Ftan" in said) == told
+    names = open_federation(LocalWire(3), silos).schema.feature_names
+    assert ("city=Ftan" in names) == told and "city=Bonn" in names
+
+
+@pytest.mark.parametrize("wrong", [{"why": ["x"]}, {"gaps": "no"}, {"words": [1]}, {"kind": "table"}, {"name": 3}])
+def test_columns_that_a_peer_describes_wrongly_are_seen(wrong: dict, tmp_path: Path):
+    told = described_columns(parts(tmp_path)[0])["node_columns"]
+    assert is_told_columns(told) and not is_told_columns([{**told[0], **wrong}])
 
 
 def test_tidy_silos_tell_nothing_more(tmp_path: Path):

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
 
+from isthmus.launch.party_files import folder_name
 from isthmus.report.report import write_report
 from isthmus.runs.folder import RunFolder
 from tests.helpers.command import succeed
@@ -129,3 +130,15 @@ def test_a_server_alone_and_banks_with_models_of_their_own(method: str, tmp_path
         assert (folder / models[0]).read_bytes() == (tmp_path / models[0]).read_bytes()
     assert told(tmp_path / "parties" / "server")["privacy"][0]["epsilon"] == 0
     assert told(tmp_path / "parties" / "server")["test"]["silos"] == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", "a/b", "/etc", "../..", "a\\b", "x\n", "\U0001f3e6" * 200, "é" * 300, "", "<b>"]
+)
+def test_no_name_of_a_party_leads_out_of_its_run_folder(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "parties" / folder_name(f"{name}-and-1-more")
+    alone = tmp_path / "parties" / (folder_name(name) or "none")
+    for each in (path, alone):
+        each.mkdir(parents=True)
+        assert each.resolve().parent == tmp_path / "parties"
+    assert folder_name("silo-1") == "silo-1" and folder_name("Zürich A.G.") == "Zürich A.G."

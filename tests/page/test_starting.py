@@ -75,6 +75,7 @@ WRONG = [
     ({"seed": "-1"}, "seed", "from 0 on"), ({"seed": "²"}, "seed", "whole number"),
     ({"data": ""}, "data", "Choose one"), ({"sets": "train.lr"}, "sets", "no key with a value"),
     ({"sets": "system.log=/etc/x"}, "sets", "leave out system.log"),
+    ({"sets": "system.track=tensorboard:/tmp/x"}, "sets", "and system.track"),
     ({"sets": "system={log='x'}"}, "sets", "leave out"), ({"sets": "a=1\n" * 41}, "sets", "at most 40"),
 ]  # fmt: skip
 

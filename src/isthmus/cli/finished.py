@@ -57,23 +57,24 @@ def compare(
     """Compare finished runs: a table with the best marked, a page with plots, and tables for a paper."""
     from isthmus.report.compare import comparison_table, comparison_text, write_comparison, write_table
     from isthmus.report.table_files import format_of
+    from isthmus.runs.damage import telling_of_damage
     from isthmus.runs.folder import RunFolder
 
     if format_ and as_json:
         raise IsthmusError("--format and --json both say how to print; use one of them.")
     folders = [RunFolder.open(path) for path in runs]
-    text = comparison_text(folders, format_, pivot) if format_ else ""
     alone = bool(format_of(Path(out)))
-    if alone:
-        write_table(folders, Path(out), pivot)
-    else:
-        write_comparison(folders, Path(out), pivot)
+    with telling_of_damage(*runs):
+        text = comparison_text(folders, format_, pivot) if format_ else ""
+        (write_table if alone else write_comparison)(folders, Path(out), pivot)
     if as_json and not alone:
         print((Path(out) / "comparison.json").read_text(), end="")
     elif text:
         print(text, end="")
     else:
-        console.print(comparison_table(folders))
+        with telling_of_damage(*runs):
+            told = comparison_table(folders)
+        console.print(told)
         console.print(
             out if alone else f"{out}/comparison.html, table.csv, table.tex, table.md", highlight=False, soft_wrap=True
         )
@@ -87,10 +88,13 @@ def report(
     """Write report.html of a run anew."""
     from isthmus.report.network import relinked
     from isthmus.report.report import write_report
+    from isthmus.runs.damage import telling_of_damage
     from isthmus.runs.folder import RunFolder
 
     folder = RunFolder.open(run_folder)
-    path = write_report(folder, RunFolder.open(alone) if alone else None, relinked(folder, tuple(set_ or ())))
+    other = RunFolder.open(alone) if alone else None
+    with telling_of_damage(run_folder, *filter(None, [alone])):
+        path = write_report(folder, other, relinked(folder, tuple(set_ or ())))
     console.print(str(path), highlight=False, soft_wrap=True)
 
 

@@ -39,6 +39,7 @@ def configure(folder: RunFolder, data: str, sets: tuple[str, ...], together: boo
     recipe = {key: value for key, value in folder.config.items() if key not in (*TABLES, "score")}
     trained_on = recipe.get("data", {})
     kept = {key: trained_on[key] for key in ("scale", "folder", "edges", *READING) if key in trained_on}
+    kept.pop("rarest", None)  # nothing is told of words any more, and few rows are no reason to overlook one
     attributes = [*trained_on.get("attributes", ()), *filter(None, [attribute_of(str(trained_on.get("split", "")))])]
     if attributes and is_own(data) and not is_parts(data):
         kept["attributes"] = attributes

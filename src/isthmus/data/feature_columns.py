@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,17 +28,21 @@ class Reading:
 
     A column of words has a feature for each, if they are at most ``categories`` (0: words are never features).
     ``missing`` cells are filled with the mean of the others and marked (``impute``), or refused. ``words``: columns
-    that are words whatever they look like, such as codes of digits, and however many of them a table has.
+    that are words whatever they look like, such as codes of digits, and however many of them a table has. A word in
+    fewer rows of a table than ``rarest`` is none of its words, so that no other silo hears of it.
     """
 
     categories: int = 20
     missing: str = IMPUTE
     words: tuple[str, ...] = ()
+    rarest: int = 1
 
     def check(self) -> Reading:
         """Raise for a value that is not allowed; returns the choices themselves."""
         if self.categories < 0:
             raise IsthmusError(f"data.categories is {self.categories}; it must be 0 or more.")
+        if isinstance(self.rarest, bool) or not isinstance(self.rarest, int) or self.rarest < 1:
+            raise IsthmusError(f"data.rarest is {self.rarest!r}; it must be a whole number of rows, 1 or more.")
         if self.missing not in (IMPUTE, REFUSE):
             raise unknown("data.missing", self.missing, (IMPUTE, REFUSE))
         return self
@@ -71,11 +76,15 @@ class TableFeatures:
 
 @dataclass(frozen=True)
 class _Found:
-    """One column: what it is, its features [rows, features], and how its cells are written, if not as usual."""
+    """One column: what it is, its features [rows, features], how its cells are written, if not as usual.
+
+    ``rare``: how many cells have a word that too few rows have.
+    """
 
     column: TableColumn
     values: np.ndarray
     how: str = ""
+    rare: int = 0
 
 
 def table_features(sheet: Sheet, without: Sequence[str], reading: Reading) -> TableFeatures:
@@ -142,9 +151,12 @@ def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
     by_fold: dict[str, str] = {}
     for word in sorted(spelt):
         by_fold.setdefault(folded(word), word)
-    words, rows = tuple(by_fold.values()), int((~gaps).sum())
-    if not words:
+    rows = int((~gaps).sum())
+    if not by_fold:
         return replace(_unused(sheet, name, ""), column=TableColumn(name, EMPTY, gaps=True))
+    words, rare = _frequent(text.to_pylist(), by_fold, reading.rarest)
+    if not words:
+        return _unused(sheet, name, f"each of its words is in fewer rows than data.rarest = {reading.rarest}")
     if len(words) > reading.categories and name not in reading.words:
         limit = f"data.categories = {reading.categories}"
         return _unused(sheet, name, f"it has {len(words):,} different words, and {limit} is the most")
@@ -153,10 +165,19 @@ def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
     if gaps.any() and reading.missing == REFUSE:
         row = int(np.argmax(gaps))
         raise sheet.wrong(name, row, "a missing word", "fill or remove such rows, or set data.missing=impute")
-    codes = {word: list(by_fold).index(folded(word)) for word in spelt}
-    place = np.array([codes.get(cell, len(words)) for cell in text.to_pylist()], dtype=np.int64)
+    codes = {folded(word): at for at, word in enumerate(words)}
+    place = np.array([codes.get(folded(cell or ""), len(words)) for cell in text.to_pylist()], dtype=np.int64)
     values = np.eye(len(words) + 1, dtype=np.float32)[place]
-    return _Found(TableColumn(name, WORDS, words, gaps=bool(gaps.any())), values if gaps.any() else values[:, :-1])
+    values[:, -1] = gaps
+    found = TableColumn(name, WORDS, words, gaps=bool(gaps.any()))
+    return _Found(found, values if gaps.any() else values[:, :-1], rare=rare)
+
+
+def _frequent(cells: Sequence[str | None], by_fold: Mapping[str, str], rarest: int) -> tuple[tuple[str, ...], int]:
+    """The words in at least ``rarest`` cells, and how many cells have other words."""
+    rows = Counter(folded(cell or "") for cell in cells)
+    kept = tuple(word for fold, word in by_fold.items() if rows[fold] >= rarest)
+    return kept, sum(rows[fold] for fold in by_fold if rows[fold] < rarest)
 
 
 def _notes(sheet: Sheet, found: Sequence[_Found], reading: Reading) -> list[str]:
@@ -166,6 +187,12 @@ def _notes(sheet: Sheet, found: Sequence[_Found], reading: Reading) -> list[str]
     columns = [each.column for each in found]
     words = [f"'{each.name}' ({', '.join(each.words)})" for each in columns if each.kind == WORDS]
     notes += [f"{sheet.path}: a feature for each word of {some_of(words)}."] if words else []
+    rare = [f"'{each.column.name}' ({each.rare:,})" for each in found if each.rare]
+    notes += (
+        [f"{sheet.path}: words in fewer rows than data.rarest are none of the words of {some_of(rare)}."]
+        if rare
+        else []
+    )
     marked = [each for each in found if each.column.gaps and each.column.features]
     gaps = [f"'{each.column.name}' ({int(each.values[:, -1].sum()):,})" for each in marked]
     filled = "numbers are filled with their column's mean, and a feature marks each gap"

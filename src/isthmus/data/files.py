@@ -42,17 +42,18 @@ def load_folder(
     categories: int = 20,
     missing: str = IMPUTE,
     words: tuple[str, ...] = (),
+    rarest: int = 1,
 ) -> Graph:
     """The graph in the tables ``nodes`` and ``edges`` of a folder.
 
     ``attributes`` names columns of nodes to split by instead of learning from them; ``target`` says whether nodes or
-    edges carry the label (default: edges if only they do). ``categories``, ``missing`` and ``words`` are those of
-    :class:`Reading`. Without a column ``split`` rows are drawn 60/20/20 by public id. Rows without a label are unused.
-    Nodes without features get a single 1.
+    edges carry the label (default: edges if only they do). ``categories``, ``missing``, ``words`` and
+    ``rarest`` are those of :class:`Reading`. Without a column ``split`` rows are drawn 60/20/20 by public id. Rows
+    without a label are unused. Nodes without features get a single 1.
     """
     attributes = (attributes,) if isinstance(attributes, str) else tuple(attributes)
     words = (words,) if isinstance(words, str) else tuple(words)
-    reading, before = Reading(categories, missing, words).check(), problems_so_far()
+    reading, before = Reading(categories, missing, words, rarest).check(), problems_so_far()
     nodes, edges = _sheets(Path(folder), attributes)
     attempt(partial(reading.check_words, nodes, edges), None)
     ids, source, end = attempt(partial(_ids, nodes, edges), (np.zeros(0), torch.zeros(0), torch.zeros(0)))

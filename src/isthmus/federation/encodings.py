@@ -68,6 +68,8 @@ def is_told_columns(told: object) -> bool:
         and each["kind"] in KINDS
         and isinstance(each["words"], list)
         and all(isinstance(word, str) for word in each["words"])
+        and isinstance(each["gaps"], bool)
+        and isinstance(each["why"], str)
         for each in told
     )
 

@@ -47,7 +47,7 @@ from isthmus.wire.policy import Refused
 from isthmus.wire.rendezvous import Rendezvous
 from isthmus.wire.wire import Wire
 
-READING = ("categories", "missing", "words")  # options of how tables are read, which parts have too
+READING = ("categories", "missing", "words", "rarest")  # options of how tables are read, which parts have too
 
 
 def prepare(config: RunConfig) -> RunConfig:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 from isthmus.core.files import private, write_atomic
 from isthmus.core.kinds import SERVER, SERVER_NAME
@@ -21,6 +24,8 @@ from isthmus.wire.ledger import Ledger
 from isthmus.wire.wire import Wire
 
 TOLD_EVERYBODY = ("test", "valid", "scored", "best_epoch", "seeds_scored", "drift", "schema", "scale", "steps")
+_PLAIN = re.compile(r"[\w .,@+=()-]+")  # names of parties that serve as names of folders
+_LONGEST_NAME = 60  # characters, as many as 240 bytes
 SUMMED = "Beyond 100,000 lines steps.parquet and ledger.parquet of a party have sums over steps."
 
 
@@ -67,7 +72,7 @@ def party_folder(folder: RunFolder, wire: Wire) -> RunFolder:
     """Where the parties of this host get what is theirs: the run folder, or below it where hosts have it in common."""
     if not folder.shared:
         return folder
-    path = folder.path / "parties" / party_name(wire)
+    path = folder.path / "parties" / folder_name(party_name(wire))
     shutil.rmtree(path, ignore_errors=True)  # left by an earlier end of this run
     with private():
         path.mkdir(parents=True)
@@ -80,6 +85,14 @@ def party_name(wire: Wire) -> str:
     if len(names) > 1:
         return f"{names[0]}-and-{len(names) - 1}-more"
     return names[0] if names else SERVER_NAME
+
+
+def folder_name(name: str) -> str:
+    """The name of a folder for a party, whatever its name is: one folder, which no name leads out of."""
+    plain = quote(name, safe=" ").replace(".", "%2E") if name.startswith(".") or not _PLAIN.fullmatch(name) else name
+    if len(plain) <= _LONGEST_NAME:
+        return plain
+    return f"{plain[:_LONGEST_NAME]}-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
 
 
 def write_what_all_know(training: Training, config: RunConfig, own: RunFolder) -> None:

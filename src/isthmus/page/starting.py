@@ -25,7 +25,7 @@ _LONGEST_PLAN = 120.0  # seconds
 _SETS = 40  # lines of --set
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,3}")
 _SET = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*=.*")
-_WRITES = ("system.log", "log", "system")  # keys that would let a run write elsewhere
+_WRITES = ("system.log", "system.track", "log", "track", "system")  # keys that would let a run write elsewhere
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class StartForm:
             if not _SET.fullmatch(line):
                 found["sets"] = f"'{line[:80]}' is no key with a value; write one a line, like train.lr=0.01"
             elif line.partition("=")[0] in _WRITES:
-                found["sets"] = "A run that is started here writes into its own folder alone; leave out system.log."
+                found["sets"] = "A run here writes into its own folder alone; leave out system.log and system.track."
         if len(self.lines) > _SETS:
             found["sets"] = f"These are {len(self.lines)} lines; give at most {_SETS}, or a recipe on the command line."
         return found
