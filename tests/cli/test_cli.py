@@ -324,4 +324,4 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, monkeypatch: pytes
         raise KeyboardInterrupt
 
     monkeypatch.setattr("isthmus.commands.run.execute", interrupt)
-    refuse(*SMALL, "--out", tmp_path / "run", says=["Interrupted", "--resume"])
+    refuse(*SMALL, "--out", tmp_path / "run", says=["Interrupted before the first checkpoint", "--overwrite"])
