@@ -36,12 +36,26 @@ def test_all_problems_are_named_at_once_with_file_row_and_remedy(tmp_path: Path)
     assert text.code == 1 and f"{len(found)} problems: a run would refuse this data." in text.out
 
 
+def test_a_table_of_pandas_with_row_numbers_gets_the_whole_remedy(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text(",id,f\n0,a,1\n1,b,2\n")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    [problem] = check(tmp_path, code=1)["problems"]
+    assert problem["remedy"].startswith("write the table without them (in pandas index=False)")
+
+
+def test_a_folder_without_edges_is_no_problem_between_silos(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("id,f\na,1\n")
+    told = isthmus("check", tmp_path)
+    assert told.code == 1 and "the data as given" in told.out and "between silos" not in told.out
+
+
 def test_problems_between_silos_are_named_beside_those_of_tables(tmp_path: Path) -> None:
     nodes = {**NODES, "b": NODES["b"].replace("age", "years")}
     edges = {**EDGES, "b": EDGES["b"].replace("kind", "sort")}
     parts(tmp_path, nodes, edges)
     [problem] = check(tmp_path, code=1)["problems"]
     assert "'age'" in problem["what"] and "'kind'" in problem["what"] and not problem["file"]
+    assert "between silos" in isthmus("check", tmp_path).out
 
 
 def test_a_bank_checks_its_own_part_without_the_others(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ def test_a_word_becomes_a_feature_and_a_gap_another(tmp_path: Path):
         ([f"w{i % 21}" for i in range(60)], {}, "21 different words, and data.categories = 20 is the most"),
         (["a", "b", "a", "b"], {"categories": 1}, "2 different words, and data.categories = 1 is the most"),
         (["a", "b", "c", "a"], {}, "3 different words in 4 rows"),
-        (["2020-01-01"] * 4, {}, "neither numbers nor words"),
+        (["2020-01-01"] * 4, {}, "it holds dates, which are neither numbers nor words"),
+        (["12:30:00"] * 4, {}, "it holds times of day, which are neither numbers nor words"),
         (["", "", ""], {}, "all its cells are empty"),
     ],
 )

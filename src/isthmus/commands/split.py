@@ -45,8 +45,10 @@ def split_command(
 def stats_table(stats: dict[str, Any]) -> Table:
     """The statistics of a split as a table for people."""
     cut = stats["cross_pairs"] / max(stats["pairs"], 1)
-    title = f"{stats['nodes']} nodes, {stats['edges']} directed edges; {cut:.1%} of connected pairs cross silos"
-    table = Table(title=title, title_justify="left")
+    title = f"{stats['nodes']:,} nodes, {stats['edges']:,} directed edges; {cut:.1%} of connected pairs cross silos"
+    shared = sum(silo["training"] for silo in stats["silos"]) > stats["training"]
+    caption = "Labels lie on edges: both silos of a cross edge count it under train." if shared else None
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for column in (
         "silo",
         "nodes",
@@ -60,5 +62,5 @@ def stats_table(stats: dict[str, Any]) -> Table:
         table.add_column(column, justify="left" if column == "silo" else "right")
     keys = ("nodes", "training", "inner", "cross", "inner_pairs", "cross_pairs")
     for silo in stats["silos"]:
-        table.add_row(silo["name"], *(str(silo[key]) for key in keys), f"{silo['label_distance']:.3f}")
+        table.add_row(silo["name"], *(f"{silo[key]:,}" for key in keys), f"{silo['label_distance']:.3f}")
     return table

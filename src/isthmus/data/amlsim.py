@@ -15,6 +15,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keys_of
 from isthmus.data.columns import numbers, times
 from isthmus.data.missing import missing_data_set
+from isthmus.data.other_layouts import AMLSIM_FILES
 from isthmus.data.split import random_split
 from isthmus.data.tables import read_file
 from isthmus.graph.graph import Graph, Schema
@@ -23,10 +24,13 @@ SAMPLES = {"amlsim": "20K_fanin200cycle200", "amlsim-fanin": "20K_fanin200"}
 BANKS = 10  # the samples name no banks; accounts are dealt out by their last digit
 
 
-def amlsim(name: str, folder: str | None = None, seed: int = 0) -> Graph:
-    """The graph of one sample, split 60/20/20 at random; amounts are logarithms, because they span magnitudes."""
-    place = find_sample(name, folder)
-    nodes, edges = read_file(place / "nodes.csv"), read_file(place / "transactions.csv")
+def amlsim(name: str, folder: str | None = None, seed: int = 0, path: str = "") -> Graph:
+    """The graph of one sample, split 60/20/20 at random; amounts are logarithms, because they span magnitudes.
+
+    ``path`` is a folder with tables of AMLSim's layout that are to be read instead of the sample.
+    """
+    place = find_sample(name, folder, path)
+    nodes, edges = (read_file(place / file) for file in AMLSIM_FILES)
     ids = times(nodes, "nodeid").numpy()
     ends = torch.stack([times(edges, "sourceNodeId"), times(edges, "targetNodeId")])
     return Graph(
@@ -50,11 +54,15 @@ def amlsim(name: str, folder: str | None = None, seed: int = 0) -> Graph:
     ).check()
 
 
-def find_sample(name: str, folder: str | None = None) -> Path:
-    """The folder of a sample's two tables."""
-    place = Path(folder or ".") / "AMLSim" / SAMPLES[name]
-    for file in ("nodes.csv", "transactions.csv"):
+def find_sample(name: str, folder: str | None = None, path: str = "") -> Path:
+    """The folder of a sample's two tables, or ``path`` where one is given; raises where a table is missing."""
+    place = Path(path) if path else Path(folder or ".") / "AMLSim" / SAMPLES[name]
+    for file in AMLSIM_FILES:
         if not (place / file).is_file():
+            if path:
+                raise IsthmusError(
+                    f"There is no file {place / file}; data.path of {name} is a folder with both tables."
+                )
             raise missing_data_set(name, place / file, "it cannot be downloaded")
     return place
 

@@ -16,7 +16,7 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.name_lists import some_of
 from isthmus.data.cells import MISSING, Numbers, gaps_in, numbers_in_text, trimmed
 from isthmus.data.columns import lists, numbers
-from isthmus.data.tables import Sheet, is_list, is_number, is_text
+from isthmus.data.tables import ArrowColumn, Sheet, is_list, is_number, is_text
 from isthmus.graph.encoding import EMPTY, NUMBER, UNUSED, WORDS, Encoding, TableColumn, feature_names, folded
 
 IMPUTE, REFUSE = "impute", "refuse"
@@ -112,7 +112,16 @@ def _read(sheet: Sheet, name: str, reading: Reading) -> list[_Found]:
     if is_text(column):
         said = numbers_in_text(sheet, name)
         return [_of_words(sheet, name, reading) if said is None else _of_said(sheet, name, said, reading)]
-    return [_unused(sheet, name, f"it holds {column.type}, which is neither numbers nor words")]
+    return [_unused(sheet, name, f"it holds {_kind(column)}, which are neither numbers nor words")]
+
+
+def _kind(column: ArrowColumn) -> str:
+    """What a column holds that is neither numbers nor words, as people call it."""
+    from pyarrow import types
+
+    if types.is_date(column.type) or types.is_timestamp(column.type):
+        return "dates"
+    return "times of day" if types.is_time(column.type) else f"values of the type {column.type}"
 
 
 def _unused(sheet: Sheet, name: str, why: str) -> _Found:

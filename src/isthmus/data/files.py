@@ -25,6 +25,7 @@ from isthmus.core.random import combine, keys_of
 from isthmus.data.columns import labels, note_on_labels, refuse_label_columns, splits, times
 from isthmus.data.feature_columns import IMPUTE, Reading, table_features
 from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text, rows_of
+from isthmus.data.other_layouts import refuse_other_layouts
 from isthmus.data.split import random_split
 from isthmus.data.tables import Sheet, as_text, is_text, read_sheet
 from isthmus.graph.graph import UNUSED, Graph, Schema
@@ -124,7 +125,8 @@ def edge_split_keys(keys: Tensor, ends: Tensor, time: Tensor | None) -> Tensor:
 
 
 def find_folder(folder: str) -> None:
-    """Raise if there is no such folder."""
+    """Raise if there is no such folder, or if its files are of a layout that another data set reads."""
+    refuse_other_layouts(Path(folder))
     if not is_folder(Path(folder)):
         raise IsthmusError(f"There is no folder {folder}; give one that holds nodes and edges as .parquet or .csv.")
 

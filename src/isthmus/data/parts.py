@@ -13,7 +13,7 @@ The optional ``[schema]`` of ``silo.toml`` states what a silo's own tables may n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text
 from isthmus.data.part_columns import node_features, part_labels, part_notes
 from isthmus.data.part_schema import check_features, check_ids, check_labels, declared_schema, kept_columns, kept_notes
 from isthmus.data.tables import Sheet, as_text, read_sheet
+from isthmus.graph.encoding import Encoding
 from isthmus.graph.features import Features
 from isthmus.graph.graph import Schema
 from isthmus.graph.silo import Silo
@@ -48,6 +49,8 @@ def read_part(root: Path, names: Sequence[str], number: int, reading: Reading = 
     declared = declared_schema(folder, names[number])
     tasks = [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
     nodes, edges = _sheets(folder, declared)
+    kept = kept_columns(folder, names[number])
+    reading = _without_kept(reading, kept)
     attempt(partial(reading.check_words, nodes, edges), None)
     attempt(partial(check_labels, nodes, edges, tasks, declared), None)
     found = attempt(partial(_ids_and_ends, nodes, edges, declared, names, number), None)
@@ -73,7 +76,6 @@ def read_part(root: Path, names: Sequence[str], number: int, reading: Reading = 
         feature_names=of_nodes.names,
         edge_feature_names=of_edges.names,
     )
-    kept = kept_columns(folder, names[number])
     notes = *kept_notes(folder, names[number]), *of_nodes.notes, *of_edges.notes
     return Silo(
         number=number,
@@ -95,6 +97,12 @@ def read_part(root: Path, names: Sequence[str], number: int, reading: Reading = 
         node_encoding=kept[0] or of_nodes.encoding,
         edge_encoding=kept[1] or of_edges.encoding,
     )
+
+
+def _without_kept(reading: Reading, kept: Sequence[Encoding]) -> Reading:
+    """How to read a part that 'isthmus split' wrote: a feature for each word is there already, named in silo.toml."""
+    written = {column.name for columns in kept for column in columns}
+    return replace(reading, words=tuple(name for name in reading.words if name not in written))
 
 
 def _sheets(folder: Path, declared: dict[str, Any]) -> tuple[Sheet, Sheet]:

@@ -69,8 +69,8 @@ def read_file(path: Path, text: tuple[str, ...] = ()) -> Sheet:
     unnamed = next((place for place, name in enumerate(table.column_names, 1) if _is_no_name(name)), 0)
     if unnamed:
         raise IsthmusError(
-            f"{path}: column {unnamed} has no name. If it holds row numbers, which would be a feature, write the table "
-            "without them (in pandas index=False); else give it a name."
+            f"{path}: column {unnamed} has no name, and row numbers would be a feature; write the table without them "
+            "(in pandas index=False), or give the column a name."
         )
     return Sheet(path, table, note)
 

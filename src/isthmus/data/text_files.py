@@ -27,7 +27,7 @@ class Writing:
 
     def note(self, path: Path) -> str:
         """A sentence on what was found out and is not usual; empty for commas in UTF-8."""
-        odd = [f"as {_NAMES[self.encoding]}, since it is not UTF-8"] if self.encoding in _NAMES else []
+        odd = [f"as {_NAMES[self.encoding]} (it is not UTF-8)"] if self.encoding in _NAMES else []
         odd += [f"with {_MARK_NAMES[self.mark]} between columns"] if self.mark in _MARK_NAMES else []
         return f"{path} was read {' and '.join(odd)}." if odd else ""
 

@@ -23,7 +23,7 @@ class Problem:
 
     @property
     def place(self) -> str:
-        """Where the problem is, for people; empty where it is between silos."""
+        """Where the problem is, for people; empty where no file is named."""
         parts = [self.file, f"column '{self.column}'" if self.column else "", f"row {self.row}" if self.row else ""]
         return ", ".join(filter(None, parts))
 

@@ -37,8 +37,9 @@ def _problems(checked: Checked) -> Table:
     table = Table(title=count_text(len(checked.problems), "problem"), title_justify="left")
     for column in ("where", "what", "what to do"):
         table.add_column(column, overflow="fold")
+    elsewhere = "between silos" if checked.silos else "the data as given"
     for each in checked.problems:
-        table.add_row(Text(each.place or "between silos"), Text(each.what), Text(each.remedy))
+        table.add_row(Text(each.place or elsewhere), Text(each.what), Text(each.remedy))
     return table
 
 
