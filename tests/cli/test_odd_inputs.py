@@ -110,7 +110,7 @@ READ: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a missing word": ({"nodes": cell(NODES, 3, 3, "")}, ["missing in 'city' (1)"]),
     "a column of nothing": ({"nodes": column(NODES, 3, [""] * 12)}, ["'city' is no feature", "empty"]),
     "a word for each row": ({"nodes": column(NODES, 3, [f"w{i}" for i in range(12)])}, ["no feature", "12 different"]),
-    "dates": ({"nodes": column(NODES, 3, ["2026-01-01"] * 12)}, ["'city' is no feature", "date32"]),
+    "dates": ({"nodes": column(NODES, 3, ["2026-01-01"] * 12)}, ["'city' is no feature", "it holds dates"]),
     "words in two spellings": ({"nodes": NODES.replace("Rome", "BONN")}, ["a feature for each word of 'city'"]),
     "words of edges": ({"edges": column(EDGES, 2, ["card", "app"] * 6)}, ["each word of 'w' (app, card)"]),
     "labels 0.0 and 1": ({"nodes": column(NODES, 1, ["0.0", "1"] * 6)}, []),

@@ -27,7 +27,7 @@ from isthmus.wire.roll_call import compare_settings
 from tests.helpers.hosts import on_hosts
 from tests.helpers.relays import RelayedStore, Trouble
 
-VICTIM, TIMEOUT = 2, 4.0
+VICTIM, TIMEOUT = 2, 9.0
 
 
 def behind(host: int, ports: dict[str, int]) -> list[tuple[str, float]]:

@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 
 from isthmus.core.errors import IsthmusError
+from isthmus.core.files import there
 
 AMLSIM_FILES = ("nodes.csv", "transactions.csv")
 AMLSIM_ENDS = ("sourceNodeId", "targetNodeId")
@@ -14,12 +15,12 @@ IBM_COLUMNS = ("From Bank", "To Bank", "Is Laundering")
 
 def refuse_other_layouts(folder: Path) -> None:
     """Raise if a folder is a file, or holds files of another layout instead of edges; says which option reads them."""
-    if folder.is_file():
+    if there(folder) and folder.is_file():
         raise IsthmusError(
             f"{folder} is a file; give the folder that holds nodes and edges as .parquet or .csv, or a .csv file of "
             "transactions like IBM's."
         )
-    if any((folder / name).is_file() for name in ("edges.csv", "edges.parquet")):
+    if not there(folder) or any((folder / name).is_file() for name in ("edges.csv", "edges.parquet")):
         return
     if all((folder / name).is_file() for name in AMLSIM_FILES) and _names(folder / AMLSIM_FILES[1], AMLSIM_ENDS):
         raise IsthmusError(
