@@ -132,6 +132,11 @@ def test_both_banks_of_a_payment_give_it_one_score(walk: dict[str, Any]) -> None
     assert common and all(each[0][name] == pytest.approx(each[1][name], abs=1e-5) for name in common)
 
 
+def test_the_sheet_is_of_the_bank_that_signs(walk: dict[str, Any]) -> None:
+    sheet = (walk["root"] / "runs" / "alpen" / "disclosure.html").read_text()
+    assert "disclosure.html" in walk["isthmus disclose"] and all(bank in sheet for bank in ("alpen", "bern", "chur"))
+
+
 def test_alerts_are_rows_of_the_banks_own_export(walk: dict[str, Any]) -> None:
     with open(walk["root"] / "alerts-alpen.csv") as file:
         alerts = list(csv.DictReader(file))
