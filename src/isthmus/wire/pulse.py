@@ -83,7 +83,7 @@ class Pulse:
             before = self._read()
             time.sleep(5 * _BEAT)
             after = self._read()
-            pair = self._parted(peer)
+            pair, lost = self._parted(peer), self._lost()
         except (RuntimeError, ValueError):
             return (
                 "Host 0 (the server's) is gone: its store does not answer. The last checkpoint is intact; use --resume."
@@ -91,9 +91,10 @@ class Pulse:
         others = [h for h in range(self.hosts) if h != self.host]
         silent = [h for h in others if before.get(h) == after.get(h)]
         late = [h for h in others if h in after and after[h][1] < self.calls]
+        mutual = pair is not None and lost.get(pair[0]) == pair[1] and lost.get(pair[1]) == pair[0]
         if silent:
             what = f"{_hosts(silent)} stopped giving signs of life"
-        elif late:
+        elif late and not mutual:  # who waits for each other has not heard what the other sent
             what = f"{_hosts(late)} did not arrive within the timeout of {timeout:g} s"
         elif pair:
             what = f"The connection between hosts {pair[0]} and {pair[1]} broke ({error.splitlines()[0][:200]})"
@@ -103,18 +104,23 @@ class Pulse:
 
     def _parted(self, peer: int | None) -> tuple[int, int] | None:
         """The two hosts between which a connection broke: who waits for one that waits itself is not of them."""
-        lost = {}
-        for host in range(self.hosts):
-            if self.store.check([f"lost/{host}"]):
-                said = self.store.get(f"lost/{host}")
-                if said.isdigit() and int(said[:_DIGITS]) < self.hosts:
-                    lost[host] = int(said)
+        lost = self._lost()
         here, there = self.host, peer if peer is not None else next(iter(lost.values()), None)
         for _ in range(self.hosts):
             if there is None or lost.get(there) in (None, here):
                 break
             here, there = there, lost[there]
         return None if there is None else (min(here, there), max(here, there))
+
+    def _lost(self) -> dict[int, int]:
+        """For each host that has said so, the host that it waited for in vain."""
+        lost: dict[int, int] = {}
+        for host in range(self.hosts):
+            if self.store.check([f"lost/{host}"]):
+                said = self.store.get(f"lost/{host}")
+                if said.isdigit() and int(said[:_DIGITS]) < self.hosts:
+                    lost[host] = int(said)
+        return lost
 
     def _read(self) -> dict[int, tuple[int, int]]:
         """Beats and collectives entered of the other hosts; a host that writes anything else has given no sign."""
