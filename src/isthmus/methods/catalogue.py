@@ -182,7 +182,7 @@ def fedsage_plus() -> Method:
         "generate", (LOCAL, GENERATOR), LOCAL, Mended(anew=True), objective=AskedReconstruction(hide=0.1), epochs=20
     )
     train = Phase("train", exchange=Mended(), sync=FedAvg())
-    generator = NeighbourGenerator(shared=True)
+    generator = NeighbourGenerator(shared=True, unit=False)
     models = {CLASSIFIER: ModelSpec(), GENERATOR: generator, LOCAL: ModelSpec()}
     summary = "FedAvg on graphs mended with generated neighbours, whose generators got gradients from all other silos"
     return Method("fedsage+", summary, _FEDSAGE, (learning, train), models, model="sage", cross=UNKNOWN)

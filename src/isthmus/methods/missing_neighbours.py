@@ -64,12 +64,15 @@ class NeighbourGenerator(ModelSpec):
     ``shared``: a node's neighbours have one last layer and noise of their own, and not layers of their own and one
     noise. ``steady``: numbers of missing neighbours follow from codes of unit length, without a ReLU. With one they
     overshoot, and where it makes all of them 0 they stay so: with FedDEP's SGD of 0.1 nothing at all is generated.
+    ``unit``: generated rows have unit length, as the rows have that they stand for. Otherwise their numbers pass a
+    tanh, which the same steps drive to -1 and 1 where there are many silos, and there they stay.
     """
 
     most: int = 5
     wide: int = 256
     shared: bool = False
     steady: bool = True
+    unit: bool = True
 
     def __post_init__(self) -> None:
         if self.most < 1 or self.wide < 1:
@@ -84,7 +87,7 @@ class NeighbourGenerator(ModelSpec):
         kind, hidden = LAYERS[config.name], config.hidden
         encode = [kind(hidden, hidden, **config.options) for _ in range(config.layers)]
         shape = self.most, _width(schema, config, specs), self.wide
-        return Generator(schema.features, hidden, encode, *shape, self.shared, self.steady)
+        return Generator(schema.features, hidden, encode, *shape, self.shared, self.steady, self.unit)
 
 
 def _width(schema: Schema, config: ModelConfig, specs: Mapping[str, ModelSpec]) -> int:

@@ -24,6 +24,9 @@ class Generator(nn.Module):
 
     n_v = ReLU(w c_v + b) neighbours are missing, or, where it is ``steady``, n_v = w c_v / ||c_v|| + b: then a step
     changes numbers by little, however long codes are, and negative ones, which stand for none, go on learning.
+
+    Numbers of a row pass a tanh, or, where rows have ``unit`` length, the whole row is divided by its length. A tanh
+    that large steps drive to -1 or 1 learns no more; a row of unit length turns by less, the longer it was before.
     """
 
     def __init__(
@@ -36,9 +39,11 @@ class Generator(nn.Module):
         wide: int,
         shared: bool = False,
         steady: bool = False,
+        unit: bool = False,
     ) -> None:
         super().__init__()
-        self.hidden, self.most, self.width, self.shared, self.steady = hidden, most, width, shared, steady
+        self.hidden, self.most, self.width = hidden, most, width
+        self.shared, self.steady, self.unit = shared, steady, unit
         self.enter = Linear(features, hidden)
         self.layers = nn.ModuleList(layers)
         self.number = Linear(hidden, 1)
@@ -61,15 +66,15 @@ class Generator(nn.Module):
         return numbers.squeeze(1)
 
     def generate(self, code: Tensor, rows: Rows) -> Tensor:
-        """z_i = tanh(W' ReLU(W c_i + b) + b'), from the noisy code of each neighbour, where they share W': [n, width].
+        """z_i = W' ReLU(W c_i + b) + b', bounded, of each neighbour's noisy code, where they share W': [n, width]."""
+        return self._bounded(self.second(self.first(code, rows).relu(), rows))
 
-        Numbers lie in -1..1, as those of rows of unit length do.
-        """
-        made: Tensor = self.second(self.first(code, rows).relu(), rows)
-        return made.tanh()
+    def _bounded(self, made: Tensor) -> Tensor:
+        """Rows of which no number is beyond -1..1."""
+        return F.normalize(made) if self.unit else made.tanh()
 
     def generate_apart(self, code: Tensor, rows: Rows, wanted: Tensor) -> Tensor:
-        """z_vp = tanh(W_p ReLU(W c_v + b) + b_p), the p-th neighbour of v, for each v and p that is ``wanted``.
+        """z_vp = W_p ReLU(W c_v + b) + b_p, bounded, the p-th neighbour of v, for each v and p that is ``wanted``.
 
         ``code`` [n, hidden] holds the noisy codes c_v, ``wanted`` [n, most] is bool. Rows come node by node, as
         ``wanted.nonzero()`` lists them: [some, width].
@@ -87,4 +92,4 @@ class Generator(nn.Module):
                 these = Rows(tuple(torch.searchsorted(some, ends).tolist()), rows.keys[some])
                 made.append(product(units.index_select(0, some), weight, bias, these))
         by_node = (wanted.T.flatten().cumsum(0) - 1).view(self.most, len(code)).T[wanted]
-        return some_rows(torch.cat(made).tanh(), by_node)
+        return some_rows(self._bounded(torch.cat(made)), by_node)
