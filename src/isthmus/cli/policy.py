@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from isthmus.cli.completion import preset_names
 from isthmus.cli.shared import Json, Set, console
 from isthmus.cli.training import Data, Method, Model, Policy, Recipe, Silos, Split, request_of
 from isthmus.core.name_lists import some_of
@@ -77,7 +78,7 @@ def spent(
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="open, bank or strict.")]) -> None:
+def show(name: Annotated[str, typer.Argument(help="open, bank or strict.", autocompletion=preset_names)]) -> None:
     """Print a policy that ships with the package, to start one's own from: ... show bank > PARTS/NAME/policy.toml."""
     from isthmus.policy.reading import preset_text
 
