@@ -20,6 +20,7 @@ from isthmus.data.tables import ArrowColumn, Sheet, is_list, is_number, is_text
 from isthmus.graph.encoding import EMPTY, NUMBER, UNUSED, WORDS, Encoding, TableColumn, feature_names, folded
 
 IMPUTE, REFUSE = "impute", "refuse"
+ALIKE_FROM = 5  # rows from which on a column can be told to be constant; of fewer its value would be that of a node
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ def _of_numbers(sheet: Sheet, name: str, values: np.ndarray, reading: Reading) -
     fill = float(np.float32(values[~gaps].astype(np.float64).mean())) if gaps.any() else 0.0
     filled = np.where(gaps, np.float32(fill), values).astype(np.float32)
     features = [filled, gaps.astype(np.float32)] if gaps.any() else [filled]
-    return _Found(TableColumn(name, NUMBER, gaps=bool(gaps.any()), fill=fill), np.stack(features, 1))
+    alike = not gaps.any() and len(filled) >= ALIKE_FROM and bool((filled == filled[0]).all())
+    return _Found(TableColumn(name, NUMBER, gaps=bool(gaps.any()), fill=fill, constant=alike), np.stack(features, 1))
 
 
 def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
@@ -178,7 +180,8 @@ def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
     place = np.array([codes.get(folded(cell or ""), len(words)) for cell in text.to_pylist()], dtype=np.int64)
     values = np.eye(len(words) + 1, dtype=np.float32)[place]
     values[:, -1] = gaps
-    found = TableColumn(name, WORDS, words, gaps=bool(gaps.any()))
+    alike = len(words) == 1 and not gaps.any() and not rare and len(sheet.table) >= ALIKE_FROM
+    found = TableColumn(name, WORDS, words, gaps=bool(gaps.any()), constant=alike)
     return _Found(found, values if gaps.any() else values[:, :-1], rare=rare)
 
 
@@ -194,7 +197,7 @@ def _notes(sheet: Sheet, found: Sequence[_Found], reading: Reading) -> list[str]
     notes = [sheet.note] if sheet.note else []
     notes += [f"{sheet.path}: column '{each.column.name}' has {each.how}." for each in found if each.how]
     columns = [each.column for each in found]
-    words = [f"'{each.name}' ({', '.join(each.words)})" for each in columns if each.kind == WORDS]
+    words = [f"'{each.name}' ({', '.join(each.words)})" for each in columns if each.kind == WORDS and not each.constant]
     notes += [f"{sheet.path}: a feature for each word of {some_of(words)}."] if words else []
     rare = [f"'{each.column.name}' ({each.rare:,})" for each in found if each.rare]
     notes += (

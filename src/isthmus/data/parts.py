@@ -94,9 +94,17 @@ def read_part(root: Path, names: Sequence[str], number: int, reading: Reading = 
         edge_split=labels.edge_split,
         notes=(*notes, *part_notes(nodes, edges, declared)),
         edge_ids=named,
-        node_encoding=kept[0] or of_nodes.encoding,
-        edge_encoding=kept[1] or of_edges.encoding,
+        node_encoding=kept[0] or _varying(of_nodes.encoding, declared),
+        edge_encoding=kept[1] or _varying(of_edges.encoding, declared),
     )
+
+
+def _varying(columns: Encoding, declared: dict[str, Any]) -> Encoding:
+    """Columns of a part; where silo.toml declares names of features, these are features whatever they hold."""
+    if "feature_names" not in declared:
+        return columns
+    varying = tuple(replace(column, constant=False) for column in columns)
+    return () if all(column.plain for column in varying) else varying
 
 
 def _without_kept(reading: Reading, kept: Sequence[Encoding]) -> Reading:
@@ -198,7 +206,7 @@ def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np
 
     ``far`` marks edges with one or two ends that this silo does not own, ``both`` those with two.
     """
-    given = as_text(edges, "owner").fill_null("") if "owner" in edges.names else pa.array([""] * len(far))
+    given = as_text(edges, "owner").fill_null("") if "owner" in edges.names else pa.array([""] * len(far), pa.string())
     place = compute.index_in(given, value_set=pa.array(names, pa.string())).fill_null(-1).to_numpy()
     problems = (
         (both, "neither end is a node of this silo", "list only edges that touch owned nodes"),
