@@ -112,6 +112,8 @@ READ: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a word for each row": ({"nodes": column(NODES, 3, [f"w{i}" for i in range(12)])}, ["no feature", "12 different"]),
     "dates": ({"nodes": column(NODES, 3, ["2026-01-01"] * 12)}, ["'city' is no feature", "it holds dates"]),
     "one word in two spellings": ({"nodes": NODES.replace("Rome", "BONN")}, ["'city' of nodes is no feature"]),
+    "words in two spellings": ({"nodes": cell(NODES, 3, 3, "BONN")}, ["in case or blanks alone", "'city' (1)"]),
+    "a word with a blank": ({"nodes": cell(NODES, 3, 3, " Bonn")}, ["in case or blanks alone", "'city' (1)"]),
     "a number in every row": ({"edges": column(EDGES, 2, ["1"] * 12)}, ["'w' of edges is no feature"]),
     "words of edges": ({"edges": column(EDGES, 2, ["card", "app"] * 6)}, ["each word of 'w' (app, card)"]),
     "labels 0.0 and 1": ({"nodes": column(NODES, 1, ["0.0", "1"] * 6)}, []),

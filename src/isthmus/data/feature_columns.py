@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.name_lists import some_of
 from isthmus.data.cells import MISSING, Numbers, gaps_in, numbers_in_text, trimmed
 from isthmus.data.columns import lists, numbers
-from isthmus.data.tables import ArrowColumn, Sheet, is_list, is_number, is_text
+from isthmus.data.tables import ArrowColumn, Sheet, as_text, is_list, is_number, is_text
 from isthmus.graph.encoding import EMPTY, NUMBER, UNUSED, WORDS, Encoding, TableColumn, feature_names, folded
 
 IMPUTE, REFUSE = "impute", "refuse"
@@ -79,13 +79,15 @@ class TableFeatures:
 class _Found:
     """One column: what it is, its features [rows, features], how its cells are written, if not as usual.
 
-    ``rare``: how many cells have a word that too few rows have.
+    ``rare``: how many cells have a word that too few rows have. ``respelt``: how many cells are written otherwise, in
+    case or blanks around them alone, than most cells of the same word.
     """
 
     column: TableColumn
     values: np.ndarray
     how: str = ""
     rare: int = 0
+    respelt: int = 0
 
 
 def table_features(sheet: Sheet, without: Sequence[str], reading: Reading) -> TableFeatures:
@@ -182,7 +184,17 @@ def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
     values[:, -1] = gaps
     alike = len(words) == 1 and not gaps.any() and not rare and len(sheet.table) >= ALIKE_FROM
     found = TableColumn(name, WORDS, words, gaps=bool(gaps.any()), constant=alike)
-    return _Found(found, values if gaps.any() else values[:, :-1], rare=rare)
+    kept = values if gaps.any() else values[:, :-1]
+    return _Found(found, kept, rare=rare, respelt=_respelt(as_text(sheet, name).to_pylist(), codes))
+
+
+def _respelt(cells: Sequence[str | None], words: Container[str]) -> int:
+    """How many cells of ``words`` differ, in case or blanks around them alone, from how most cells have their word."""
+    spellings: dict[str, Counter[str]] = {}
+    for cell in cells:
+        if cell and folded(cell) in words:
+            spellings.setdefault(folded(cell), Counter())[cell] += 1
+    return sum(count.total() - max(count.values()) for count in spellings.values())
 
 
 def _frequent(cells: Sequence[str | None], by_fold: Mapping[str, str], rarest: int) -> tuple[tuple[str, ...], int]:
@@ -205,6 +217,9 @@ def _notes(sheet: Sheet, found: Sequence[_Found], reading: Reading) -> list[str]
         if rare
         else []
     )
+    respelt = [f"'{each.column.name}' ({each.respelt:,})" for each in found if each.respelt]
+    alike = "cells whose words differ from others in case or blanks alone are taken for the same word"
+    notes += [f"{sheet.path}: {alike}: {some_of(respelt)}."] if respelt else []
     marked = [each for each in found if each.column.gaps and each.column.features]
     gaps = [f"'{each.column.name}' ({int(each.values[:, -1].sum()):,})" for each in marked]
     filled = "numbers are filled with their column's mean, and a feature marks each gap"

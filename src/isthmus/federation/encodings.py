@@ -16,6 +16,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
+from isthmus.core.name_lists import some_of
 from isthmus.core.tensors import stacked
 from isthmus.graph.encoding import (
     EMPTY,
@@ -168,9 +169,22 @@ def recoded(silo: Silo, table: str, agreed: Encoding) -> Silo:
     values: dict[str, Any] = {count: len(now), names: now}
     schema = replace(silo.schema, **values)
     dropped = [column for column in agreed if column.kind == UNUSED and column.name in used_columns(mine)]
-    notes = [_unused_note(silo, table, column) for column in dropped]
+    notes = [_unused_note(silo, table, column) for column in dropped] + _respelt(silo.name, x, mine, agreed)
     changes: dict[str, Any] = {features: found if now else None, encoding: agreed}
     return changed(silo, schema=schema, notes=(*silo.notes, *notes), **changes)
+
+
+def _respelt(name: str, x: Tensor | None, mine: Encoding, agreed: Encoding) -> list[str]:
+    """A sentence on rows of a silo with words that the others write otherwise, in case alone; none if none are."""
+    place, rows = {feature: at for at, feature in enumerate(feature_names(mine))}, dict[str, int]()
+    theirs = {column.name: {*column.words} for column in agreed if column.kind == WORDS}
+    for column in mine:
+        known = {folded(word) for word in theirs.get(column.name, ())}
+        for word in column.words if column.kind == WORDS else ():
+            if x is not None and folded(word) in known and word not in theirs[column.name]:
+                rows[column.name] = rows.get(column.name, 0) + int(x[:, place[f"{column.name}={word}"]].sum())
+    told = some_of([f"'{column}' ({count:,})" for column, count in rows.items() if count])
+    return [f"{name}: rows have words that others write otherwise, in case alone: {told}."] if told else []
 
 
 def _unused_note(silo: Silo, table: str, column: TableColumn) -> str:
