@@ -119,6 +119,7 @@ READ: dict[str, tuple[dict[str, Any], list[str]]] = {
     "labels 0.0 and 1": ({"nodes": column(NODES, 1, ["0.0", "1"] * 6)}, []),
     "labels true and 0": ({"nodes": column(NODES, 1, ["true", "0"] * 6)}, []),
     "a class called unknown": ({"nodes": cell(NODES, 3, 1, "unknown")}, ["learnt as a class"]),
+    "a label of one row": ({"nodes": cell(NODES, 3, 1, "2")}, ["by name to the server and all silos", "'2' (1)"]),
     "labels of nodes and of edges": ({"edges": OF_EDGES}, ["nodes and edges have labels"]),
     "labels of edges": ({"nodes": BARE, "edges": OF_EDGES}, []),
     "an edge to oneself": ({"edges": EDGES + "n1,n1,1\n"}, []),

@@ -30,7 +30,8 @@ class Reading:
     A column of words has a feature for each, if they are at most ``categories`` (0: words are never features).
     ``missing`` cells are filled with the mean of the others and marked (``impute``), or refused. ``words``: columns
     that are words whatever they look like, such as codes of digits, and however many of them a table has. A word in
-    fewer rows of a table than ``rarest`` is none of its words, so that no other silo hears of it.
+    fewer rows of a table than ``rarest`` is none of its words, so that no other silo hears of it, and a label that
+    fewer rows have is refused.
     """
 
     categories: int = 20
