@@ -30,6 +30,7 @@ from isthmus.data.columns import times
 from isthmus.data.feature_columns import Reading, TableFeatures, table_features
 from isthmus.data.files import EDGE_COLUMNS, NODE_COLUMNS, edge_split_keys, read_labels
 from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text
+from isthmus.data.members import check_inside
 from isthmus.data.part_columns import node_features, part_labels, part_notes
 from isthmus.data.part_schema import check_features, check_ids, check_labels, declared_schema, kept_columns, kept_notes
 from isthmus.data.tables import Sheet, as_text, read_sheet
@@ -46,6 +47,8 @@ _NO_FEATURES: tuple[Features, TableFeatures] = torch.zeros(0, 0), TableFeatures(
 def read_part(root: Path, names: Sequence[str], number: int, reading: Reading = _USUAL) -> Silo:
     """Silo ``number`` of the silos ``names``, read from its folder below ``root``; no other silo's folder is opened."""
     folder, before = root / names[number], problems_so_far()
+    for path in sorted(folder.glob("*.*")):
+        check_inside(root, path)
     declared = declared_schema(folder, names[number])
     tasks = [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
     nodes, edges = _sheets(folder, declared)

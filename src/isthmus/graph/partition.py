@@ -19,6 +19,7 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import BELOW, SERVER_NAME
 from isthmus.core.random import draw, keys_of, order, stream
+from isthmus.core.silo_names import odd_name
 from isthmus.graph.communities import fill_empty, louvain, metis, pack_into_silos, simple_adjacency
 from isthmus.graph.graph import Graph
 
@@ -89,7 +90,7 @@ def silo_names(graph: Graph, how: str, silos: int) -> list[str]:
     """Names of all silos: those of a column's values, where each value is a silo and can name a folder."""
     values = values_of(graph, how)
     fit = all(re.fullmatch(r"\w[\w .-]{0,99}", value) and value != SERVER_NAME for value in values)
-    if len(values) == silos and fit and not any(value.startswith(BELOW) for value in values):
+    if len(values) == silos and fit and not odd_name(values) and not any(value.startswith(BELOW) for value in values):
         return values
     return [f"silo-{number}" for number in range(silos)]
 
