@@ -42,7 +42,7 @@ def _print_check(found: dict[str, Any]) -> None:
             alike.setdefault((row["what"], row["rule"], row["reason"]), []).append(row["party"])
         table = Table("refused", "by", "because", "policy of", title=found["method"], title_justify="left")
         for words, parties in alike.items():
-            table.add_row(*(word.replace("[", r"\[") for word in (*words, some_of(parties))))
+            table.add_row(*words, some_of(parties))
         console.print(table)
     else:
         names = ", ".join(f"{name} ({source})" for name, source in found["parties"].items())
