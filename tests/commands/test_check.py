@@ -1,6 +1,7 @@
 """``isthmus check`` names all problems at once, and what a run would do is what a run does."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_a_bank_checks_its_own_part_without_the_others(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "federation.toml").write_text('silos = ["a", "b", "c"]\n')
-    (mine / "b").symlink_to(tmp_path / "all" / "b")
+    shutil.copytree(tmp_path / "all" / "b", mine / "b")
     found = check(mine, "--silo", "b")
     assert [silo["silo"] for silo in found["silos"]] == ["b"] and found["problems"] == []
     assert found["silos"][0]["classes"] == {"false": 2, "true": 2}

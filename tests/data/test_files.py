@@ -302,8 +302,8 @@ def test_words_stay_attributes(tmp_path: Path, cells: list[str]):
 def test_columns_of_words_are_told_of(tmp_path: Path):
     graph = load_folder(write(tmp_path))
     why = "it has 2 different words in 3 rows"
-    assert graph.notes == (f"{tmp_path / 'nodes.csv'}: column 'city' is no feature: {why}.",)
-    assert load_folder(str(tmp_path), attributes=("city",)).notes == ()
+    assert graph.notes[0] == f"{tmp_path / 'nodes.csv'}: column 'city' is no feature: {why}."
+    assert not [note for note in load_folder(str(tmp_path), attributes=("city",)).notes if "city" in note]
 
 
 def test_numbers_that_are_typed_as_text_are_numbers_and_told_of(tmp_path: Path):
@@ -351,9 +351,8 @@ def test_whole_numbers_are_one_class_however_they_are_spelt(tmp_path: Path):
 def test_labels_of_edges_that_nobody_learns_are_counted(tmp_path: Path):
     edges = "source,target,label\n7,3,ok\n3,5,fraud\n"
     graph = load_folder(write(tmp_path, edges=edges))
-    *_, last = graph.notes
-    assert "2 of edges are not used" in last
-    assert last not in load_folder(write(tmp_path, edges=edges), target="node").notes
+    [unused] = [note for note in graph.notes if "2 of edges are not used" in note]
+    assert unused not in load_folder(write(tmp_path, edges=edges), target="node").notes
 
 
 # ---- types and sizes that Arrow cannot turn into arrays

@@ -78,6 +78,7 @@ def test_a_word_becomes_a_feature_and_a_gap_another(tmp_path: Path):
     assert graph.schema.feature_names == ("f=App", "f=card", "f missing")
     assert graph.x.argmax(1).tolist() == [0, 1, 2, 0, 1, 1] and graph.x.sum(1).tolist() == [1] * 6
     assert any("a feature for each word of 'f' (App, card)" in note for note in graph.notes)
+    assert any("in case or blanks alone are taken for the same word: 'f' (1)." in note for note in graph.notes)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +173,9 @@ def test_silos_agree_on_words_gaps_and_the_spelling_of_labels(tmp_path: Path):
     assert schema.edge_feature_names == ("kind=x", "kind=y", "kind=z") and schema.labels == ("0", "1")
     a, b, c = federation.silos
     mean = (1 + 5 + 3 + 10 + 20 + 30 + 20) / 7
+    assert [note for note in federation.notes if "in case alone" in note] == [
+        "a: rows have words that others write otherwise, in case alone: 'city' (2)."
+    ]
     assert a.x[1].tolist() == pytest.approx([0, 0, 1, mean, 1]) and b.x[0].tolist() == [0, 0, 1, 10, 0]
     assert c.x.shape == (0, 5) and {silo.schema for silo in federation.silos} == {schema}
     assert a.edge_y is not None and b.edge_y is not None

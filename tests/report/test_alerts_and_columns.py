@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.cli.alerts import alerts_table
 from tests.cli.test_odd_inputs import NODES, column, folder
 from tests.helpers.command import metrics, succeed
 
@@ -30,6 +31,10 @@ def test_the_report_has_figures_thresholds_and_a_curve(run: Path) -> None:
     pooled = told["pooled"]
     for words in ("the highest 3", f"10 a day, on {pooled['daily']['days']} days", "the best F1", "base rate", "<svg"):
         assert words in section, words
+    printed = alerts_table(metrics(run))
+    assert printed is not None
+    looked_at = [str(cell) for cell in printed.columns[2].cells]
+    assert any("10 a day in validation: " in cell for cell in looked_at), looked_at
     shown = f"{100 * pooled['base_rate']:.2f} %"
     assert shown in section and pooled["scored"] == sum(each["scored"] for each in told["silos"].values())
 

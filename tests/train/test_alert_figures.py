@@ -15,6 +15,7 @@ from isthmus.train.alert_figures import (
     hits_in,
     mean_of_alerts,
     precision_recall,
+    within_budget,
 )
 
 SETTINGS = AlertSettings((2, 3, 50), 2)
@@ -46,6 +47,30 @@ def test_figures_by_hand():
     assert best["precision"] == pytest.approx(2 / 3) == best["recall"]
     assert mine["thresholds"]["budget"]["threshold"] == 0.2  # two a day on two days: all four
     assert "pooled" not in found
+
+
+@pytest.mark.parametrize(
+    ("score", "budget", "threshold", "equal"),
+    [
+        ([0.9, 0.8, 0.7, 0.6], 2, 0.8, 0),
+        ([0.9, 0.8, 0.8, 0.6], 2, 0.9, 2),
+        ([0.9, 0.9, 0.9, 0.6], 2, None, 3),
+        ([0.9, 0.9, 0.6, 0.6], 2, 0.9, 0),
+        ([0.9, 0.6, 0.6], 3, 0.6, 0),
+        ([0.9], 5, 0.9, 0),
+    ],
+)
+def test_equal_scores_never_exceed_the_budget(score: list[float], budget: int, threshold: float | None, equal: int):
+    assert within_budget(torch.tensor(score, dtype=torch.float64), budget) == (threshold, equal)
+
+
+def test_a_budget_that_no_threshold_keeps_and_the_busiest_day_are_told():
+    valid = scores([0.9] * 5 + [0.1], [1] * 5 + [0], [7, 7, 7, 8, 8, 8])
+    told = alert_figures(valid, TEST, SETTINGS, False)["silos"]["bank-0"]["thresholds"]["budget"]
+    assert (told["threshold"], told["equal"], told["alerts"], told["busiest_day"]) == (None, 5, 0, 0)
+    valid = scores([0.9, 0.6, 0.6, 0.6, 0.2, 0.1], [1, 0, 0, 0, 0, 0], [7, 7, 7, 8, 8, 8])
+    told = alert_figures(valid, TEST, AlertSettings((2,), 2), False)["silos"]["bank-0"]["thresholds"]["budget"]
+    assert (told["threshold"], told["equal"], told["alerts_a_day"], told["busiest_day"]) == (0.6, 0, 2.0, 3)
 
 
 def test_thresholds_do_not_look_at_the_test_split():

@@ -27,7 +27,6 @@ app = typer.Typer(
     help="One graph neural network across graphs that cannot be merged. With every command: --plugin FILE.py loads "
     "methods, parts, layers or data sets of your own.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -67,7 +66,7 @@ def main() -> None:
         if plugins:
             add_plugins(plugins)
         with telling_of_disks():
-            app(arguments)
+            app(arguments, prog_name="isthmus")  # by which shells complete, however Python was started
     except IsthmusError as error:
         print(f"isthmus: {error}", file=sys.stderr)
         sys.stdout.flush()

@@ -7,9 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from isthmus.report.alerts import alert_rows, looked_at, percent, times
+from isthmus.report.alerts import alert_rows, equal_text, looked_at, percent, times
 
 _MOST = 6  # silos in a terminal; the report has all
+_WHAT = {"f1": "the best F1 in validation", "budget": "{a_day:,} a day in validation"}
 
 
 def alerts_table(metrics: Mapping[str, Any]) -> Table | None:
@@ -28,8 +29,9 @@ def alerts_table(metrics: Mapping[str, Any]) -> Table | None:
         for what, told in looked_at(figures, int(found["a_day"])).items():
             table.add_row(*known, what, percent(told["precision"]), percent(told["recall"]), times(told["lift"]))
             known = "", ""
-        best = (figures.get("thresholds") or {}).get("f1")
-        if best:
-            what = f"above {best['threshold']:.3g}, the best F1 in validation: {best['alerts']:,.0f}"
-            table.add_row("", "", what, percent(best["precision"]), percent(best["recall"]), times(best["lift"]))
+        for kind, told in (figures.get("thresholds") or {}).items():
+            chosen = _WHAT[kind].format(a_day=found["a_day"]) + equal_text(told)
+            at = "no threshold keeps" if told["threshold"] is None else f"above {told['threshold']:.3g},"
+            what = f"{at} {chosen}: {told['alerts']:,.0f}"
+            table.add_row("", "", what, percent(told["precision"]), percent(told["recall"]), times(told["lift"]))
     return table

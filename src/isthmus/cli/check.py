@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from isthmus.cli.completion import split_names
 from isthmus.cli.shared import Json, Set, console
 
 
@@ -15,7 +16,8 @@ def check(
     silo: Annotated[str | None, typer.Option(help="Check this silo's part alone; the others need not be here.")] = None,
     silos: Annotated[int | None, typer.Option(help="Split a whole graph between so many silos.")] = None,
     split: Annotated[
-        str | None, typer.Option(help="How: louvain, metis, random, label:ALPHA, attribute:COLUMN.")
+        str | None,
+        typer.Option(help="How: louvain, metis, random, label:ALPHA, attribute:COLUMN.", autocompletion=split_names),
     ] = None,
     set_: Set = None,
     as_json: Json = False,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from isthmus.cli.completion import data_names
 from isthmus.cli.party import Listen, Meet, Server, TokenFile, place_from
 from isthmus.cli.shared import Json, Set, console
 from isthmus.core.errors import IsthmusError
@@ -15,7 +16,9 @@ from isthmus.core.errors import IsthmusError
 
 def score(
     run_folder: Annotated[str, typer.Argument(metavar="RUN", help="The folder of a finished run, or of one party.")],
-    data: Annotated[str, typer.Option(help="A data set, a folder with nodes and edges, or a folder of parts.")],
+    data: Annotated[str, typer.Option(
+            help="A data set, a folder with nodes and edges, or a folder of parts.", autocompletion=data_names
+        )],
     out: Annotated[
         str | None, typer.Option(help="A .csv or .parquet file (default: RUN/predictions.parquet).")
     ] = None,

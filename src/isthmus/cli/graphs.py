@@ -8,16 +8,25 @@ from typing import Annotated
 
 import typer
 
+from isthmus.cli.completion import data_names, split_names
 from isthmus.cli.shared import Json, Set, console
 
 
 def split(
-    data: Annotated[str, typer.Argument(help="A data set, a folder with nodes and edges, or a .csv of transfers.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A data set, a folder with nodes and edges, or a .csv of transfers.", autocompletion=data_names
+        ),
+    ],
     silos: Annotated[
         int | None, typer.Option(help="Number of silos (default: 5; of attribute:COLUMN as many as it has values).")
     ] = None,
     how: Annotated[
-        str, typer.Option("--split", help="louvain, metis, random, label:ALPHA, attribute:COLUMN.")
+        str,
+        typer.Option(
+            "--split", help="louvain, metis, random, label:ALPHA, attribute:COLUMN.", autocompletion=split_names
+        ),
     ] = "louvain",
     out: Annotated[str | None, typer.Option(help="Write one folder of parts for each silo here.")] = None,
     set_: Set = None,

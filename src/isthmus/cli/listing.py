@@ -22,8 +22,11 @@ FILE = "listing.json"
 def listed(what: str) -> list[dict[str, Any]]:
     """The rows of ``methods``, ``datasets`` or ``studies``, from the file, or with plug-ins from the catalogues."""
     plugged = os.environ.get(VARIABLE) or any(entry_points(group=group) for group in GROUPS)
-    if plugged:
-        return asked()[what]
+    return asked()[what] if plugged else shipped(what)
+
+
+def shipped(what: str) -> list[dict[str, Any]]:
+    """The rows of ``methods``, ``datasets`` or ``studies`` that ship with the package, from the file."""
     rows: list[dict[str, Any]] = json.loads(resources.files("isthmus.cli").joinpath(FILE).read_text())[what]
     return rows
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from isthmus.cli.completion import preset_names
 from isthmus.cli.shared import Json, Set, console
 from isthmus.cli.training import Data, Method, Model, Policy, Recipe, Silos, Split, request_of
 from isthmus.core.name_lists import some_of
@@ -41,7 +42,7 @@ def _print_check(found: dict[str, Any]) -> None:
             alike.setdefault((row["what"], row["rule"], row["reason"]), []).append(row["party"])
         table = Table("refused", "by", "because", "policy of", title=found["method"], title_justify="left")
         for words, parties in alike.items():
-            table.add_row(*(word.replace("[", r"\[") for word in (*words, some_of(parties))))
+            table.add_row(*words, some_of(parties))
         console.print(table)
     else:
         names = ", ".join(f"{name} ({source})" for name, source in found["parties"].items())
@@ -77,7 +78,7 @@ def spent(
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="open, bank or strict.")]) -> None:
+def show(name: Annotated[str, typer.Argument(help="open, bank or strict.", autocompletion=preset_names)]) -> None:
     """Print a policy that ships with the package, to start one's own from: ... show bank > PARTS/NAME/policy.toml."""
     from isthmus.policy.reading import preset_text
 

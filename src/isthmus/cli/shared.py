@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-console = Console()
+console = Console(markup=False, emoji=False)  # names of silos, columns and classes are a user's own words
 
 Set = Annotated[list[str] | None, typer.Option("--set", help="Any key of the configuration, like train.lr=0.01.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

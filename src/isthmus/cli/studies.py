@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isthmus.cli.completion import study_names
 from isthmus.cli.listing import listed
 from isthmus.cli.shared import Json, Set, console, show
 from isthmus.cli.training import Data, Model, Recipe, Split
@@ -53,7 +54,7 @@ def demo(out: Annotated[str, typer.Option(help="Folder for the runs.")] = "runs/
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="The study; none lists them.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The study; none lists them.", autocompletion=study_names)] = None,
     quick: Quick = False,
     silos: Silos = None,
     seeds: Seeds = None,

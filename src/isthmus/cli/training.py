@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from rich.table import Table
 
+from isthmus.cli.completion import data_names, method_names, model_names, recipe_names, split_names
 from isthmus.cli.party import Listen, Meet, Server, Silo, TokenFile, place_from
 from isthmus.cli.shared import Json, Set, console
 from isthmus.core.errors import IsthmusError
@@ -19,14 +20,19 @@ if TYPE_CHECKING:
 
 Text: TypeAlias = str | None
 Number: TypeAlias = int | None
-Recipe = Annotated[Text, typer.Argument(help="A shipped recipe, or a TOML file.")]
+Recipe = Annotated[Text, typer.Argument(help="A shipped recipe, or a TOML file.", autocompletion=recipe_names)]
 Data = Annotated[
-    Text, typer.Option(help="A data set, a folder with nodes and edges or of parts, or a .csv of transfers.")
+    Text,
+    typer.Option(
+        help="A data set, a folder with nodes and edges or of parts, or a .csv of transfers.", autocompletion=data_names
+    ),
 ]
-Method = Annotated[Text, typer.Option(help="See 'isthmus methods'.")]
-Model = Annotated[Text, typer.Option(help="gcn, sage, gin, gat, pna, mlp, multi-pna.")]
+Method = Annotated[Text, typer.Option(help="See 'isthmus methods'.", autocompletion=method_names)]
+Model = Annotated[Text, typer.Option(help="gcn, sage, gin, gat, pna, mlp, multi-pna.", autocompletion=model_names)]
 Silos = Annotated[Number, typer.Option(help="Number of silos.")]
-Split = Annotated[Text, typer.Option(help="louvain, metis, random, label:ALPHA, attribute:COLUMN.")]
+Split = Annotated[
+    Text, typer.Option(help="louvain, metis, random, label:ALPHA, attribute:COLUMN.", autocompletion=split_names)
+]
 Epochs = Annotated[Number, typer.Option(help="Epochs to train.")]
 Steps = Annotated[Number, typer.Option(help="Steps to train, instead of epochs.")]
 Seed = Annotated[Number, typer.Option(help="Seed of parameters, sampling, dropout and shuffles.")]

@@ -12,7 +12,7 @@ from isthmus.core.coerce import fill
 from isthmus.core.errors import IsthmusError
 from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
-from isthmus.graph.partition import partition, silo_names, values_of
+from isthmus.graph.partition import note_on_names, partition, silo_names, values_of
 from isthmus.graph.silo import split_graph
 from isthmus.graph.stats import split_statistics
 from isthmus.launch.host import load_graph
@@ -36,6 +36,7 @@ def split_command(
     count = silos or own.get("silos") or len(values_of(graph, how)) or config.silos
     owner = partition(graph, how, count, config.seed, config.resolution or None, config.communities or None)
     names = silo_names(graph, how, count)
+    graph = replace(graph, notes=(*graph.notes, *note_on_names(graph, how, names)))
     if out is not None:
         write_parts(split_graph(graph, owner, count, names), out, overwrite)
     found = asdict(split_statistics(graph, owner, count))

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
+from isthmus.core.name_lists import some_of
 from isthmus.data.cells import MAYBE, MISSING
 from isthmus.data.tables import ArrowColumn, Sheet, as_text, is_number
 from isthmus.graph.graph import SPLIT_NAMES, natural, one_spelling, spelt_alike
 
+FEW = 3  # rows: the name of a class that fewer have may tell of one of them
 MANY = 10  # labels of more kinds than this, and than half of the rows, are hardly classes
 MOST = 2**53  # beyond, not every whole number is a float64
 
@@ -178,6 +180,31 @@ def note_on_labels(sheet: Sheet) -> tuple[str, ...]:
         f"{sheet.path}: {count:,} rows have one of the labels {', '.join(MAYBE)}, which is learnt as a class; leave "
         "the label empty where it is not known.",
     )
+
+
+def note_on_rare_labels(sheet: Sheet, rarest: int) -> tuple[str, ...]:
+    """A sentence on classes that hardly a row has, whose names all silos hear; raises where ``rarest`` refuses one."""
+    rows = _rows_by_label(sheet)
+    for word, places in rows.items():
+        if len(places) < rarest:
+            what = f"the label {word!r} is in {len(places)} rows, and data.rarest = {rarest} lets no silo hear its name"
+            todo = "leave it empty there, merge it with another class, or list labels in the silo.toml of all parts"
+            raise sheet.wrong("label", int(places[0]), what, todo)
+    rare = some_of([f"{word!r} ({len(places)})" for word, places in rows.items() if len(places) < FEW])
+    if not rare:
+        return ()
+    return (
+        f"{sheet.path}: labels that fewer than {FEW} rows have are told by name to the server and all silos, as all "
+        f"labels are: {rare}; data.rarest={FEW} refuses them.",
+    )
+
+
+def _rows_by_label(sheet: Sheet) -> dict[str, np.ndarray]:
+    """The rows of each class, as a table writes it; empty where it has no column ``label``."""
+    if "label" not in sheet.names:
+        return {}
+    y, names = labels(sheet, "label")
+    return {name: np.flatnonzero(y.numpy() == place) for place, name in enumerate(names)}
 
 
 def refuse_label_columns(sheet: Sheet, tasks: Sequence[str] = ()) -> None:

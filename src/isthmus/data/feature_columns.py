@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,10 +16,11 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.name_lists import some_of
 from isthmus.data.cells import MISSING, Numbers, gaps_in, numbers_in_text, trimmed
 from isthmus.data.columns import lists, numbers
-from isthmus.data.tables import ArrowColumn, Sheet, is_list, is_number, is_text
+from isthmus.data.tables import ArrowColumn, Sheet, as_text, is_list, is_number, is_text
 from isthmus.graph.encoding import EMPTY, NUMBER, UNUSED, WORDS, Encoding, TableColumn, feature_names, folded
 
 IMPUTE, REFUSE = "impute", "refuse"
+ALIKE_FROM = 5  # rows from which on a column can be told to be constant; of fewer its value would be that of a node
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Reading:
     A column of words has a feature for each, if they are at most ``categories`` (0: words are never features).
     ``missing`` cells are filled with the mean of the others and marked (``impute``), or refused. ``words``: columns
     that are words whatever they look like, such as codes of digits, and however many of them a table has. A word in
-    fewer rows of a table than ``rarest`` is none of its words, so that no other silo hears of it.
+    fewer rows of a table than ``rarest`` is none of its words, so that no other silo hears of it, and a label that
+    fewer rows have is refused.
     """
 
     categories: int = 20
@@ -78,13 +80,15 @@ class TableFeatures:
 class _Found:
     """One column: what it is, its features [rows, features], how its cells are written, if not as usual.
 
-    ``rare``: how many cells have a word that too few rows have.
+    ``rare``: how many cells have a word that too few rows have. ``respelt``: how many cells are written otherwise, in
+    case or blanks around them alone, than most cells of the same word.
     """
 
     column: TableColumn
     values: np.ndarray
     how: str = ""
     rare: int = 0
+    respelt: int = 0
 
 
 def table_features(sheet: Sheet, without: Sequence[str], reading: Reading) -> TableFeatures:
@@ -147,7 +151,8 @@ def _of_numbers(sheet: Sheet, name: str, values: np.ndarray, reading: Reading) -
     fill = float(np.float32(values[~gaps].astype(np.float64).mean())) if gaps.any() else 0.0
     filled = np.where(gaps, np.float32(fill), values).astype(np.float32)
     features = [filled, gaps.astype(np.float32)] if gaps.any() else [filled]
-    return _Found(TableColumn(name, NUMBER, gaps=bool(gaps.any()), fill=fill), np.stack(features, 1))
+    alike = not gaps.any() and len(filled) >= ALIKE_FROM and bool((filled == filled[0]).all())
+    return _Found(TableColumn(name, NUMBER, gaps=bool(gaps.any()), fill=fill, constant=alike), np.stack(features, 1))
 
 
 def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
@@ -178,8 +183,19 @@ def _of_words(sheet: Sheet, name: str, reading: Reading) -> _Found:
     place = np.array([codes.get(folded(cell or ""), len(words)) for cell in text.to_pylist()], dtype=np.int64)
     values = np.eye(len(words) + 1, dtype=np.float32)[place]
     values[:, -1] = gaps
-    found = TableColumn(name, WORDS, words, gaps=bool(gaps.any()))
-    return _Found(found, values if gaps.any() else values[:, :-1], rare=rare)
+    alike = len(words) == 1 and not gaps.any() and not rare and len(sheet.table) >= ALIKE_FROM
+    found = TableColumn(name, WORDS, words, gaps=bool(gaps.any()), constant=alike)
+    kept = values if gaps.any() else values[:, :-1]
+    return _Found(found, kept, rare=rare, respelt=_respelt(as_text(sheet, name).to_pylist(), codes))
+
+
+def _respelt(cells: Sequence[str | None], words: Container[str]) -> int:
+    """How many cells of ``words`` differ, in case or blanks around them alone, from how most cells have their word."""
+    spellings: dict[str, Counter[str]] = {}
+    for cell in cells:
+        if cell and folded(cell) in words:
+            spellings.setdefault(folded(cell), Counter())[cell] += 1
+    return sum(count.total() - max(count.values()) for count in spellings.values())
 
 
 def _frequent(cells: Sequence[str | None], by_fold: Mapping[str, str], rarest: int) -> tuple[tuple[str, ...], int]:
@@ -194,7 +210,7 @@ def _notes(sheet: Sheet, found: Sequence[_Found], reading: Reading) -> list[str]
     notes = [sheet.note] if sheet.note else []
     notes += [f"{sheet.path}: column '{each.column.name}' has {each.how}." for each in found if each.how]
     columns = [each.column for each in found]
-    words = [f"'{each.name}' ({', '.join(each.words)})" for each in columns if each.kind == WORDS]
+    words = [f"'{each.name}' ({', '.join(each.words)})" for each in columns if each.kind == WORDS and not each.constant]
     notes += [f"{sheet.path}: a feature for each word of {some_of(words)}."] if words else []
     rare = [f"'{each.column.name}' ({each.rare:,})" for each in found if each.rare]
     notes += (
@@ -202,6 +218,9 @@ def _notes(sheet: Sheet, found: Sequence[_Found], reading: Reading) -> list[str]
         if rare
         else []
     )
+    respelt = [f"'{each.column.name}' ({each.respelt:,})" for each in found if each.respelt]
+    alike = "cells whose words differ from others in case or blanks alone are taken for the same word"
+    notes += [f"{sheet.path}: {alike}: {some_of(respelt)}."] if respelt else []
     marked = [each for each in found if each.column.gaps and each.column.features]
     gaps = [f"'{each.column.name}' ({int(each.values[:, -1].sum()):,})" for each in marked]
     filled = "numbers are filled with their column's mean, and a feature marks each gap"

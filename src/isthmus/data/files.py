@@ -22,7 +22,7 @@ from isthmus.core.attempts import attempt, go_on_if_complete, problems_so_far
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import is_folder
 from isthmus.core.random import combine, keys_of
-from isthmus.data.columns import labels, note_on_labels, refuse_label_columns, splits, times
+from isthmus.data.columns import labels, note_on_labels, note_on_rare_labels, refuse_label_columns, splits, times
 from isthmus.data.feature_columns import IMPUTE, Reading, table_features
 from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text, rows_of
 from isthmus.data.other_layouts import refuse_other_layouts
@@ -65,6 +65,7 @@ def load_folder(
     for sheet in (nodes, edges):
         attempt(partial(read_labels, sheet), None)
     go_on_if_complete(before)
+    learnt = edges if (target or ("node" if "label" in nodes.names else "edge")) == "edge" else nodes
     kept = dict.fromkeys((*attributes, *text_columns(nodes)))
     schema = Schema(
         features=max(len(of_nodes.names), 1),
@@ -88,6 +89,7 @@ def load_folder(
             *of_edges.notes,
             *(both_labelled(nodes, edges) if target is None else ()),
             *(note for sheet in (nodes, edges) for note in note_on_labels(sheet)),
+            *note_on_rare_labels(learnt, rarest),
         ),
         edge_ids=named,
         node_encoding=of_nodes.encoding,

@@ -13,7 +13,7 @@ from pyarrow import compute
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
-from isthmus.data.columns import note_on_labels, splits
+from isthmus.data.columns import note_on_labels, note_on_rare_labels, splits
 from isthmus.data.feature_columns import Reading, TableFeatures, table_features
 from isthmus.data.files import NODE_COLUMNS, both_labelled, label_columns
 from isthmus.data.tables import Sheet, is_list, is_number
@@ -53,11 +53,16 @@ def _alone(x: Tensor, names: Sequence[str]) -> tuple[Tensor, TableFeatures]:
     return x, TableFeatures(x, _numbered(names))
 
 
-def part_notes(nodes: Sheet, edges: Sheet, declared: dict[str, Any]) -> tuple[str, ...]:
-    """Sentences on labels of a part that training does not use, or that may be none."""
+def part_notes(nodes: Sheet, edges: Sheet, declared: dict[str, Any], rarest: int) -> tuple[str, ...]:
+    """Sentences on labels of a part that training does not use, that may be none, or that hardly a row has.
+
+    Raises for a label that fewer than ``rarest`` rows have, unless silo.toml declares the labels.
+    """
     both = both_labelled(nodes, edges) if "target" not in declared else ()
     odd = () if "labels" in declared else (note for sheet in (nodes, edges) for note in note_on_labels(sheet))
-    return (*both, *odd)
+    of_edges = declared.get("target", "edge" if "label" not in nodes.names else "node") == "edge"
+    rare = () if "labels" in declared else note_on_rare_labels(edges if of_edges else nodes, rarest)
+    return (*both, *odd, *rare)
 
 
 def _sparse(nodes: Sheet, declared: dict[str, Any]) -> SparseRows:

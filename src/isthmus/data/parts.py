@@ -30,6 +30,7 @@ from isthmus.data.columns import times
 from isthmus.data.feature_columns import Reading, TableFeatures, table_features
 from isthmus.data.files import EDGE_COLUMNS, NODE_COLUMNS, edge_split_keys, read_labels
 from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text
+from isthmus.data.members import check_inside
 from isthmus.data.part_columns import node_features, part_labels, part_notes
 from isthmus.data.part_schema import check_features, check_ids, check_labels, declared_schema, kept_columns, kept_notes
 from isthmus.data.tables import Sheet, as_text, read_sheet
@@ -46,6 +47,8 @@ _NO_FEATURES: tuple[Features, TableFeatures] = torch.zeros(0, 0), TableFeatures(
 def read_part(root: Path, names: Sequence[str], number: int, reading: Reading = _USUAL) -> Silo:
     """Silo ``number`` of the silos ``names``, read from its folder below ``root``; no other silo's folder is opened."""
     folder, before = root / names[number], problems_so_far()
+    for path in sorted(folder.glob("*.*")):
+        check_inside(root, path)
     declared = declared_schema(folder, names[number])
     tasks = [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
     nodes, edges = _sheets(folder, declared)
@@ -92,11 +95,19 @@ def read_part(root: Path, names: Sequence[str], number: int, reading: Reading = 
         edge_time=time,
         edge_y=labels.edge_y,
         edge_split=labels.edge_split,
-        notes=(*notes, *part_notes(nodes, edges, declared)),
+        notes=(*notes, *part_notes(nodes, edges, declared, reading.rarest)),
         edge_ids=named,
-        node_encoding=kept[0] or of_nodes.encoding,
-        edge_encoding=kept[1] or of_edges.encoding,
+        node_encoding=kept[0] or _varying(of_nodes.encoding, declared),
+        edge_encoding=kept[1] or _varying(of_edges.encoding, declared),
     )
+
+
+def _varying(columns: Encoding, declared: dict[str, Any]) -> Encoding:
+    """Columns of a part; where silo.toml declares names of features, these are features whatever they hold."""
+    if "feature_names" not in declared:
+        return columns
+    varying = tuple(replace(column, constant=False) for column in columns)
+    return () if all(column.plain for column in varying) else varying
 
 
 def _without_kept(reading: Reading, kept: Sequence[Encoding]) -> Reading:
@@ -198,7 +209,7 @@ def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np
 
     ``far`` marks edges with one or two ends that this silo does not own, ``both`` those with two.
     """
-    given = as_text(edges, "owner").fill_null("") if "owner" in edges.names else pa.array([""] * len(far))
+    given = as_text(edges, "owner").fill_null("") if "owner" in edges.names else pa.array([""] * len(far), pa.string())
     place = compute.index_in(given, value_set=pa.array(names, pa.string())).fill_null(-1).to_numpy()
     problems = (
         (both, "neither end is a node of this silo", "list only edges that touch owned nodes"),

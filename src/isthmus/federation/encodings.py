@@ -16,6 +16,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
+from isthmus.core.name_lists import some_of
 from isthmus.core.tensors import stacked
 from isthmus.graph.encoding import (
     EMPTY,
@@ -38,6 +39,7 @@ from isthmus.graph.features import SparseRows
 from isthmus.graph.silo import Silo, changed
 from isthmus.wire.wire import Wire
 
+ALL_ALIKE = "all its cells, in all rows of all silos, are alike, so that it tells nothing apart"
 OF_NODES, OF_EDGES = "node_columns", "edge_columns"
 TABLES = {OF_NODES: "feature_names", OF_EDGES: "edge_feature_names"}  # of a silo's schema
 FIELDS = {OF_NODES: ("node_encoding", "x"), OF_EDGES: ("edge_encoding", "edge_attr")}  # of a silo: columns, features
@@ -70,6 +72,7 @@ def is_told_columns(told: object) -> bool:
         and all(isinstance(word, str) for word in each["words"])
         and isinstance(each["gaps"], bool)
         and isinstance(each["why"], str)
+        and isinstance(each["constant"], bool)
         for each in told
     )
 
@@ -126,8 +129,9 @@ def _agree_on(told: Sequence[tuple[str, TableColumn]], most: int) -> tuple[str, 
         )
         return error, TableColumn(name)
     gaps = any(column.gaps for _, column in told)
+    alike = not gaps and all(column.constant for _, column in told if column.kind != EMPTY)
     if NUMBER in kinds:
-        return "", TableColumn(name, NUMBER, gaps=gaps)
+        return "", TableColumn(name, NUMBER, gaps=gaps, constant=alike)
     by_fold: dict[str, str] = reduce(
         lambda found, word: found | {folded(word): found.get(folded(word), word)},
         sorted(word for _, column in told for word in column.words),
@@ -136,14 +140,15 @@ def _agree_on(told: Sequence[tuple[str, TableColumn]], most: int) -> tuple[str, 
     if len(by_fold) > most:
         why = f"silos have {len(by_fold):,} different words together, and data.categories = {most} is the most"
         return "", TableColumn(name, UNUSED, why=why)
-    return "", TableColumn(name, WORDS, tuple(by_fold.values()), gaps)
+    return "", TableColumn(name, WORDS, tuple(by_fold.values()), gaps, constant=alike and len(by_fold) == 1)
 
 
 def with_agreed_columns(silo: Silo, told: Mapping[str, Any]) -> Silo:
-    """The silo with features recoded to the columns that all agreed on: {table: columns}, of tables with any."""
+    """The silo with features recoded to the columns that all agreed on: {table: columns}, none where all are plain."""
     for table, columns in told.items():
-        if columns:
-            silo = recoded(silo, table, as_columns(columns))
+        encoding, _ = FIELDS[table]
+        plain: dict[str, Any] = {encoding: ()}
+        silo = recoded(silo, table, as_columns(columns)) if columns else changed(silo, **plain)
     return silo
 
 
@@ -164,9 +169,29 @@ def recoded(silo: Silo, table: str, agreed: Encoding) -> Silo:
     values: dict[str, Any] = {count: len(now), names: now}
     schema = replace(silo.schema, **values)
     dropped = [column for column in agreed if column.kind == UNUSED and column.name in used_columns(mine)]
-    notes = [f"{silo.name}: column '{column.name}' is no feature: {column.why}." for column in dropped]
+    notes = [_unused_note(silo, table, column) for column in dropped] + _respelt(silo.name, x, mine, agreed)
     changes: dict[str, Any] = {features: found if now else None, encoding: agreed}
     return changed(silo, schema=schema, notes=(*silo.notes, *notes), **changes)
+
+
+def _respelt(name: str, x: Tensor | None, mine: Encoding, agreed: Encoding) -> list[str]:
+    """A sentence on rows of a silo with words that the others write otherwise, in case alone; none if none are."""
+    place, rows = {feature: at for at, feature in enumerate(feature_names(mine))}, dict[str, int]()
+    theirs = {column.name: {*column.words} for column in agreed if column.kind == WORDS}
+    for column in mine:
+        known = {folded(word) for word in theirs.get(column.name, ())}
+        for word in column.words if column.kind == WORDS else ():
+            if x is not None and folded(word) in known and word not in theirs[column.name]:
+                rows[column.name] = rows.get(column.name, 0) + int(x[:, place[f"{column.name}={word}"]].sum())
+    told = some_of([f"'{column}' ({count:,})" for column, count in rows.items() if count])
+    return [f"{name}: rows have words that others write otherwise, in case alone: {told}."] if told else []
+
+
+def _unused_note(silo: Silo, table: str, column: TableColumn) -> str:
+    """A sentence on a column that is no feature, in the same words of all silos where all of them have it alike."""
+    if column.why == ALL_ALIKE:
+        return f"Column '{column.name}' of {'edges' if table == OF_EDGES else 'nodes'} is no feature: {column.why}."
+    return f"{silo.name}: column '{column.name}' is no feature: {column.why}."
 
 
 def used_columns(columns: Encoding) -> set[str]:

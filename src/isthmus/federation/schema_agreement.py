@@ -13,6 +13,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import BELOW, SERVER_NAME, Kind
+from isthmus.federation.constant_columns import without_constants
 from isthmus.federation.encodings import (
     OF_NODES,
     TABLES,
@@ -67,7 +68,7 @@ def agree_on_data(wire: Wire, silos: Sequence[Silo], categories: int = 20, fills
     if verdict["error"]:
         raise IsthmusError(verdict["error"])
     wire.ledger.names |= dict(enumerate(verdict["names"]))
-    columns = {table: verdict.get(table, []) for table in TABLES}
+    columns = without_constants(wire, silos, {table: verdict.get(table, []) for table in TABLES})
     alike = [with_agreed_columns(_relabel(silo, verdict), columns) for silo in silos]
     alike, known = agree_fills(wire, alike, columns, fills)
     schema = alike[0].schema if alike else _schema(heard[0], tuple(verdict["labels"]), columns)

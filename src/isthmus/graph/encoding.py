@@ -22,7 +22,8 @@ class TableColumn:
     """One column: numbers, words (a feature for each), nothing (``empty``, which fits all), or not used, and ``why``.
 
     ``gaps``: cells are missing, and a feature marks them; those of numbers are filled with ``fill``. In what a run has
-    written down of columns it is None where each silo used a mean of its own.
+    written down of columns it is None where each silo used a mean of its own. ``constant``: all cells of the silo's
+    table are alike, so that the column is no feature if it is so, with the same value, in all silos.
     """
 
     name: str
@@ -31,6 +32,7 @@ class TableColumn:
     gaps: bool = False
     fill: float | None = 0.0
     why: str = ""
+    constant: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -40,8 +42,8 @@ class TableColumn:
 
     @property
     def plain(self) -> bool:
-        """Whether the column is numbers without gaps, which need no encoding."""
-        return self.kind == NUMBER and not self.gaps
+        """Whether the column is numbers without gaps that differ, which need no encoding."""
+        return self.kind == NUMBER and not self.gaps and not self.constant
 
 
 Encoding = tuple[TableColumn, ...]  # () where every feature is a column of numbers

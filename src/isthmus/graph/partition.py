@@ -7,7 +7,7 @@ independent graph at a time, as a ``Part``; those that split by labels or attrib
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
@@ -18,7 +18,9 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.kinds import BELOW, SERVER_NAME
+from isthmus.core.name_lists import some_of
 from isthmus.core.random import draw, keys_of, order, stream
+from isthmus.core.silo_names import odd_name
 from isthmus.graph.communities import fill_empty, louvain, metis, pack_into_silos, simple_adjacency
 from isthmus.graph.graph import Graph
 
@@ -89,9 +91,20 @@ def silo_names(graph: Graph, how: str, silos: int) -> list[str]:
     """Names of all silos: those of a column's values, where each value is a silo and can name a folder."""
     values = values_of(graph, how)
     fit = all(re.fullmatch(r"\w[\w .-]{0,99}", value) and value != SERVER_NAME for value in values)
-    if len(values) == silos and fit and not any(value.startswith(BELOW) for value in values):
+    if len(values) == silos and fit and not odd_name(values) and not any(value.startswith(BELOW) for value in values):
         return values
     return [f"silo-{number}" for number in range(silos)]
+
+
+def note_on_names(graph: Graph, how: str, names: Sequence[str]) -> tuple[str, ...]:
+    """A sentence where silos could be called by the values of a column, if folders could be called so."""
+    values = values_of(graph, how)
+    if len(values) != len(names) or values == list(names):
+        return ()
+    return (
+        f"Silos are numbered, since not every value of '{attribute_of(how)}' can be the name of a folder on any disk: "
+        f"{some_of([repr(value) for value in values])}.",
+    )
 
 
 def check_owner(graph: Graph, owner: Tensor, silos: int) -> None:

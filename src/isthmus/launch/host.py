@@ -23,7 +23,7 @@ from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.digest import digests
 from isthmus.graph.graph import Graph
 from isthmus.graph.merged import merge
-from isthmus.graph.partition import attribute_of, partition, silo_names, values_of
+from isthmus.graph.partition import attribute_of, note_on_names, partition, silo_names, values_of
 from isthmus.graph.silo import Silo, changed, split_graph
 from isthmus.launch.artifacts import leave_behind
 from isthmus.launch.introductions import introduce
@@ -104,7 +104,9 @@ def load_silos(config: DataConfig, merged: bool, mine: Sequence[int] | None = No
         graph = load_graph(config)
         resolution, communities = config.resolution or None, config.communities or None
         owner = partition(graph, config.split, config.silos, config.seed, resolution, communities)
-        silos = split_graph(graph, owner, config.silos, silo_names(graph, config.split, config.silos))
+        names = silo_names(graph, config.split, config.silos)
+        graph = replace(graph, notes=(*graph.notes, *note_on_names(graph, config.split, names)))
+        silos = split_graph(graph, owner, config.silos, names)
         silos = silos if mine is None else [silos[i] for i in mine]
     return [merge(agree_before_merge(silos, config))] if merged else silos
 

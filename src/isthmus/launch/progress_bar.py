@@ -21,7 +21,7 @@ class Bar(Watcher):
 
     def __init__(self, label: str, console: Console) -> None:
         columns = (
-            rich_progress.TextColumn("{task.description:<14}"),
+            rich_progress.TextColumn("{task.description:<14}", markup=False),
             rich_progress.BarColumn(),
             rich_progress.TextColumn("{task.fields[state]}"),
             rich_progress.TimeRemainingColumn(),
@@ -84,7 +84,7 @@ def watcher_for(config: RunConfig, quiet: bool = False, label: str = "") -> Watc
     """A progress bar where the output is a terminal, plain lines where it is piped, and nothing if ``quiet``."""
     if quiet:
         return Watcher()
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     label = label or config.label
     shown = Bar(label, console) if console.is_terminal else Lines(label)
     return LengthForecast(config, shown, shown.say)

@@ -79,18 +79,34 @@ def _highest(folder: RunFolder, found: Mapping[str, Any], each: Mapping[str, dic
     return table(head, rows, "Of the test split. A day is one of UTC, or 86,400 units of time.")
 
 
+def equal_text(told: Mapping[str, Any]) -> str:
+    """That a threshold lies above equal scores, which together would exceed the budget; empty where there are none."""
+    return f", above {told['equal']:,.0f} equal scores" if told.get("equal") else ""
+
+
+def _a_day(told: Mapping[str, Any]) -> str:
+    """Alerts a day on average, and on the busiest day."""
+    if told.get("alerts_a_day") is None:
+        return "–"
+    busiest = f" (at most {told['busiest_day']:,.0f})" if "busiest_day" in told else ""
+    return f"{told['alerts_a_day']:.1f}{busiest}"
+
+
 def _thresholds(each: Mapping[str, dict[str, Any]]) -> str:
     head = ["Silo", "Threshold for", "At", "Alerts", "A day", "Precision", "Recall"]
     what = {"f1": "the best F1", "budget": "the budget of alerts a day"}
     rows: list[CellRow] = []
     for name, figures in each.items():
         for kind, told in (figures.get("thresholds") or {}).items():
-            a_day = "–" if told.get("alerts_a_day") is None else f"{told['alerts_a_day']:.1f}"
-            cells = [f"{told['threshold']:.4g}", f"{told['alerts']:,.0f}", a_day]
+            at = "none" if told["threshold"] is None else f"{told['threshold']:.4g}"
+            cells = [at + equal_text(told), f"{told['alerts']:,.0f}", _a_day(told)]
             rows.append([name, what[kind], *cells, percent(told["precision"]), percent(told["recall"])])
     if not rows:
         return ""
-    note = "Thresholds were chosen on the validation split alone, and are applied to the test split."
+    note = (
+        "Thresholds were chosen on the validation split alone, where the budget is never exceeded, and are applied to "
+        "the test split, where it may be."
+    )
     return f"<h3>Thresholds</h3>{table(head, rows, note)}"
 
 

@@ -59,8 +59,9 @@ _ALONE = Clause(Circumstance.SHARED, ", which alone is uniformly random")
 WORDS: dict[Kind, Words] = {
     Kind.SCHEMA: Words(
         "column names and label names",
-        "Names of silos, columns and labels, words that stand in columns, and problems found while comparing them.",
-        "This describes what sort of data a silo holds, not its records; a word that one record alone has is told too.",
+        "Names of silos, columns and labels, words that stand in columns, of which columns all cells are alike (and "
+        "the number in them where that is so in all silos), and problems found while comparing them.",
+        "This describes what sort of data a silo holds, not its records; words and labels of one record are told too.",
         "the heads of tables, and the words in them",
         down="The label names and words of all silos together, and problems found while comparing schemas.",
     ),

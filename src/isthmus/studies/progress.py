@@ -64,7 +64,7 @@ class Bars(Show):
 
     def __init__(self, forecast: Forecast) -> None:
         super().__init__(forecast)
-        columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[state]}"))
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(24), TextColumn("{task.fields[state]}"))
         self.progress = Progress(*columns, TimeElapsedColumn(), console=self.console, transient=True)
         self.whole = self.progress.add_task("runs", total=self.total, state=f"0/{self.total}")
         self.tasks: dict[Path, tuple[Job, TaskID]] = {}

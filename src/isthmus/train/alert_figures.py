@@ -122,18 +122,36 @@ def _thresholds(valid: RareScores | None, test: RareScores, settings: AlertSetti
     """What thresholds do on test that were chosen on validation: for the best F1, and for a budget of alerts a day."""
     if valid is None or not len(valid.score) or not bool(torch.isfinite(valid.score).all()):
         return {}
-    chosen = {"f1": best_f1(valid) if bool(valid.truth.any()) else None}
+    found = {"f1": _above(test, best_f1(valid))} if bool(valid.truth.any()) else {}
     if valid.days and settings.a_day:
-        kept = min(settings.a_day * valid.days, len(valid.score))
-        chosen["budget"] = float(valid.score.topk(kept).values[-1])
-    found = {}
-    for name, threshold in chosen.items():
-        if threshold is not None:
-            above = test.score >= threshold
-            told = _told(int(above.sum()), float(test.truth[above].sum()), int(test.truth.sum()), len(test.score))
-            daily = {"alerts_a_day": told["alerts"] / test.days} if test.days and told["alerts"] is not None else {}
-            found[name] = {"threshold": threshold, **told, **daily}
+        threshold, equal = within_budget(valid.score, settings.a_day * valid.days)
+        found["budget"] = _above(test, threshold) | {"equal": equal}
     return found
+
+
+def _above(test: RareScores, threshold: float | None) -> dict[str, Any]:
+    """What a threshold does on test: alerts at or above it, a day and on the busiest day; None: there are none."""
+    above = torch.zeros_like(test.truth) if threshold is None else test.score >= threshold
+    alerts = int(above.sum())
+    told = _told(alerts, float(test.truth[above].sum()), int(test.truth.sum()), len(test.score))
+    if test.day is None or not test.days:
+        return {"threshold": threshold, **told}
+    busiest = int(test.day[above].unique(return_counts=True)[1].max()) if alerts else 0
+    return {"threshold": threshold, **told, "alerts_a_day": alerts / test.days, "busiest_day": busiest}
+
+
+def within_budget(score: Tensor, budget: int) -> tuple[float | None, int]:
+    """The lowest score at or above which there are no more than ``budget``, and how many equal scores it stopped at.
+
+    Equal scores are alerts together: where they would exceed the budget, the threshold is the next higher score (None:
+    there is none), and fewer alerts than the budget are left.
+    """
+    if budget >= len(score):
+        return float(score.min()), 0
+    first_out = score.topk(budget + 1).values[-1]
+    inside = score[score > first_out]
+    equal = int((score == first_out).sum()) if len(inside) < budget else 0
+    return (float(inside.min()) if len(inside) else None), equal
 
 
 def best_f1(scores: RareScores) -> float:

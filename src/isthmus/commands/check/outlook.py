@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from isthmus.federation.federation import Federation
-from isthmus.graph.encoding import EMPTY, NUMBER, WORDS, Encoding, feature_names, plain_columns
+from isthmus.graph.encoding import EMPTY, NUMBER, WORDS, Encoding, TableColumn, feature_names, plain_columns
 from isthmus.graph.graph import SPLIT_NAMES, TEST, TRAIN, VALID
 from isthmus.graph.silo import BY_SOURCE, Silo
 
@@ -33,18 +33,21 @@ def columns_of(silos: Sequence[Silo], federation: Federation | None) -> list[dic
                     "kind": column.kind,
                     "features": list(column.features),
                     "missing": {name: count for name, count in gaps.items() if count},
-                    "what": _what(column.kind, column.gaps, len(column.features)),
+                    "what": _what(column),
                     "why": column.why,
                 }
             )
     return found
 
 
-def _what(kind: str, gaps: bool, features: int) -> str:
+def _what(column: TableColumn) -> str:
     """What becomes of a column, in words."""
-    marked = ", gaps filled and marked" if gaps else ""
-    named = {NUMBER: "a feature", WORDS: f"{features - gaps} features, one a word", EMPTY: "nothing, it is empty"}
-    return named.get(kind, "no feature") + marked
+    marked = ", gaps filled and marked" if column.gaps else ""
+    words = f"{len(column.features) - column.gaps} features, one a word"
+    named = {NUMBER: "a feature", WORDS: words, EMPTY: "nothing, it is empty"}
+    if column.constant:
+        return "a feature, unless all cells of all silos are alike, as they are here"
+    return named.get(column.kind, "no feature") + marked
 
 
 def _gaps(silo: Silo, encoding: str, features: str, column: str) -> int:
