@@ -309,6 +309,21 @@ def test_a_wrong_token_opens_nothing(driver: Any, tmp_path: Path) -> None:
             assert "has printed" in text(driver, "body") and "fedavg" not in driver.page_source
 
 
+def test_two_pages_are_open_in_one_browser(driver: Any, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        scored_run(tmp_path / name / f"run-of-{name}")
+    with served(tmp_path / "one") as one, served(tmp_path / "two") as two:
+        driver.get(one.address)
+        until(lambda: "run-of-one" in driver.page_source)
+        driver.get(f"{two.base}/")
+        assert "has printed" in text(driver, "body")  # the cookie of the other page does not open it
+        driver.execute_script("document.cookie = 'else={\"a\": 1}; path=/'")  # of another server of this machine
+        driver.get(two.address)
+        until(lambda: "run-of-two" in driver.page_source)
+        driver.get(f"{one.base}/")
+        assert "run-of-one" in driver.page_source
+
+
 @contextmanager
 def site(content: str) -> Iterator[int]:
     """Another site on this machine; its port."""
