@@ -16,6 +16,7 @@ from isthmus.page.templates import WebPage, filled, link
 from isthmus.page.views import Views
 
 MODELS = ("gcn", "sage", "gin", "gat", "pna", "mlp", "multi-pna")
+SPLITS = ("louvain", "metis", "random", "label:0.5", "attribute:COLUMN")
 _FIELDS = 40
 
 
@@ -109,7 +110,5 @@ class Actions:
         return RedirectResponse(link("/run", folder=name), 303)
 
     def _form(self, form: StartForm, problems: dict[str, str], status: int = 200, **values: Any) -> Response:
-        known = {"estimate": None, "why_not": "", **values}
-        return self.views.show(
-            "start.html", status, form=form, problems=problems, choices=self.choices, models=MODELS, **known
-        )
+        known = {"estimate": None, "why_not": "", "models": MODELS, "splits": SPLITS, **values}
+        return self.views.show("start.html", status, form=form, problems=problems, choices=self.choices, **known)

@@ -107,7 +107,8 @@ def _status(path: Path) -> RunStatus:
     seeds = [each for each in seed_folders(path) if (each / FILE.format(0)).is_file()]
     if not status.hosts and seeds and not (path / "metrics.json").is_file():
         last = status_of(seeds[-1])
-        return replace(last, state="running" if is_held(path) else "cut off")
+        ended = last.state if last.state == "failed" else "cut off"
+        return replace(last, state="running" if is_held(path) else ended)
     return status
 
 
