@@ -74,8 +74,10 @@ def test_an_open_page_follows_a_run_without_being_loaded_again(look: Any, tmp_pa
         driver.execute_script("window.same = true")
         assert "No validation is written down yet" in text(driver)
         for epoch in (5, 6):
-            told(run, epoch=epoch)
+            crossed = {"step": epoch, "kinds": {"parameters": [1, 1, 1000 * epoch]}, "parties": {"silo-0": [9, 9]}}
+            told(run, epoch=epoch, crossed=crossed)
             until(lambda epoch=epoch: f"{epoch} of 9" in text(driver))
+            assert f"{epoch} kB\ncrossed so far" in text(driver, ".tiles")
         assert len(driver.find_element(CSS, "#chart-validation polyline").get_attribute("points").split()) == 2
         scored_run(tmp_path / "new")
         look(page, "/")
