@@ -6,6 +6,7 @@ import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,6 +114,22 @@ def test_who_is_waited_for_and_why_a_run_failed(tmp_path: Path, monkeypatch: pyt
     assert last["error"] == "ZeroDivisionError" and "4711" not in (tmp_path / "log.jsonl").read_text()
     told(run, waiting_for=["silo-1"])
     assert "waits for silo-1" in succeed("status", run).out
+
+
+def test_hosts_that_wait_for_a_moment_are_not_told(tmp_path: Path) -> None:
+    """At every step each waits for the slowest; what is told is who holds the others up."""
+    wire: Any = SimpleNamespace(host=0, who=["silo-0", "silo-1"], waiting_for=lambda: ["silo-1"])
+    live, told = Live(wire, tmp_path, ""), list[Any]()
+    steps = iter([1, 2, 2, 3])
+
+    def wait(seconds: float) -> bool:
+        told.append(live.now["waiting_for"])
+        live.now["step"] = next(steps, None)
+        return live.now["step"] is None
+
+    live._stop.wait = wait  # type: ignore[method-assign]
+    live._keep()
+    assert told == [[], [], [], ["silo-1"], []]
 
 
 @pytest.mark.parametrize("words", ["", "{", "[]", '{"epoch": "many"}', '{"colour": 1}', '{"waiting_for": 3}', "\xff"])
