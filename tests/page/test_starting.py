@@ -88,6 +88,8 @@ WRONG = [
 def test_errors_stand_at_their_fields(changes: dict[str, str], field: str, says: str, client: TestClient) -> None:
     sent = {"data": "blocks", "method": "fedavg", **changes}
     assert says in StartForm.of(sent).problems()[field]
+    if field in ("silos", "hosts", "seeds"):  # three fields in a row: the sentence below them names its own
+        assert f">{field.capitalize()}: " in send(client, "/start", **sent).text
     answer = send(client, "/start", **sent)
     assert answer.status_code == 422 and f'aria-describedby="why-{field}"' in answer.text
     assert not (answer.text.count('role="alert"') != 1)
@@ -113,6 +115,7 @@ def test_a_run_is_started_watched_stopped_and_resumed(client: TestClient, starte
     assert send(client, "/stop", folder="mine").status_code == 303
     assert starter.started["mine"].process.wait(10) == 2 and 'id="stop"' not in client.get("/run?folder=mine").text
     assert "no checkpoint" in send(client, "/resume", folder="mine").text
+    assert 'id="resume"' not in client.get("/run?folder=mine").text
     (root / "mine" / "checkpoint" / "epoch-000001").mkdir(parents=True)
     assert 'id="resume"' in client.get("/run?folder=mine").text
     (root / "mine" / "ready").unlink()

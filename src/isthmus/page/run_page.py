@@ -18,7 +18,7 @@ from isthmus.page.curves import live_curves
 from isthmus.page.federation_drawing import MOST, edges, federation
 from isthmus.page.sections import Section, section
 from isthmus.page.shelf import bounded, stamp
-from isthmus.page.shown_runs import ShownRun, seed_folders
+from isthmus.page.shown_runs import ShownRun, has_checkpoint, seed_folders
 from isthmus.runs.status import HostStatus, status_of
 from isthmus.runs.text import bytes_text, count_text, duration, epsilon_text, metric_label, score_text
 
@@ -49,6 +49,7 @@ class RunView:
     traffic: Section
     drawing: Section
     parties: list[str]
+    resumable: bool
 
 
 def view_of(path: Path, run: ShownRun, books: Books) -> RunView:
@@ -56,7 +57,7 @@ def view_of(path: Path, run: ShownRun, books: Books) -> RunView:
     metrics = section(lambda: _metrics(path)).value or {}
     book = section(lambda: books.of(path))
     sums = section(lambda: _sums(book))
-    live = section(lambda: _live(path, run, metrics)).value
+    live = section(lambda: _live(path, run, metrics, sums.value)).value
     return RunView(
         run,
         section(lambda: _tiles(run, metrics, live[0] if live else sums.value, _newest_host(path))).value or [],
@@ -68,6 +69,7 @@ def view_of(path: Path, run: ShownRun, books: Books) -> RunView:
         section(lambda: _traffic(sums, book, live)),
         section(lambda: _drawing(sums, metrics)),
         sorted(each.parent.name for each in path.glob("parties/*/config.toml")),
+        has_checkpoint(path),
     )
 
 
@@ -100,7 +102,8 @@ def _tiles(
     run: ShownRun, metrics: dict[str, Any], sums: Crossed | None, host: HostStatus | None
 ) -> list[tuple[str, str]]:
     """Figures to begin with: value, and what it is."""
-    size = bytes_text(sums.total) if sums else "–"
+    total = sums.total if sums else run.bytes  # which metrics tell where the ledger is damaged
+    size = "–" if total is None else bytes_text(total)
     if not metrics or run.going:
         epoch = f"{run.epoch:,} of {run.epochs:,}" if run.epochs else f"{run.epoch:,}"
         loss = "–" if run.loss is None else f"{run.loss:.4g}"
@@ -115,7 +118,7 @@ def _tiles(
     else:
         tiles.append((size, f"crossed{f' in {len(seeds)} seeds' if len(seeds) > 1 else ''}"))
         tiles.append(
-            (f"ε = {'–' if run.epsilon is None else epsilon_text(run.epsilon)}", "for one node, in the worst case")
+            (f"ε = {'–' if run.epsilon is None else epsilon_text(run.epsilon)}", "privacy loss of one node, at worst")
         )
     tiles.append((f"{run.epoch:,}", "epochs"))
     return [*tiles, (duration(metrics.get("seconds")), "of training")]
@@ -168,12 +171,16 @@ def _sent(book: Section) -> Picture:
     return Picture(svg, [(line.name, line.colour) for line in lines], rest)
 
 
-def _live(path: Path, run: ShownRun, metrics: dict[str, Any]) -> tuple[Crossed, int] | None:
+def _live(path: Path, run: ShownRun, metrics: dict[str, Any], sums: Crossed | None) -> tuple[Crossed, int] | None:
     """What the hosts of a run that has not finished tell that has crossed, and up to which step.
 
-    Of a run with several seeds each tells of its own seed alone, so that its checkpoints serve.
+    None where ``sums`` of the last checkpoint have more. Of several seeds each host tells of its own alone, so that
+    checkpoints serve.
     """
-    return None if (metrics and not run.going) or len(seed_folders(path)) > 1 else so_far(_hosts(path))
+    if (metrics and not run.going) or len(seed_folders(path)) > 1:
+        return None
+    found = so_far(_hosts(path))
+    return None if found and sums and sums.total > found[0].total else found
 
 
 def _traffic(sums: Section, book: Section, live: tuple[Crossed, int] | None) -> dict[str, Any]:

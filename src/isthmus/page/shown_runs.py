@@ -125,6 +125,11 @@ def seed_folders(path: Path) -> list[Path]:
     return sorted(named, key=lambda each: int(each.name[5:]))
 
 
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run, or a seed of it, has left a checkpoint from which it can go on."""
+    return any(checkpoint for part in [path, *seed_folders(path)] for checkpoint in part.glob("checkpoint/epoch-*"))
+
+
 def _table(path: Path, how: Any) -> dict[str, Any]:
     """A table from a small file; raises in words where the file is damaged, or larger than such a file can be."""
     if not path.is_file():
@@ -154,10 +159,25 @@ def _about(run: ShownRun, config: Mapping[str, Any], metrics: Mapping[str, Any],
         loss=host.loss if host and not ended else None,
         metric=metric,
         score=_number((metrics.get("test") or {}).get(metric)),
-        bytes=None if metrics.get("merged") else _whole((metrics.get("bytes") or {}).get("total")),
+        bytes=None
+        if metrics.get("merged")
+        else _whole((metrics.get("bytes") or {}).get("total"))
+        if ended
+        else _so_far(status),
         epsilon=None if metrics.get("merged") else _number(metrics.get("epsilon")),
         footing=footing_of(config, metrics) if ended else None,
     )
+
+
+def _bytes(metrics: Mapping[str, Any]) -> int | None:
+    """The bytes that crossed in a run that has finished."""
+    return _whole((metrics.get("bytes") or {}).get("total"))
+
+
+def _so_far(status: RunStatus) -> int | None:
+    """The bytes that hosts of a run that has not finished tell of; None where one tells of none."""
+    each = [host.crossed.get("kinds") or {} for host in status.hosts]
+    return sum(int(counts[2]) for kinds in each for counts in kinds.values()) if each and all(each) else None
 
 
 def _number(value: Any) -> float | None:

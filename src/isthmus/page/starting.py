@@ -17,7 +17,7 @@ from typing import Any
 
 from isthmus.core.errors import IsthmusError
 from isthmus.page.shelf import Shelf
-from isthmus.page.shown_runs import seed_folders
+from isthmus.page.shown_runs import has_checkpoint, seed_folders
 from isthmus.runs.status import is_held
 
 COMMAND = (sys.executable, "-m", "isthmus")
@@ -78,7 +78,7 @@ class StartForm:
             value = getattr(self, name)
             if value and not (value.isascii() and value.isdigit() and low <= int(value[:12]) < 10**9):
                 found[name] = f"This is '{value[:40]}'; give a whole number from {low} on, or leave it empty."
-        if not found and self.silos and int(self.hosts or 1) > int(self.silos) + 1:
+        if not found.keys() & {"silos", "hosts"} and self.silos and int(self.hosts or 1) > int(self.silos) + 1:
             found["hosts"] = f"These are more than the {self.silos} silos and the server; give at most as many."
         return found
 
@@ -157,12 +157,11 @@ class Starter:
         with self._lock:
             out = self.shelf.open(name)
             self._room_for(name)
-            seeds = seed_folders(out)
-            if not any(checkpoint for part in [out, *seeds] for checkpoint in part.glob("checkpoint/epoch-*")):
+            if not has_checkpoint(out):
                 raise IsthmusError("This run has no checkpoint from which it could go on; start another.")
             if is_held(out):
                 raise IsthmusError("This run goes on already.")
-            self._begin(name, "--resume", f"--out={out}", *self._seeds(name) if seeds else ())
+            self._begin(name, "--resume", f"--out={out}", *(self._seeds(name) if seed_folders(out) else ()))
 
     def _seeds(self, name: str) -> list[str]:
         """The option that says how many seeds a run has; raises where another process has started it."""
