@@ -74,7 +74,7 @@ def test_a_form_stands_for_options_and_nothing_in_it_becomes_another() -> None:
 WRONG = [
     ({"silos": "many"}, "silos", "This is 'many'"), ({"epochs": "0"}, "epochs", "from 1 on"),
     ({"seeds": "0"}, "seeds", "from 1 on"), ({"hosts": "two"}, "hosts", "from 1 on"),
-    ({"silos": "3", "hosts": "5"}, "hosts", "more than the 3 silos and the server"),
+    ({"silos": "3", "hosts": "5"}, "hosts", "give at most 4"),
     ({"split": "lovain"}, "split", "Did you mean"), ({"split": "label"}, "split", "'label:ALPHA'"),
     ({"seed": "-1"}, "seed", "from 0 on"), ({"seed": "²"}, "seed", "whole number"),
     ({"data": ""}, "data", "Choose one"), ({"sets": "train.lr"}, "sets", "no key with a value"),
@@ -144,7 +144,9 @@ def test_an_estimate_is_what_the_plan_tells(client: TestClient) -> None:
     whole = send(client, "/plan", data="blocks", method="fedavg", silos="7").text  # without a script
     assert "~1.5 kB" in whole and 'name="silos" inputmode="numeric" value="7"' in whole
     assert "Unknown method &#39;bad&#39;." in send(client, "/plan", data="blocks", method="bad", part="1").text
-    assert "Mend the fields" in words(send(client, "/plan", data="blocks", method="fedavg", silos="x", part="1").text)
+    said = words(send(client, "/plan", data="blocks", method="fedavg", silos="x", seeds="0", part="1").text)
+    assert "Mend first: Silos: This is" in said and "Seeds: This is" in said
+    assert "Mend the fields" in words(send(client, "/plan", data="blocks", method="fedavg", silos="x").text)
 
 
 def test_seeds_and_hosts_and_the_split_reach_the_plan_and_the_run(client: TestClient, starter: Starter) -> None:

@@ -79,7 +79,7 @@ class StartForm:
             if value and not (value.isascii() and value.isdigit() and low <= int(value[:12]) < 10**9):
                 found[name] = f"This is '{value[:40]}'; give a whole number from {low} on, or leave it empty."
         if not found.keys() & {"silos", "hosts"} and self.silos and int(self.hosts or 1) > int(self.silos) + 1:
-            found["hosts"] = f"These are more than the {self.silos} silos and the server; give at most as many."
+            found["hosts"] = f"There are {self.silos} silos and a server to carry; give at most {int(self.silos) + 1}."
         return found
 
     def words(self) -> list[str]:
