@@ -161,7 +161,7 @@ def answers(name: str) -> list[str]:
     for asked, said in tried()[name]["answers"].items():
         yes = "yes, along edges inside each silo" if asked == "edge labels" and inside(catalogue.get(name)) else "yes"
         rows.append(f"| {asked} | {yes if said == 'yes' else 'no: ' + said.replace('|', ' ')} |")
-    return ["## What it goes with", "| with | |\n|---|---|\n" + "\n".join(rows)]
+    return ["## What it goes with", "| together with | may it be used? |\n|---|---|\n" + "\n".join(rows)]
 
 
 def inside(method: Method) -> bool:

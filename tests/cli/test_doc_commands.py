@@ -5,8 +5,9 @@
   cannot go together are refused; no data is read and nothing is trained.
 - What is in ``RUN`` takes no time, and is run.
 - All other commands of ``isthmus``: their arguments and options are read as the command reads them; studies exist.
-- ``make``, ``pip``, ``python``: targets, extras, files and options exist. Examples are run in ``test_examples.py``.
-- What is in ``OUTSIDE`` is not tried, for the reason that stands there.
+- ``make``, ``pip``, ``python``: targets, extras, files and options exist. Examples are run in ``test_examples.py``, the
+  three banks' page from beginning to end in ``test_three_banks.py``, the researcher's in ``test_researcher.py``.
+- What leaves something out (``...``) cannot be tried; what is in ``OUTSIDE`` is not, for the reason that stands there.
 """
 
 import re
@@ -27,8 +28,7 @@ from tests.helpers.doc_commands import ROOT, Shown, shown
 
 OUTSIDE = {  # by the words that a command begins with
     "isthmus run [RECIPE]": "the synopsis: names of options, no command",
-    "isthmus plan …the": "the synopsis",
-    "isthmus run --data HI-Small_Trans.csv --model multi-pna ...": "shows one option, the others are left out",
+    "isthmus run --out DIR --resume": "needs a run that was begun; resumed in tests/launch/test_starting.py",
     "torchrun": "needs several machines; hosts by rank are started in tests/launch/test_hosts.py",
     "wg": "a tunnel of the machine's, not of this project",
     "ping": "through that tunnel",
@@ -36,6 +36,7 @@ OUTSIDE = {  # by the words that a command begins with
     "(umask": "of the shell, and openssl",
     "git": "of the repository, by hand",
 }
+LEFT_OUT = ("...", "…")
 RUN = ("methods", "methods --json", "datasets", "reproduce", "policy show bank", "--version", "--help")
 COMMANDS = shown()
 
@@ -47,7 +48,7 @@ class Configured(Exception):  # noqa: N818
 def ways(command: Shown) -> str:
     """The way in which a command is tried."""
     first, *rest = command.words
-    if any(command.line.startswith(start) for start in OUTSIDE):
+    if any(command.line.startswith(start) for start in OUTSIDE) or any(mark in command.line for mark in LEFT_OUT):
         return "outside"
     if first != "isthmus":
         return Path(first).name
@@ -69,6 +70,15 @@ def test_every_command_is_tried_in_a_way_that_is_known() -> None:
     assert len(COMMANDS) > 100
     assert [command for command in COMMANDS if ways(command) not in known] == []
     assert [start for start in OUTSIDE if not any(each.line.startswith(start) for each in COMMANDS)] == []
+
+
+def test_pages_of_examples_and_commands_within_sentences_are_tried() -> None:
+    pages = {command.page for command in COMMANDS}
+    assert {"examples/three-banks/README.md", "examples/researcher/README.md"} <= pages
+    lines = [command.line for command in COMMANDS if command.page == "examples/three-banks/README.md"]
+    assert len(lines) == 14 and "EX" not in " ".join(lines) and not [line for line in lines if line.endswith("&")]
+    within = [command.line for command in COMMANDS if command.page == "examples/researcher/README.md"]
+    assert any(line.startswith("isthmus sweep --method fedavg") for line in within)  # it stands in a sentence there
 
 
 @pytest.fixture(scope="module")

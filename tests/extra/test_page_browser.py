@@ -74,15 +74,17 @@ def test_an_open_page_follows_a_run_without_being_loaded_again(look: Any, tmp_pa
         driver.execute_script("window.same = true")
         assert "No validation is written down yet" in text(driver)
         for epoch in (5, 6):
-            told(run, epoch=epoch)
+            crossed = {"step": epoch, "kinds": {"parameters": [1, 1, 1000 * epoch]}, "parties": {"silo-0": [9, 9]}}
+            told(run, epoch=epoch, crossed=crossed)
             until(lambda epoch=epoch: f"{epoch} of 9" in text(driver))
+            assert f"{epoch} kB\ncrossed so far" in text(driver, ".tiles")
         assert len(driver.find_element(CSS, "#chart-validation polyline").get_attribute("points").split()) == 2
         scored_run(tmp_path / "new")
         look(page, "/")
-        assert "6/9" in text(driver)
+        assert "6 of 9" in text(driver)
         driver.execute_script("window.same = true")
         told(run, epoch=7)
-        until(lambda: "7/9" in text(driver))
+        until(lambda: "7 of 9" in text(driver))
         scored_run(tmp_path / "newer")
         until(lambda: "newer" in text(driver))
         told(run, state="finished")
@@ -97,12 +99,12 @@ def test_the_ledger_is_filtered(look: Any, tmp_path: Path) -> None:
     with served(tmp_path) as page:
         driver = look(page, "/run?folder=one")
         driver.find_element("link text", "Ledger").click()
-        Select(driver.find_element("name", "kind")).select_by_visible_text("schema")
+        Select(driver.find_element("name", "kind")).select_by_visible_text("column names and label names")
         Select(driver.find_element("name", "sender")).select_by_visible_text("silo-1")
         driver.find_element("name", "from").send_keys("1")
         driver.find_element(CSS, ".filter button").click()
         rows = driver.find_elements(CSS, ".lines tbody tr")
-        assert len(rows) == 3 and all("silo-1" in row.text and "schema" in row.text for row in rows)
+        assert len(rows) == 3 and all("silo-1" in row.text and "column names" in row.text for row in rows)
         assert text(driver, "#sums").startswith("3.0 kB in 3 messages")
         driver.find_element("name", "to").send_keys("soon")
         driver.find_element(CSS, ".filter button").click()
@@ -153,6 +155,15 @@ def test_a_run_is_estimated_started_watched_stopped_and_resumed(look: Any, tmp_p
         fill(driver, sets="data.nodes=64\ndata.degree=3\nmodel.hidden=8")
         driver.find_element(CSS, "#plan").click()
         until(lambda: "would cross" in text(driver, "#estimate"), 90)
+        assert "Settings have changed" not in text(driver, "#estimate")
+        fill(driver, seeds="2", split="random")
+        assert "Settings have changed" in text(driver, "#estimate")
+        driver.find_element(CSS, "#plan").click()
+        until(lambda: "in 2 seeds" in text(driver, "#estimate"), 90)
+        fill(driver, seeds="1", hosts="9")
+        driver.find_element(CSS, "#plan").click()
+        until(lambda: "Hosts: There are 3 silos and a server" in text(driver, "#estimate"))
+        fill(driver, hosts="2")
         driver.find_element(CSS, "button.first").click()
         until(lambda: driver.find_elements(CSS, "#chart-validation"), 90)
         before = text(driver, ".tile b")
@@ -251,23 +262,40 @@ def test_the_keyboard_alone_is_enough(look: Any, tmp_path: Path) -> None:
         assert driver.find_element(CSS, "details[open]")
         look(page, "/ledger?folder=one")
         tab_to("select[name=kind]")
-        press(driver, "s", Keys.ENTER)
+        press(driver, "c", Keys.ENTER)
         tab_to(".filter button")
         press(driver, Keys.ENTER)
         until(lambda: "kind=schema" in driver.current_url)
 
 
-@pytest.mark.parametrize("width", [320, 420, 700, 1000])
+@pytest.mark.parametrize("width", [320, 360, 420, 700, 840, 930, 1000])
 def test_no_window_is_too_narrow(width: int, look: Any, tmp_path: Path) -> None:
     for name in ("one", "two", "a-run-whose-name-is-long-" * 4):
         scored_run(tmp_path / name, notes=["n" * 300])
-    begun(tmp_path / "going")
+    begun(tmp_path / "going", epoch=1234, epochs=40_000)
     with served(tmp_path, "--allow-start") as page:
         for path in (*BASIC, "/start", "/run?folder=going", "/nowhere"):
             driver = look(page, path)
             window(driver, width)
             wide = driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
             assert wide[0] <= wide[1] == width, path
+            cells = driver.execute_script(
+                "return [...document.querySelectorAll('td')].filter((each) => each.scrollWidth > each.clientWidth + 1)"
+                ".map((each) => each.textContent)"
+            )
+            assert cells == [], path
+
+
+def test_long_names_of_methods_are_not_cut_into_letters(look: Any, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        scored_run(tmp_path / name, method="sync-sgd+fwd-bwd-le")
+    begun(tmp_path / "going", epoch=1234, epochs=40_000)
+    with served(tmp_path) as page:
+        driver = look(page)
+        heights = driver.execute_script(
+            "return [...document.querySelectorAll('.runs td[data-label=Method]')].map((each) => each.clientHeight)"
+        )
+        assert len(heights) == 3 and max(heights) < 65  # two lines at most
 
 
 def test_five_hundred_runs(look: Any, tmp_path: Path) -> None:
@@ -307,6 +335,21 @@ def test_a_wrong_token_opens_nothing(driver: Any, tmp_path: Path) -> None:
         for address in (f"{page.base}/?token=guess", page.base, f"{page.base}/run?folder=one"):
             driver.get(address)
             assert "has printed" in text(driver, "body") and "fedavg" not in driver.page_source
+
+
+def test_two_pages_are_open_in_one_browser(driver: Any, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        scored_run(tmp_path / name / f"run-of-{name}")
+    with served(tmp_path / "one") as one, served(tmp_path / "two") as two:
+        driver.get(one.address)
+        until(lambda: "run-of-one" in driver.page_source)
+        driver.get(f"{two.base}/")
+        assert "has printed" in text(driver, "body")  # the cookie of the other page does not open it
+        driver.execute_script("document.cookie = 'else={\"a\": 1}; path=/'")  # of another server of this machine
+        driver.get(two.address)
+        until(lambda: "run-of-two" in driver.page_source)
+        driver.get(f"{one.base}/")
+        assert "run-of-one" in driver.page_source
 
 
 @contextmanager

@@ -6,10 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("mkdocs", reason="make docs installs it")
+
+from tests.helpers.browser import chromium, until, window
+
 pytestmark = pytest.mark.extra
 
 ROOT = Path(__file__).parents[2]
@@ -65,3 +69,38 @@ def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
     pages = {str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in (ROOT / "docs").rglob("*.md")}
     made = {place for place, _ in texts(site)}
     assert {page.replace("README.html", "index.html") for page in pages} <= made
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    found = chromium(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.quit()
+
+
+READ_FIRST = (
+    "index.html",
+    "tour.html",
+    "choosing.html",
+    "methods/fedavg.html",
+    "what-the-server-sees.html",
+    "page.html",
+)
+
+
+@pytest.mark.parametrize("place", READ_FIRST)
+def test_pages_that_are_read_first_fit_wide_and_narrow_windows(site: Path, driver: Any, place: str) -> None:
+    for width in (360, 1280):
+        window(driver, width)
+        driver.get((site / f"{place}.html").as_uri())
+        assert driver.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
+    wraps = "[...document.querySelectorAll('.md-typeset__scrollwrap')]"
+    assert driver.execute_script(f"return {wraps}.filter((each) => each.scrollWidth > each.clientWidth).length") == 0
+
+
+def test_the_site_is_dark_where_the_system_is(site: Path, driver: Any) -> None:
+    for scheme in ("light", "dark", "light"):
+        window(driver, 1280, scheme=scheme)
+        driver.get((site / "index.html").as_uri())
+        body = "getComputedStyle(document.body).backgroundColor.match(/[0-9]+/g).map(Number)"
+        until(lambda: (sum(driver.execute_script(f"return {body}")) < 200) == (scheme == "dark"))  # noqa: B023

@@ -2,11 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from isthmus.runs.status import FILE, status_of
 from isthmus.train import loop
 from tests.helpers.command import SMALL, isthmus, losses, succeed
 
@@ -39,3 +43,18 @@ def test_hosts_do_not_import_what_lies_in_the_current_folder(tmp_path: Path, mon
     (tmp_path / "safetensors.py").write_text("import os\nos._exit(77)\n")
     monkeypatch.chdir(tmp_path)
     succeed(*SMALL, "--hosts", 2, "--epochs", 1, "--out", tmp_path / "run")
+
+
+@pytest.mark.hosts
+def test_hosts_that_are_asked_to_end_write_down_that_they_were(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = [*map(str, SMALL), "--hosts", "2", "--epochs", "5000", "--out", str(run)]
+    with subprocess.Popen([sys.executable, "-m", "isthmus", *words], stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 60
+        while not all((run / FILE.format(host)).is_file() for host in (0, 1)):
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.1)
+        process.terminate()
+        assert "Ended by SIGTERM" in process.communicate(timeout=30)[1]
+    found = status_of(run)
+    assert found.state == "failed" and [host.why for host in found.hosts] == ["Terminated", "Terminated"]

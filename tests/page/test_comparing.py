@@ -32,6 +32,8 @@ def test_runs_on_one_footing_stand_side_by_side(tmp_path: Path) -> None:
     assert "2 runs on blocks: test accuracy" in text and "Test, own edges" in text and "Test, across" not in text
     table = re.search(r'id="comparison">(.*?)</table>', text, re.DOTALL)
     assert table and " a fedavg 50.0 % " in words(table[1]) and " b local 50.0 % " in words(table[1])
+    assert "Crossed in training Crossed per step Time of training Worst ε" in words(text)
+    assert "Validation accuracy by epoch." in text
     assert text.count("<polyline") == 2 and reader(tmp_path).get("/apart?run=a").json() == {}
 
 

@@ -6,7 +6,10 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra isthmus[page] is not installed")
 
-from isthmus.page.doorway import MOST_SENT
+from starlette.testclient import TestClient
+
+from isthmus.page.app import page_app
+from isthmus.page.doorway import MOST_SENT, Keys
 from tests.helpers.pages import BASE, reader, scored_run, send, stranger
 
 
@@ -29,6 +32,31 @@ def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(tmp_
     assert "HttpOnly" in cookie and "samesite=strict" in cookie.lower() and keys.token not in cookie
     assert client.get("/").status_code == 200
     assert len(keys.token) >= 32
+
+
+@pytest.mark.parametrize("other", ['{"a": 1}', "a b", "ü", "2|1:0|x", '"open'])
+@pytest.mark.parametrize("name", ["else", "isthmus-8765"])
+def test_cookies_of_other_servers_of_this_machine_do_not_lock_the_page(name: str, other: str, tmp_path: Path) -> None:
+    """Browsers send them along, for they give cookies of one port to all ports."""
+    client, keys = stranger(tmp_path)
+    for cookies in (f"{name}={other}; isthmus-8765={keys.cookie}", f"isthmus-8765={keys.cookie}; {name}={other}"):
+        assert client.get("/", headers={"cookie": cookies.encode()}).status_code == 200
+    assert client.get("/", headers={"cookie": f"{name}={other}".encode()}).status_code == 403
+
+
+def test_two_pages_on_two_ports_neither_disturb_nor_open_each_other(tmp_path: Path) -> None:
+    one, two = Keys(), Keys()
+    doors = {port: page_app(tmp_path, keys, port) for port, keys in ((8765, one), (8766, two))}
+    clients = {port: TestClient(door, base_url=f"http://127.0.0.1:{port}") for port, door in doors.items()}
+    told = [clients[port].get("/", params={"token": keys.token}) for port, keys in ((8765, one), (8766, two))]
+    first, second = (answer.headers["set-cookie"].partition(";")[0] for answer in told)
+    assert first.partition("=")[0] != second.partition("=")[0]
+    for client in clients.values():
+        client.cookies.clear()
+        assert client.get("/", headers={"cookie": f"{first}; {second}"}).status_code == 200
+    assert clients[8765].get("/", headers={"cookie": second}).status_code == 403
+    assert clients[8766].get("/", headers={"cookie": f"isthmus-8766={one.cookie}"}).status_code == 403
+    assert clients[8766].get("/", params={"token": one.token}).status_code == 403
 
 
 @pytest.mark.parametrize("host", ["evil.example:8765", "127.0.0.1", "127.0.0.1:9000", "evil.example", ""])

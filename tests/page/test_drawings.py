@@ -1,6 +1,7 @@
 """Curves, bars and the federation as drawings: what they show is what is known, and every name is escaped."""
 
 import json
+import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -78,6 +79,37 @@ def test_of_many_parties_the_busiest_are_drawn() -> None:
     svg = federation(Crossed([], [OfParty(name, i, i) for i, name in enumerate(names)], {}), {})
     texts = {text.text for text in ET.fromstring(str(svg)).iter("text")}
     assert texts == {f"silo-{i}" for i in range(100 - MOST, 100)}
+
+
+def all_to_all(count: int) -> ET.Element:
+    """The drawing of silos that all talk to each other and to the server."""
+    names = ["server", *(f"silo-{i:02d}-{'x' * 30}" for i in range(count))]
+    pairs = {(a, b): {"ids": 9} for a in names for b in names if a < b}
+    sizes = {name: {"nodes": 8, "halo": 2} for name in names[1:]}
+    return ET.fromstring(str(federation(Crossed([], [OfParty(name, 1, 1) for name in names], pairs), sizes)))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9, 15])
+def test_no_silo_of_a_drawing_hides_another_or_its_name(count: int) -> None:
+    svg = all_to_all(count)
+    rings = [(float(c.get("cx")), float(c.get("cy")), float(c.get("r"))) for c in svg.iter("circle")  # type: ignore[arg-type]
+             if c.get("class") == "boundary"]  # fmt: skip
+    texts = [(float(t.get("x")), float(t.get("y")), t.get("text-anchor"), t.text or "") for t in svg.iter("text")  # type: ignore[arg-type]
+             if t.get("class") == "party"]  # fmt: skip
+    assert all(math.dist(a[:2], b[:2]) >= a[2] + b[2] for i, a in enumerate(rings) for b in rings[:i])
+    left, _, width, _ = map(float, str(svg.get("viewBox")).split())
+    for x, y, anchor, name in texts:
+        wide = 7.5 * len(name)
+        start = {"start": x, "middle": x - wide / 2, "end": x - wide}[str(anchor)]
+        assert left - 20 <= start and start + wide <= left + width + 20
+        assert all(math.dist((x, y - 4), ring[:2]) > ring[2] for ring in rings) or name == "server"
+
+
+def test_amounts_stand_on_edges_that_are_few() -> None:
+    few, many = ([t for t in all_to_all(count).iter("text") if t.get("class") == "amount"] for count in (5, 6))
+    assert len(few) == 15 and many == []
+    places = [(float(str(t.get("x"))), float(str(t.get("y")))) for t in few]
+    assert all(abs(a[0] - b[0]) > 40 or abs(a[1] - b[1]) > 11 for i, a in enumerate(places) for b in places[:i])
 
 
 def written(path: Path, lines: list[object]) -> Path:

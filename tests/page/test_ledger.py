@@ -1,5 +1,6 @@
 """Ledgers on the page: what a run that goes on has counted so far, and the lines that a filter asks for."""
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,7 @@ from isthmus.page.federation_drawing import edges
 from isthmus.page.live_ledger import read_live
 from isthmus.wire import ledger as ledger_module
 from tests.helpers.command import SMALL, succeed
+from tests.helpers.pages import begun, reader, words
 from tests.helpers.reports import THREE, make_run, make_seeds
 
 
@@ -75,7 +77,32 @@ def test_without_a_checkpoint_nothing_is_counted_and_a_cut_one_is_not_read(run: 
     with pytest.raises(IsthmusError, match="shorter than its checkpoint says"):
         Books().of(going)
     shutil.rmtree(going / "checkpoint")
-    assert Books().of(going).table is None and "Nothing is counted yet" in Books().of(going).notes[0]
+    assert Books().of(going).table is None and "There is no checkpoint yet" in Books().of(going).notes[0]
+
+
+def test_bytes_of_a_run_that_goes_on_are_those_that_its_hosts_tell(run: Path, tmp_path: Path) -> None:
+    crossed_by = {"step": 7, "kinds": {"parameters": [4, 4, 4_000_000]}, "parties": {"silo-0": [4_000_000, 0]}}
+    going, other = tmp_path / "going", json.loads(json.dumps(crossed_by).replace("silo-0", "silo-1"))
+    begun(going, crossed=crossed_by)
+    client = reader(tmp_path)
+    said = words(client.get("/run?folder=going").text)
+    assert "4 MB crossed so far" in said and "model weights 4 4 MB" in said and "Counted at step 7;" in said
+    assert "There is no checkpoint yet" in said
+    told = json.loads((going / "status-host-0.json").read_text())
+    (going / "status-host-1.json").write_text(json.dumps({**told, "host": 1, "crossed": {**other, "step": 6}}))
+    shutil.copytree(run / "checkpoint", going / "checkpoint")
+    said = words(client.get("/run?folder=going").text)
+    assert "8 MB crossed so far" in said and "Counted at step 6; the curve, the drawing and the ledger" in said
+    assert "silo-0 4 MB 0 B silo-1 4 MB 0 B" in said and "As of the checkpoint after epoch 4" in said
+    assert "8 MB" in words(client.get("/").text)
+    less = {**crossed_by, "kinds": {"parameters": [1, 1, 1]}}  # a checkpoint is newer: it has counted more
+    for host in (0, 1):
+        (going / f"status-host-{host}.json").write_text(json.dumps({**told, "host": host, "crossed": less}))
+    assert "Counted at step" not in client.get("/run?folder=going").text
+    (going / "status-host-1.json").write_text(json.dumps({**told, "host": 1, "crossed": {}}))  # it has not counted yet
+    assert "Counted at step" not in client.get("/run?folder=going").text
+    (going / "status-host-1.json").write_text(json.dumps({**told, "host": 1, "crossed": {"kinds": {"x": ["y"]}}}))
+    assert client.get("/run?folder=going").status_code == 200
 
 
 def test_a_ledger_is_read_again_when_it_has_changed(run: Path, tmp_path: Path) -> None:
@@ -153,3 +180,10 @@ def test_an_address_says_what_its_filter_asks_for(tmp_path: Path) -> None:
 def test_a_filter_that_makes_no_sense_is_refused_in_words(asked: dict[str, str], says: str) -> None:
     with pytest.raises(IsthmusError, match=says):
         Filter.of(asked)
+
+
+def test_the_explorer_speaks_of_kinds_in_plain_words(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    said = words(reader(tmp_path).get("/ledger?folder=run&kind=schema&from=9&to=2").text)
+    assert "column names and label names" in said and "schema" not in said
+    assert "exchange them. Shown is everything." in said

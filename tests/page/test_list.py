@@ -30,8 +30,8 @@ def test_the_list_tells_how_runs_stand(tmp_path: Path) -> None:
     begun(tmp_path / "asked", state="failed", why="Terminated")
     found = rows(tmp_path)
     assert list(found)[0] == "deep/going"  # those that go on come first
-    assert found["deep/going"][2:5] == ["running", "fedavg", "blocks, 3"] and "4/9" in found["deep/going"][5]
-    assert found["done"][2:9] == ["finished", "fedavg", "blocks, 3", "3", "78.1 %", "12.3 kB", "∞"]
+    assert found["deep/going"][2:5] == ["running", "fedavg", "blocks, 3 silos"] and "4 of 9" in found["deep/going"][5]
+    assert found["done"][2:9] == ["finished", "fedavg", "blocks, 3 silos", "3", "78.1 %", "12.3 kB", "∞"]
     assert found["lost"][2] == "cut off" and found["asked"][2] == "stopped"
 
 

@@ -1,5 +1,6 @@
 """Runs that are started from the page: the form and its errors, the estimate, starting, stopping, resuming."""
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ if words[0] == "plan":
         sys.exit("isthmus: Unknown method 'bad'.")
     print(json.dumps({"bytes": {"total": 1500, "ids": 1500}, "link": {"seconds": 2.0, "mbps": 100.0, "round_trips": 7},
         "steps": 3, "rounds": 1, "validations": 2, "trial_steps": 2, "extrapolated": ["ids"], "epsilon": None,
-        "notes": []}))
+        "notes": [], "seeds": int(next((w[8:] for w in words if w.startswith("--seeds=")), 1))}))
     sys.exit()
 if "--method=refused" in words:
     sys.exit("isthmus: Refused <b>by</b> a rule.")
@@ -72,6 +73,9 @@ def test_a_form_stands_for_options_and_nothing_in_it_becomes_another() -> None:
 
 WRONG = [
     ({"silos": "many"}, "silos", "This is 'many'"), ({"epochs": "0"}, "epochs", "from 1 on"),
+    ({"seeds": "0"}, "seeds", "from 1 on"), ({"hosts": "two"}, "hosts", "from 1 on"),
+    ({"silos": "3", "hosts": "5"}, "hosts", "give at most 4"),
+    ({"split": "lovain"}, "split", "Did you mean"), ({"split": "label"}, "split", "'label:ALPHA'"),
     ({"seed": "-1"}, "seed", "from 0 on"), ({"seed": "²"}, "seed", "whole number"),
     ({"data": ""}, "data", "Choose one"), ({"sets": "train.lr"}, "sets", "no key with a value"),
     ({"sets": "system.log=/etc/x"}, "sets", "leave out system.log"),
@@ -84,6 +88,8 @@ WRONG = [
 def test_errors_stand_at_their_fields(changes: dict[str, str], field: str, says: str, client: TestClient) -> None:
     sent = {"data": "blocks", "method": "fedavg", **changes}
     assert says in StartForm.of(sent).problems()[field]
+    if field in ("silos", "hosts", "seeds"):  # three fields in a row: the sentence below them names its own
+        assert f">{field.capitalize()}: " in send(client, "/start", **sent).text
     answer = send(client, "/start", **sent)
     assert answer.status_code == 422 and f'aria-describedby="why-{field}"' in answer.text
     assert not (answer.text.count('role="alert"') != 1)
@@ -109,6 +115,7 @@ def test_a_run_is_started_watched_stopped_and_resumed(client: TestClient, starte
     assert send(client, "/stop", folder="mine").status_code == 303
     assert starter.started["mine"].process.wait(10) == 2 and 'id="stop"' not in client.get("/run?folder=mine").text
     assert "no checkpoint" in send(client, "/resume", folder="mine").text
+    assert 'id="resume"' not in client.get("/run?folder=mine").text
     (root / "mine" / "checkpoint" / "epoch-000001").mkdir(parents=True)
     assert 'id="resume"' in client.get("/run?folder=mine").text
     (root / "mine" / "ready").unlink()
@@ -137,7 +144,36 @@ def test_an_estimate_is_what_the_plan_tells(client: TestClient) -> None:
     whole = send(client, "/plan", data="blocks", method="fedavg", silos="7").text  # without a script
     assert "~1.5 kB" in whole and 'name="silos" inputmode="numeric" value="7"' in whole
     assert "Unknown method &#39;bad&#39;." in send(client, "/plan", data="blocks", method="bad", part="1").text
-    assert "Mend the fields" in words(send(client, "/plan", data="blocks", method="fedavg", silos="x", part="1").text)
+    said = words(send(client, "/plan", data="blocks", method="fedavg", silos="x", seeds="0", part="1").text)
+    assert "Mend first: Silos: This is" in said and "Seeds: This is" in said
+    assert "Mend the fields" in words(send(client, "/plan", data="blocks", method="fedavg", silos="x").text)
+
+
+def test_seeds_and_hosts_and_the_split_reach_the_plan_and_the_run(client: TestClient, starter: Starter) -> None:
+    asked = {"data": "blocks", "method": "fedavg", "seeds": "3", "hosts": "2", "split": "label:0.5"}
+    words_of_it = ["--hosts=2", "--seeds=3", "--split=label:0.5"]
+    estimate = words(send(client, "/plan", **asked, part="1").text)
+    assert "4.5 kB would cross, in 3 seeds" in estimate and "In each seed" in estimate and "~1.5 kB" in estimate
+    assert "6.0 s" in estimate and "21 round trips" in estimate and "2 hosts send the same" in estimate
+    send(client, "/start", **asked, name="mine")
+    ready(starter.shelf.root / "mine" / "ready")
+    assert set(words_of_it) <= set(json.loads((starter.shelf.root / "mine" / "asked.json").read_text()))
+
+
+def test_a_run_with_several_seeds_is_resumed_with_as_many(client: TestClient, starter: Starter) -> None:
+    mine = starter.shelf.root / "mine"
+    send(client, "/start", data="blocks", method="fedavg", name="mine", seeds="3")
+    ready(mine / "ready")
+    send(client, "/stop", folder="mine")
+    starter.started["mine"].process.wait(10)
+    (mine / "seed-0" / "checkpoint" / "epoch-000001").mkdir(parents=True)
+    (mine / "ready").unlink()
+    assert send(client, "/resume", folder="mine").status_code == 303
+    ready(mine / "ready")
+    assert json.loads((mine / "asked.json").read_text()) == ["run", "--resume", f"--out={mine}", "--seeds=3"]
+    other = scored_run(starter.shelf.root / "other")
+    (other / "seed-0" / "checkpoint" / "epoch-000001").mkdir(parents=True)
+    assert "does not say how many" in send(client, "/resume", folder="other").text
 
 
 def test_a_free_name_is_made_and_only_so_many_go_on(starter: Starter) -> None:

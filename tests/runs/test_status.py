@@ -3,12 +3,15 @@
 import fcntl
 import json
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from isthmus.launch.live_status import Live
 from isthmus.runs.folder import LOCK
 from isthmus.runs.status import FILE, status_of
 from isthmus.train import loop
@@ -42,6 +45,37 @@ def test_a_finished_run_and_its_log(tmp_path: Path) -> None:
     succeed(*SMALL, "--out", tmp_path / "silent")
     same_run(run, tmp_path / "silent", also=["metrics.jsonl"])
     assert "system.log" not in refuse(*SMALL, "--out", run, "--resume", "--seed", 1)  # a log changes no result
+
+
+def crossed_at_steps(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, int]]:
+    """By step, the bytes of each kind that hosts tell of while they run, filled in later."""
+    monkeypatch.setattr("isthmus.launch.live_status._RENEWED", 0.0)
+    monkeypatch.setattr("isthmus.launch.live_status.Live._keep", lambda live: None)
+    told, on_step = dict[int, dict[str, int]](), Live.on_step
+
+    def noted(live: Live, *given: Any) -> None:
+        on_step(live, *given)
+        crossed = live.now["crossed"]
+        told[crossed["step"]] = {kind: counts[2] for kind, counts in crossed["kinds"].items()}
+
+    monkeypatch.setattr(Live, "on_step", noted)
+    return told
+
+
+def test_what_has_crossed_is_told_as_it_leaves_also_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, run = crossed_at_steps(monkeypatch), tmp_path / "run"
+    command = (*SMALL, "--method", "sync-sgd+fwd-bwd-le", "--set", "train.checkpoint_every=3")
+    succeed(*command, "--epochs", 4, "--out", run)
+    assert sorted(told) == [1, 2, 3, 4] and all(told[i]["embeddings"] < told[i + 1]["embeddings"] for i in (1, 2, 3))
+    whole = dict(told)
+    told.clear()
+    shutil.rmtree(run)
+    killed(at(loop, "step", 4), *command, "--epochs", 4, "--out", run)
+    assert told == {}  # by another process
+    succeed(*command, "--epochs", 4, "--out", run, "--resume")
+    assert told == {step: whole[step] for step in (4,)}
 
 
 def test_a_run_that_goes_on_was_cut_off_or_failed(tmp_path: Path) -> None:
@@ -80,6 +114,22 @@ def test_who_is_waited_for_and_why_a_run_failed(tmp_path: Path, monkeypatch: pyt
     assert last["error"] == "ZeroDivisionError" and "4711" not in (tmp_path / "log.jsonl").read_text()
     told(run, waiting_for=["silo-1"])
     assert "waits for silo-1" in succeed("status", run).out
+
+
+def test_hosts_that_wait_for_a_moment_are_not_told(tmp_path: Path) -> None:
+    """At every step each waits for the slowest; what is told is who holds the others up."""
+    wire: Any = SimpleNamespace(host=0, who=["silo-0", "silo-1"], waiting_for=lambda: ["silo-1"])
+    live, told = Live(wire, tmp_path, ""), list[Any]()
+    steps = iter([1, 2, 2, 3])
+
+    def wait(seconds: float) -> bool:
+        told.append(live.now["waiting_for"])
+        live.now["step"] = next(steps, None)
+        return live.now["step"] is None
+
+    live._stop.wait = wait  # type: ignore[method-assign]
+    live._keep()
+    assert told == [[], [], [], ["silo-1"], []]
 
 
 @pytest.mark.parametrize("words", ["", "{", "[]", '{"epoch": "many"}', '{"colour": 1}', '{"waiting_for": 3}', "\xff"])

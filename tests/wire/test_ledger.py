@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from isthmus.core.kinds import Kind, Purpose
+from isthmus.core.kinds import KINDS, Kind, Purpose
 from isthmus.core.parcel import Traffic
 from isthmus.wire.ledger import Ledger
 from isthmus.wire.local import LocalWire
+from isthmus.wire.tally import Tally
 from tests.helpers.command import SMALL, same_run, succeed
 from tests.helpers.small import owners, run_method, small_graph
 
@@ -75,6 +76,31 @@ def test_a_resumed_run_has_the_ledger_of_one_that_was_not_stopped(
     succeed(*command, "--epochs", 2, "--out", tmp_path / "run")
     succeed("run", "--epochs", 6, "--out", tmp_path / "run", "--resume")
     same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("often", [7, 1_000_000])
+@pytest.mark.parametrize("name", METHODS)
+def test_what_has_crossed_so_far_is_what_the_books_hold(name: str, often: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isthmus.wire.ledger._PENDING", often)
+    plain, seen = ledger_of(name), list[int]()
+    wire, record = LocalWire(3), Ledger.record
+
+    def looked_at(ledger: Ledger, *given: Any) -> None:
+        record(ledger, *given)
+        seen.append(sum(int(counts[2]) for counts in ledger.so_far().kinds.values()))
+
+    monkeypatch.setattr(Ledger, "record", looked_at)
+    run_method(name, small_graph(30, 140), owners(3), 3, wire=wire, epochs=4, **METHODS[name])
+    assert wire.ledger.table().equals(plain.table()) and seen == sorted(seen)  # to look changes nothing
+    found, lines = wire.ledger.so_far(), wire.ledger.lines()
+    again = Tally.of(lines[:, [3, 4, 5, 8, 9, 10]])
+    assert {kind: counts.tolist() for kind, counts in found.kinds.items()} == {
+        kind: counts.tolist() for kind, counts in again.kinds.items()
+    }
+    assert {KINDS[kind].value: counts[2] for kind, counts in found.kinds.items()} == wire.ledger.by_kind()
+    assert sorted(found.parties.tolist()) == sorted(again.parties.tolist())
+    sent = {number: int(lines[lines[:, 3] == number, 10].sum()) for number, _, _ in found.parties.tolist()}
+    assert {number: size for number, size, _ in found.parties.tolist()} == sent
 
 
 def size_after(steps: int, silos: int = 60) -> int:

@@ -61,7 +61,7 @@ def partition(
     ``how`` names a partitioner. ``resolution`` is an option of Louvain (default 1), ``communities`` of METIS (default:
     one part for each silo).
     """
-    split, argument = _find(how)
+    split, argument = find_partitioner(how)
     if silos < 1 or silos > graph.n:
         raise IsthmusError(f"Cannot split {graph.n} nodes between {silos} silos; choose 1 to {graph.n} silos.")
     given = {"resolution": resolution, "communities": communities}
@@ -119,7 +119,7 @@ def check_owner(graph: Graph, owner: Tensor, silos: int) -> None:
         )
 
 
-def _find(how: str) -> tuple[Partitioner, str]:
+def find_partitioner(how: str) -> tuple[Partitioner, str]:
     """The partitioner that a text such as ``label:0.5`` names, and the argument after the colon."""
     name, _, argument = how.partition(":")
     for usage, split in PARTITIONERS.items():

@@ -16,6 +16,7 @@ from typing import Any
 
 from isthmus.core.errors import PeerError
 from isthmus.core.files import write_atomic
+from isthmus.core.kinds import KINDS
 from isthmus.runs.status import FILE, HostStatus
 from isthmus.train.loop import Watcher
 from isthmus.train.progress import Progress
@@ -23,6 +24,7 @@ from isthmus.train.training import Training
 from isthmus.wire.wire import Wire
 
 _RENEWED = 2.0  # seconds between two writings of the status file
+_MOST_PARTIES = 1000  # whose bytes it tells; of more, only kinds of messages
 
 
 class Log:
@@ -50,6 +52,7 @@ class Live(Watcher):
         self.wire, self.place, self.log = wire, folder / FILE.format(wire.host), Log(log, wire)
         self.inner = Watcher()
         self.now = asdict(HostStatus(wire.host, wire.who[wire.host], "running", pid=os.getpid(), started=_now()))
+        self._counted = -_RENEWED  # when it was last counted what has crossed
         self._began, self._first, self._stop = time.monotonic(), 0, threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -64,6 +67,7 @@ class Live(Watcher):
         self.now |= {"party": self.wire.who[self.wire.host], "epoch": progress.epoch, "step": progress.step}
         self.log.party = self.now["party"]
         self.log.write("training", epoch=progress.epoch, step=progress.step)
+        self._count(progress)
         self._renew()
         if self._thread is None:  # a host that comes back to a run follows its training anew
             self._thread = threading.Thread(target=self._keep, daemon=True)
@@ -80,6 +84,7 @@ class Live(Watcher):
             "step": progress.step,
         }
         self.now |= {**told, "loss": loss if math.isfinite(loss) else None, "steps_per_second": round(rate, 3)}
+        self._count(progress)
         self.inner.on_step(progress, loss)
 
     def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
@@ -110,10 +115,26 @@ class Live(Watcher):
                 self.now |= {"state": state, "waiting_for": [], **why}
                 self._renew()
 
+    def _count(self, progress: Progress) -> None:
+        """Take note of what this host has counted so far, where the last time is long enough ago."""
+        if time.monotonic() - self._counted < _RENEWED:
+            return
+        ledger, found = self.wire.ledger, self.wire.ledger.so_far()
+        kinds = {KINDS[kind].value: counts.tolist() for kind, counts in found.kinds.items()}
+        few = found.parties if len(found.parties) <= _MOST_PARTIES else found.parties[:0]
+        parties = {ledger.party(number): ends for number, *ends in few.tolist()}
+        self.now["crossed"] = {"step": progress.step, "kinds": kinds, "parties": parties}
+        self._counted = time.monotonic()
+
     def _keep(self) -> None:
-        """Renew the status file until the run has ended; a disk that refuses it once is asked again."""
+        """Renew the status file until the run has ended; a disk that refuses it once is asked again.
+
+        Hosts wait for each other all the time, for a moment: it is told where no step has ended since the last look.
+        """
+        step = -1
         while not self._stop.wait(_RENEWED):
-            self.now["waiting_for"] = self.wire.waiting_for()
+            self.now["waiting_for"] = self.wire.waiting_for() if self.now["step"] == step else []
+            step = self.now["step"]
             with suppress(OSError):
                 self._renew()
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from isthmus.wire.meeting import MeetingPlace
 from isthmus.wire.rendezvous import LOOPBACK, SECRET, listening_store
 from isthmus.wire.token import fresh
 
+_ASKED = 5.0  # seconds that hosts have to end by themselves once they are asked to
 _GRACE = 8.0  # seconds; a host sees at once that another is gone, and takes about three seconds to find out which
 LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user must mend something
 
@@ -128,12 +129,23 @@ def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool, policy: str
     try:
         codes = _watch(processes, config.absence.goes_on)
     finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+        _end(processes)
     if codes[0] if config.absence.goes_on else any(codes):
         raise _explain(codes, logs)
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End hosts that still run: they are asked first, so that each writes down how it ended, and killed after that."""
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    until = time.monotonic() + _ASKED
+    for process in processes:
+        try:
+            process.wait(max(until - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _watch(processes: list[subprocess.Popen[bytes]], goes_on: bool) -> list[int]:

@@ -16,6 +16,11 @@ from isthmus.page.templates import WebPage, filled, link
 from isthmus.page.views import Views
 
 MODELS = ("gcn", "sage", "gin", "gat", "pna", "mlp", "multi-pna")
+SPLITS = ("louvain", "metis", "random", "label:0.5", "attribute:COLUMN")
+LABELS = {
+    "data": "Data", "method": "Method", "model": "Model", "silos": "Silos", "split": "Split by", "hosts": "Hosts",
+    "epochs": "Epochs", "seed": "First seed", "seeds": "Seeds", "sets": "Other settings", "name": "Name of its folder",
+}  # fmt: skip
 _FIELDS = 40
 
 
@@ -71,6 +76,8 @@ class Actions:
         form = StartForm.of(sent)
         problems = form.problems()
         estimate, why_not = None, "Mend the fields that are marked first." if problems else ""
+        if problems and sent.get("part"):  # the form stays as it is, so that nothing in it is marked
+            why_not = " ".join(["Mend first:", *(f"{LABELS[name]}: {text}" for name, text in problems.items())])
         if not problems:
             try:
                 estimate = self.starter.plan(form)
@@ -109,7 +116,5 @@ class Actions:
         return RedirectResponse(link("/run", folder=name), 303)
 
     def _form(self, form: StartForm, problems: dict[str, str], status: int = 200, **values: Any) -> Response:
-        known = {"estimate": None, "why_not": "", **values}
-        return self.views.show(
-            "start.html", status, form=form, problems=problems, choices=self.choices, models=MODELS, **known
-        )
+        known = {"estimate": None, "why_not": "", "models": MODELS, "splits": SPLITS, "labels": LABELS, **values}
+        return self.views.show("start.html", status, form=form, problems=problems, choices=self.choices, **known)

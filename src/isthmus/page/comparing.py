@@ -95,7 +95,7 @@ def _table(runs: Sequence[ShownRun], rows: Sequence[ComparedRun]) -> tuple[list[
         f"The column '{SAW[saw]}' is left out: it scores other numbers of nodes." for saw in seen if saw not in alike
     ]
     head = ["Run", "Method", *(f"Test, {SAW[saw]}" for saw in alike)]
-    head += ["Training", "Per step", "Time", "Worst ε"]
+    head += ["Crossed in training", "Crossed per step", "Time of training", "Worst ε"]
     return head, [_cells(run, row, alike) for run, row in zip(runs, rows, strict=True)], said
 
 
@@ -118,5 +118,6 @@ def _curves(runs: Sequence[ShownRun], paths: Mapping[str, Path]) -> Picture:
     svg = chart("validation", lines, "epoch", lambda value: score_text(metric, value, digits=0))
     if not svg:
         raise IsthmusError("None of these runs has validations.")
-    rest = f"The first {COLOURS} of {len(runs)} runs are drawn." if len(runs) > COLOURS else ""
+    rest = f"Validation {metric_label(metric)} by epoch."
+    rest += f" The first {COLOURS} of {len(runs)} runs are drawn." if len(runs) > COLOURS else ""
     return Picture(svg, [(line.name, line.colour) for line in lines], rest)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.core.kinds import Kind
 from isthmus.runs.plain_words import WORDS
+from isthmus.runs.status import HostStatus
 from isthmus.runs.text import party_order
 
 if TYPE_CHECKING:
@@ -64,6 +65,26 @@ def crossed(table: pa.Table) -> Crossed:
     names = sorted(sent.keys() | received.keys(), key=party_order)
     parties = [OfParty(name, sent.get(name, 0), received.get(name, 0)) for name in names]
     return Crossed(sorted(kinds, key=lambda each: -each.bytes), parties, pairs)
+
+
+def so_far(hosts: Sequence[HostStatus]) -> tuple[Crossed, int] | None:
+    """What hosts tell that has crossed, and the step up to which all have counted; None where one tells nothing.
+
+    It has no pairs, and no parties where these are too many for a host to tell.
+    """
+    told = [host.crossed for host in hosts]
+    if not told or not all(told):
+        return None
+    kinds: dict[str, list[int]] = {}
+    ends: dict[str, list[int]] = {}
+    for each in told:
+        for sums, found in ((kinds, each["kinds"]), (ends, each["parties"])):
+            for name, counts in found.items():
+                sums[name] = [a + int(b) for a, b in zip(sums.get(name) or [0] * len(counts), counts, strict=True)]
+    shown = [OfKind(kind, words_of(kind), *counts) for kind, counts in kinds.items()]
+    parties = [OfParty(name, *ends[name]) for name in sorted(ends, key=party_order)]
+    found = Crossed(sorted(shown, key=lambda each: -each.bytes), parties, {})
+    return found, min(int(each["step"]) for each in told)
 
 
 def words_of(kind: str) -> str:

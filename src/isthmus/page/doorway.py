@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -94,12 +93,8 @@ class Doorway:
 
     def _unknown(self, scope: Scope) -> Response | None:
         """The answer to a request without the cookie; None to one that has it."""
-        try:
-            cookies = SimpleCookie(Headers(scope=scope).get("cookie", ""))
-        except CookieError:
-            cookies = SimpleCookie()
-        known = cookies[self.cookie].value if self.cookie in cookies else ""
-        return None if _equal(known, self.keys.cookie) else _refused(_NO_TOKEN, 403)
+        given = _cookies(Headers(scope=scope), self.cookie)
+        return None if any(_equal(each, self.keys.cookie) for each in given) else _refused(_NO_TOKEN, 403)
 
 
 class _SmallForms:
@@ -138,6 +133,16 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sent
+
+
+def _cookies(headers: Headers, name: str) -> list[str]:
+    """The values of all cookies of a name.
+
+    Other servers of this machine set cookies too, also malformed ones and some of this name, and browsers send them
+    along: each is looked at by itself.
+    """
+    pairs = (pair.partition("=") for line in headers.getlist("cookie") for pair in line.split(";"))
+    return [value.strip() for key, _, value in pairs if key.strip() == name]
 
 
 def _refused(sentence: str, status: int) -> Response:

@@ -15,7 +15,8 @@ from isthmus.runs.text import bytes_text, party_order
 WIDTH, HEIGHT = 640, 460
 MOST = 16  # parties that are drawn one by one; the busiest of more
 _RADIUS, _DISC = 165.0, 26.0
-_LABELLED = 15  # edges that have their bytes beside them
+_FEW = 8  # silos that have room for large discs
+_LABELLED = 15  # edges at most that have their bytes on them; more would hide each other
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Drawn:
     y: float
     nodes: int = 0
     halo: int = 0
+    radius: float = _DISC
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,14 @@ def federation(found: Crossed, sizes: Mapping[str, Mapping[str, int]]) -> Markup
     places = {each.name: each for each in _placed(sorted(names, key=party_order), sizes)}
     drawn = [each for each in edges(found) if each.first in places and each.second in places]
     most = max((each.bytes for each in drawn), default=1)
-    lines = [_edge(each, places, most, number < _LABELLED) for number, each in enumerate(drawn)]
+    lines = [_edge(each, places, most) for each in drawn]
+    few = len(drawn) <= _LABELLED
+    amounts = [_amount(each, places) for each in drawn] if few else []
     top, bottom = (how(each.y for each in places.values()) for how in (min, max))
-    start = Markup('<svg class="federation" role="img" viewBox="0 {:.0f} {} {:.0f}" aria-label="{}">')
+    start = Markup('<svg class="federation{}" role="img" viewBox="0 {:.0f} {} {:.0f}" aria-label="{}">')
     said = f"{len(found.parties)} parties; the busiest edge is {drawn[0].told}" if drawn else "Nothing crossed"
-    body = [*reversed(lines), *(_disc(each) for each in places.values())]
-    head = start.format(top - 2 * _DISC, WIDTH, bottom - top + 4.4 * _DISC, said)
+    body = [*reversed(lines), *amounts, *(_disc(each) for each in places.values())]
+    head = start.format("" if few else " dense", top - 2 * _DISC, WIDTH, bottom - top + 4.4 * _DISC, said)
     return head + Markup("").join(body) + Markup("</svg>")
 
 
@@ -95,26 +99,34 @@ def _placed(names: Sequence[str], sizes: Mapping[str, Mapping[str, int]]) -> lis
     """The parties on a circle, the server in its middle."""
     middle = WIDTH / 2, HEIGHT / 2
     around = [name for name in names if name != SERVER_NAME]
+    wide, radius = (1.4, _DISC) if len(around) <= _FEW else (1.2, 0.62 * _DISC)
     placed = [Drawn(SERVER_NAME, *middle)] if SERVER_NAME in names else []
     for number, name in enumerate(around):
         angle = 2 * math.pi * number / len(around) - math.pi / 2 + (math.pi / 4 if len(around) == 4 else 0)
-        place = middle[0] + 1.4 * _RADIUS * math.cos(angle), middle[1] + _RADIUS * math.sin(angle)
+        place = middle[0] + wide * _RADIUS * math.cos(angle), middle[1] + _RADIUS * math.sin(angle)
         size = sizes.get(name, {})
-        placed.append(Drawn(name, *place, int(size.get("nodes") or 0), int(size.get("halo") or 0)))
+        placed.append(Drawn(name, *place, int(size.get("nodes") or 0), int(size.get("halo") or 0), radius))
     return placed
 
 
-def _edge(each: Between, places: Mapping[str, Drawn], most: int, labelled: bool) -> Markup:
+def _edge(each: Between, places: Mapping[str, Drawn], most: int) -> Markup:
     """A line between two parties, the wider the more crossed, with all that crossed as its hover text."""
     a, b = places[each.first], places[each.second]
-    x, y = _bend(a, b)
     width = 1 + 9 * math.sqrt(each.bytes / max(most, 1))
     path = Markup('<path class="edge" d="M{:.1f} {:.1f} Q{:.1f} {:.1f} {:.1f} {:.1f}" stroke-width="{:.1f}"/>')
-    line = path.format(a.x, a.y, x, y, b.x, b.y, width)
-    place = [(start + 2 * bent + end) / 4 for start, bent, end in ((a.x, x, b.x), (a.y, y, b.y))]
-    label = Markup('<text class="amount" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    text = label.format(place[0], place[1] + 4, bytes_text(each.bytes)) if labelled else Markup("")
-    return Markup("<g><title>{}</title>{}{}</g>").format(each.told, line, text)
+    line = path.format(a.x, a.y, *_bend(a, b), b.x, b.y, width)
+    return Markup("<g><title>{}</title>{}</g>").format(each.told, line)
+
+
+def _amount(each: Between, places: Mapping[str, Drawn]) -> Markup:
+    """The bytes of an edge, in its middle; of one to the server nearer to the silo, where room is."""
+    a, b = places[each.first], places[each.second]
+    x, y = _bend(a, b)
+    at = {a.name: 0.66, b.name: 0.34}.get(SERVER_NAME, 0.5)
+    weights = ((1 - at) ** 2, 2 * at * (1 - at), at**2)
+    place = [sum(w * p for w, p in zip(weights, way, strict=True)) for way in ((a.x, x, b.x), (a.y, y, b.y))]
+    label = Markup('<text class="amount" x="{:.1f}" y="{:.1f}" text-anchor="middle"><title>{}</title>{}</text>')
+    return label.format(place[0], place[1] + 4, each.told, bytes_text(each.bytes))
 
 
 def _bend(a: Drawn, b: Drawn) -> tuple[float, float]:
@@ -131,23 +143,38 @@ def _bend(a: Drawn, b: Drawn) -> tuple[float, float]:
 
 def _disc(party: Drawn) -> Markup:
     """A party: the server as a square, a silo as a disc within the dashed ring of its boundary."""
-    name = party.name if len(party.name) <= 22 else f"{party.name[:21]}…"
-    below = Markup('<text class="party" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
     if party.name == SERVER_NAME:
         box = Markup('<rect class="server" x="{:.1f}" y="{:.1f}" width="68" height="36" rx="6"/>')
+        name = Markup('<text class="party" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
         shape = box.format(party.x - 34, party.y - 18)
-        return Markup("<g><title>{}</title>{}{}</g>").format(name, shape, below.format(party.x, party.y + 4, name))
+        return Markup("<g><title>{0}</title>{1}{2}</g>").format(
+            party.name, shape, name.format(party.x, party.y + 4, party.name)
+        )
     about = f": {party.nodes:,} nodes, {party.halo:,} far ends of its cross edges" if party.nodes else ""
-    ring = Markup('<circle class="boundary" cx="{0:.1f}" cy="{1:.1f}" r="{2}"/><circle class="silo" cx="{0:.1f}" '
-                  'cy="{1:.1f}" r="{3}"/>').format(party.x, party.y, _DISC + 7, _DISC)  # fmt: skip
+    place = {"cx": f"{party.x:.1f}", "cy": f"{party.y:.1f}", "r": f"{party.radius:.1f}"}
+    ring = Markup('<circle class="boundary" cx="{cx}" cy="{cy}" r="{ring:.1f}"/><circle class="silo" cx="{cx}" '
+                  'cy="{cy}" r="{r}"/>').format(ring=party.radius + 7, **place)  # fmt: skip
     share = party.halo / (party.nodes + party.halo) if party.nodes else 0.0
-    long = 2 * math.pi * _DISC
-    rim = Markup('<circle class="far" cx="{:.1f}" cy="{:.1f}" r="{}" stroke-dasharray="{:.1f} {:.1f}"/>')
-    far = rim.format(party.x, party.y, _DISC, share * long, long) if share else Markup("")
+    long = 2 * math.pi * party.radius
+    rim = Markup('<circle class="far" cx="{cx}" cy="{cy}" r="{r}" stroke-dasharray="{far:.1f} {long:.1f}"/>')
+    far = rim.format(far=share * long, long=long, **place) if share else Markup("")
     count = Markup('<text class="count" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
     inside = count.format(party.x, party.y + 4, _short(party.nodes)) if party.nodes else Markup("")
-    text = below.format(party.x, party.y + _DISC + 24, name)
-    return Markup("<g><title>{}</title>{}{}{}{}</g>").format(party.name + about, ring, far, inside, text)
+    return Markup("<g><title>{}</title>{}{}{}{}</g>").format(party.name + about, ring, far, inside, _named(party))
+
+
+def _named(party: Drawn) -> Markup:
+    """The name of a silo, on the side away from the middle, where lines to others do not run."""
+    away = party.x - WIDTH / 2, party.y - HEIGHT / 2
+    beside = party.radius < _DISC and abs(away[0]) > 1.5 * abs(away[1])
+    most = 13 if beside else 22
+    name = party.name if len(party.name) <= most else f"{party.name[: most - 1]}…"
+    text = Markup('<text class="party" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>')
+    if beside:
+        side = math.copysign(1.0, away[0])
+        return text.format(party.x + side * (party.radius + 13), party.y + 4, "start" if side > 0 else "end", name)
+    below = party.radius + 24 if away[1] > -1 else -party.radius - 13
+    return text.format(party.x, party.y + below, "middle", name)
 
 
 def _short(number: int) -> str:

@@ -28,7 +28,7 @@ def read_live(run: Path, silos: int, hosts: int) -> tuple[pa.Table | None, str]:
             epochs.append(epoch)
             tables.append(_host_table(run, host, epoch, meta, _names(meta, host, silos, hosts)))
     if not tables:
-        return None, "Nothing is counted yet: the ledger is kept with every checkpoint, and there is none so far."
+        return None, "There is no checkpoint yet, and the ledger is kept with each."
     return pa.concat_tables(tables), f"As of the checkpoint after epoch {min(epochs):,}; validations of it included."
 
 

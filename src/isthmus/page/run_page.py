@@ -13,12 +13,12 @@ from markupsafe import Markup
 from isthmus.core.errors import IsthmusError
 from isthmus.page.books import Books, book_signs
 from isthmus.page.charts import COLOURS, DrawnCurve, bar, chart
-from isthmus.page.crossed import Crossed, by_epoch, crossed, words_of
+from isthmus.page.crossed import Crossed, by_epoch, crossed, so_far, words_of
 from isthmus.page.curves import live_curves
 from isthmus.page.federation_drawing import MOST, edges, federation
 from isthmus.page.sections import Section, section
 from isthmus.page.shelf import bounded, stamp
-from isthmus.page.shown_runs import ShownRun, seed_folders
+from isthmus.page.shown_runs import ShownRun, has_checkpoint, seed_folders
 from isthmus.runs.status import HostStatus, status_of
 from isthmus.runs.text import bytes_text, count_text, duration, epsilon_text, metric_label, score_text
 
@@ -49,6 +49,7 @@ class RunView:
     traffic: Section
     drawing: Section
     parties: list[str]
+    resumable: bool
 
 
 def view_of(path: Path, run: ShownRun, books: Books) -> RunView:
@@ -56,17 +57,19 @@ def view_of(path: Path, run: ShownRun, books: Books) -> RunView:
     metrics = section(lambda: _metrics(path)).value or {}
     book = section(lambda: books.of(path))
     sums = section(lambda: _sums(book))
+    live = section(lambda: _live(path, run, metrics, sums.value)).value
     return RunView(
         run,
-        section(lambda: _tiles(run, metrics, sums.value, _newest_host(path))).value or [],
+        section(lambda: _tiles(run, metrics, live[0] if live else sums.value, _newest_host(path))).value or [],
         section(lambda: _hosts(path)).value or [],
         [str(note) for note in metrics.get("notes") or []][:_MOST_ROWS],
         section(lambda: _loss(path)),
         section(lambda: _valid(path, run, metrics)),
         section(lambda: _sent(book)),
-        section(lambda: _traffic(sums, book)),
+        section(lambda: _traffic(sums, book, live)),
         section(lambda: _drawing(sums, metrics)),
         sorted(each.parent.name for each in path.glob("parties/*/config.toml")),
+        has_checkpoint(path),
     )
 
 
@@ -99,7 +102,8 @@ def _tiles(
     run: ShownRun, metrics: dict[str, Any], sums: Crossed | None, host: HostStatus | None
 ) -> list[tuple[str, str]]:
     """Figures to begin with: value, and what it is."""
-    size = bytes_text(sums.total) if sums else "–"
+    total = sums.total if sums else run.bytes  # which metrics tell where the ledger is damaged
+    size = "–" if total is None else bytes_text(total)
     if not metrics or run.going:
         epoch = f"{run.epoch:,} of {run.epochs:,}" if run.epochs else f"{run.epoch:,}"
         loss = "–" if run.loss is None else f"{run.loss:.4g}"
@@ -114,7 +118,7 @@ def _tiles(
     else:
         tiles.append((size, f"crossed{f' in {len(seeds)} seeds' if len(seeds) > 1 else ''}"))
         tiles.append(
-            (f"ε = {'–' if run.epsilon is None else epsilon_text(run.epsilon)}", "for one node, in the worst case")
+            (f"ε = {'–' if run.epsilon is None else epsilon_text(run.epsilon)}", "privacy loss of one node, at worst")
         )
     tiles.append((f"{run.epoch:,}", "epochs"))
     return [*tiles, (duration(metrics.get("seconds")), "of training")]
@@ -167,18 +171,37 @@ def _sent(book: Section) -> Picture:
     return Picture(svg, [(line.name, line.colour) for line in lines], rest)
 
 
-def _traffic(sums: Section, book: Section) -> dict[str, Any]:
+def _live(path: Path, run: ShownRun, metrics: dict[str, Any], sums: Crossed | None) -> tuple[Crossed, int] | None:
+    """What the hosts of a run that has not finished tell that has crossed, and up to which step.
+
+    None where ``sums`` of the last checkpoint have more. Of several seeds each host tells of its own alone, so that
+    checkpoints serve.
+    """
+    if (metrics and not run.going) or len(seed_folders(path)) > 1:
+        return None
+    found = so_far(_hosts(path))
+    return None if found and sums and sums.total > found[0].total else found
+
+
+def _traffic(sums: Section, book: Section, live: tuple[Crossed, int] | None) -> dict[str, Any]:
     """Tables of kinds and of parties with their bars, and sentences on what the sums cover."""
-    found = _known(sums)
+    found, notes = (_known(sums), [*book.value.notes]) if live is None else (live[0], [_counted(live[1], sums, book)])
+    parties = found.parties or (sums.value.parties if sums.value else [])
     most = max((each.bytes for each in found.kinds), default=1)
-    busy = sorted(found.parties, key=lambda each: -(each.sent + each.received))
+    busy = sorted(parties, key=lambda each: -(each.sent + each.received))
     top = max((max(each.sent, each.received) for each in busy), default=1)
     return {
         "kinds": [(each, bar(each.bytes / most)) for each in found.kinds],
         "total": found.total,
         "parties": [(each, bar(each.sent / top), bar(each.received / top)) for each in busy[:_MOST_ROWS]],
-        "notes": [*book.value.notes, *_left_out(busy, "party", "parties")],
+        "notes": [*notes, *_left_out(busy, "party", "parties")],
     }
+
+
+def _counted(step: int, sums: Section, book: Section) -> str:
+    """Sentences on when tables that follow a run were counted, and what is as old as the last checkpoint."""
+    older = f" {' '.join(book.value.notes)}" if sums.value else ""
+    return f"Counted at step {step:,}; the curve, the drawing and the ledger with every checkpoint.{older}"
 
 
 def _drawing(sums: Section, metrics: dict[str, Any]) -> dict[str, Any]:

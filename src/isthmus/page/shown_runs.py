@@ -107,7 +107,8 @@ def _status(path: Path) -> RunStatus:
     seeds = [each for each in seed_folders(path) if (each / FILE.format(0)).is_file()]
     if not status.hosts and seeds and not (path / "metrics.json").is_file():
         last = status_of(seeds[-1])
-        return replace(last, state="running" if is_held(path) else "cut off")
+        ended = last.state if last.state == "failed" else "cut off"
+        return replace(last, state="running" if is_held(path) else ended)
     return status
 
 
@@ -122,6 +123,11 @@ def seed_folders(path: Path) -> list[Path]:
     """The folders of the seeds of a run, by number."""
     named = [each for each in path.glob("seed-*") if each.name[5:].isdigit() and each.is_dir()]
     return sorted(named, key=lambda each: int(each.name[5:]))
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run, or a seed of it, has left a checkpoint from which it can go on."""
+    return any(checkpoint for part in [path, *seed_folders(path)] for checkpoint in part.glob("checkpoint/epoch-*"))
 
 
 def _table(path: Path, how: Any) -> dict[str, Any]:
@@ -153,10 +159,25 @@ def _about(run: ShownRun, config: Mapping[str, Any], metrics: Mapping[str, Any],
         loss=host.loss if host and not ended else None,
         metric=metric,
         score=_number((metrics.get("test") or {}).get(metric)),
-        bytes=None if metrics.get("merged") else _whole((metrics.get("bytes") or {}).get("total")),
+        bytes=None
+        if metrics.get("merged")
+        else _whole((metrics.get("bytes") or {}).get("total"))
+        if ended
+        else _so_far(status),
         epsilon=None if metrics.get("merged") else _number(metrics.get("epsilon")),
         footing=footing_of(config, metrics) if ended else None,
     )
+
+
+def _bytes(metrics: Mapping[str, Any]) -> int | None:
+    """The bytes that crossed in a run that has finished."""
+    return _whole((metrics.get("bytes") or {}).get("total"))
+
+
+def _so_far(status: RunStatus) -> int | None:
+    """The bytes that hosts of a run that has not finished tell of; None where one tells of none."""
+    each = [host.crossed.get("kinds") or {} for host in status.hosts]
+    return sum(int(counts[2]) for kinds in each for counts in kinds.values()) if each and all(each) else None
 
 
 def _number(value: Any) -> float | None:

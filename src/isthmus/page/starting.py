@@ -17,6 +17,7 @@ from typing import Any
 
 from isthmus.core.errors import IsthmusError
 from isthmus.page.shelf import Shelf
+from isthmus.page.shown_runs import has_checkpoint, seed_folders
 from isthmus.runs.status import is_held
 
 COMMAND = (sys.executable, "-m", "isthmus")
@@ -37,8 +38,11 @@ class StartForm:
     method: str = "fedavg"
     model: str = ""
     silos: str = "5"
+    split: str = ""
+    hosts: str = "1"
     epochs: str = "50"
     seed: str = "0"
+    seeds: str = "1"
     sets: str = ""
 
     @staticmethod
@@ -54,11 +58,7 @@ class StartForm:
 
     def problems(self) -> dict[str, str]:
         """By field, what is wrong with it."""
-        found = {}
-        for name, low in (("silos", 1), ("epochs", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value and not (value.isascii() and value.isdigit() and low <= int(value[:12]) < 10**9):
-                found[name] = f"This is '{value[:40]}'; give a whole number from {low} on, or leave it empty."
+        found = self._wrong_numbers() | _wrong_split(self.split)
         for name in ("data", "method"):
             if not getattr(self, name):
                 found[name] = "Choose one."
@@ -71,9 +71,20 @@ class StartForm:
             found["sets"] = f"These are {len(self.lines)} lines; give at most {_SETS}, or a recipe on the command line."
         return found
 
+    def _wrong_numbers(self) -> dict[str, str]:
+        """By field, what is wrong with a number."""
+        found = {}
+        for name, low in (("silos", 1), ("hosts", 1), ("epochs", 1), ("seed", 0), ("seeds", 1)):
+            value = getattr(self, name)
+            if value and not (value.isascii() and value.isdigit() and low <= int(value[:12]) < 10**9):
+                found[name] = f"This is '{value[:40]}'; give a whole number from {low} on, or leave it empty."
+        if not found.keys() & {"silos", "hosts"} and self.silos and int(self.hosts or 1) > int(self.silos) + 1:
+            found["hosts"] = f"There are {self.silos} silos and a server to carry; give at most {int(self.silos) + 1}."
+        return found
+
     def words(self) -> list[str]:
         """The options of ``isthmus run`` and ``plan`` that the form stands for."""
-        named = ("data", "method", "model", "silos", "epochs", "seed")
+        named = ("data", "method", "model", "silos", "split", "hosts", "epochs", "seed", "seeds")
         given = [f"--{name}={getattr(self, name)}" for name in named if getattr(self, name)]
         return [*given, *(f"--set={line}" for line in self.lines)]
 
@@ -85,6 +96,7 @@ class Started:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    words: tuple[str, ...]  # the options that it was started with
 
     @property
     def going(self) -> bool:
@@ -126,7 +138,7 @@ class Starter:
         if done.returncode:
             raise IsthmusError(_reason(done.stderr))
         found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        return {**found, "hosts": int(form.hosts or 1)}
 
     def start(self, form: StartForm) -> str:
         """Start a run; returns its name. Raises where its folder is taken, or where too many go on."""
@@ -145,11 +157,21 @@ class Starter:
         with self._lock:
             out = self.shelf.open(name)
             self._room_for(name)
-            if not any(out.glob("checkpoint/epoch-*")):
+            if not has_checkpoint(out):
                 raise IsthmusError("This run has no checkpoint from which it could go on; start another.")
             if is_held(out):
                 raise IsthmusError("This run goes on already.")
-            self._begin(name, "--resume", f"--out={out}")
+            self._begin(name, "--resume", f"--out={out}", *(self._seeds(name) if seed_folders(out) else ()))
+
+    def _seeds(self, name: str) -> list[str]:
+        """The option that says how many seeds a run has; raises where another process has started it."""
+        mine = self.started.get(name)
+        if mine is None:
+            raise IsthmusError(
+                "This run has several seeds, and its folder does not say how many; resume it where it was started, "
+                "like: isthmus run --resume --seeds 5 --out FOLDER"
+            )
+        return [word for word in mine.words if word.startswith("--seeds=")]
 
     def stop(self, name: str) -> None:
         """Ask a run that this page has started to end; it can be resumed."""
@@ -178,7 +200,19 @@ class Starter:
                 [*COMMAND, "run", *words],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file, start_new_session=True,
             )  # fmt: skip
-        self.started[name] = Started(name, process, log)
+        self.started[name] = Started(name, process, log, words)
+
+
+def _wrong_split(how: str) -> dict[str, str]:
+    """What is wrong with how the graph is to be split; nothing where that is left to the command."""
+    from isthmus.graph.partition import find_partitioner
+
+    try:
+        if how:
+            find_partitioner(how)
+    except IsthmusError as error:
+        return {"split": str(error)}
+    return {}
 
 
 def _isthmus(*words: str) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,11 @@ SILENT = 15.0  # seconds without a word after which a host on another machine co
 
 @dataclass(frozen=True)
 class HostStatus:
-    """What one host has last told of itself in ``status-host-N.json``; ``state`` is one of `STATES`."""
+    """What one host has last told of itself in ``status-host-N.json``; ``state`` is one of `STATES`.
+
+    ``crossed`` has what the host's ledger had counted at a ``step``: by kind messages, rows and bytes, and by party the
+    bytes that it sent and received. ``bytes`` are those that its transport has carried to other hosts.
+    """
 
     host: int
     party: str = ""
@@ -33,6 +37,7 @@ class HostStatus:
     loss: float | None = None
     steps_per_second: float = 0.0
     bytes: int = 0
+    crossed: dict[str, Any] = field(default_factory=dict)
     waiting_for: list[str] = field(default_factory=list)
     why: str = ""
     pid: int = 0

@@ -84,22 +84,27 @@ def _summed(pairs: np.ndarray, counts: np.ndarray) -> Counts:
     return Counts(pairs, counts)
 
 
-def loads(counts: Counts, before: np.ndarray | None = None) -> np.ndarray:
-    """Bytes that each party sent and received, plus the loads ``before``: [parties, 3] of number, sent, received."""
-    before = np.zeros((0, 3), dtype=np.int64) if before is None else before
-    numbers = [each for each in (counts.sender, counts.receiver, before[:, 0]) if len(each)]
-    first = min((int(each.min()) for each in numbers), default=0)
-    size = 1 + max((int(each.max()) for each in numbers), default=first) - first
-    ends = counts.sender - first, counts.receiver - first
+def loads(counts: Counts) -> np.ndarray:
+    """Bytes that each party sent and received: [parties, 3] of number, sent, received."""
+    ends = counts.sender, counts.receiver
+    first = min((int(each.min()) for each in ends if len(each)), default=0)
+    size = 1 + max((int(each.max()) for each in ends if len(each)), default=first) - first
     seen = np.zeros(size, dtype=bool)
     whole = np.zeros((size, 3), dtype=np.int64)
     whole[:, 0] = np.arange(size) + first
-    whole[before[:, 0] - first] = before
-    seen[before[:, 0] - first] = True
     for column, each in enumerate(ends, 1):
-        whole[:, column] += np.bincount(each, counts.counts[:, 2], size).astype(np.int64)
-        seen[each] = True
+        whole[:, column] = np.bincount(each - first, counts.counts[:, 2], size).astype(np.int64)
+        seen[each - first] = True
     return whole[seen]
+
+
+def total_of_loads(each: Sequence[np.ndarray]) -> np.ndarray:
+    """The sum of loads, each [parties, 3] of number, sent, received; parties ascending."""
+    lines = np.concatenate([np.zeros((0, 3), dtype=np.int64), *each])
+    numbers, place = np.unique(lines[:, 0], return_inverse=True)
+    sums = np.zeros((len(numbers), 2), dtype=np.int64)
+    np.add.at(sums, place, lines[:, 1:])
+    return np.column_stack([numbers, sums])
 
 
 def busiest(parties: np.ndarray) -> np.ndarray:

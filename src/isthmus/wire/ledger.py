@@ -13,7 +13,20 @@ from torch import Tensor
 from isthmus.core.kinds import BELOW, KINDS, PURPOSES, SERVER, SERVER_NAME, Kind, Purpose, silo_of_devices
 from isthmus.core.parcel import Traffic
 from isthmus.protect.events import Events, describe
-from isthmus.wire.counts import Counts, as_lines, as_table, at_moment, busiest, count, grouped, loads, loads_of, sums_of
+from isthmus.wire.counts import (
+    Counts,
+    as_lines,
+    as_table,
+    at_moment,
+    busiest,
+    count,
+    grouped,
+    loads,
+    loads_of,
+    sums_of,
+    total_of_loads,
+)
+from isthmus.wire.tally import Tally
 
 if TYPE_CHECKING:  # loaded where tables are made, so that training needs no more than torch
     import pyarrow as pa
@@ -25,6 +38,7 @@ LEG_COLUMNS = ("epoch", "step", "purpose", "legs")
 BOOKS = {"ledger": COLUMNS, "steps": STEP_COLUMNS, "loads": LOAD_COLUMNS, "legs": LEG_COLUMNS}
 DETAILED = 100_000  # lines that tell who sent to whom at which step; what comes after them is summed over steps
 _PENDING = 1_000_000  # entries of traffic that wait to be counted
+_TALLIED = [COLUMNS.index(name) for name in ("sender", "receiver", "kind", "messages", "rows", "bytes")]
 _WHEN = 3  # columns that tell a moment: epoch, step, purpose
 
 
@@ -65,6 +79,7 @@ class Ledger:
         self._open: dict[tuple[int, ...], list[tuple[Traffic, int]]] = {}
         self._legs: dict[tuple[int, ...], int] = {}
         self._pending = 0
+        self._tally = Tally()  # of all messages that are in the books
 
     def party(self, number: int) -> str:
         """The name of a party, as reports and errors print it."""
@@ -137,17 +152,29 @@ class Ledger:
 
     def _close(self) -> None:
         """Turn messages that were recorded since the last call into lines of the four books."""
-        counts = {key: count(sent) for key, sent in sorted(self._open.items())}
+        counts = self._counted()
+        sides = {key: loads(each) for key, each in counts.items()}
+        self._tally.add(((key[_WHEN], each) for key, each in counts.items()), sides.values())
         here = {
             "ledger": as_lines(self._by_pair(counts), len(COLUMNS)),
             "steps": as_lines([[[*key[:-2], *each.counts.sum(0)]] for key, each in counts.items()], len(STEP_COLUMNS)),
-            "loads": as_lines(self._by_party(counts), len(LOAD_COLUMNS)),
+            "loads": as_lines(self._by_party(sides), len(LOAD_COLUMNS)),
             "legs": as_lines([sorted([*key, legs] for key, legs in self._legs.items())], len(LEG_COLUMNS)),
         }
         for book, lines in here.items():
             self.pages[book].append(lines)
             self._fresh[book].append(lines)
         self._clear()
+
+    def _counted(self) -> dict[tuple[int, ...], Counts]:
+        """Counts of messages that were recorded since the books were last written, by moment, kind, event, model."""
+        return {key: count(sent) for key, sent in sorted(self._open.items())}
+
+    def so_far(self) -> Tally:
+        """What has crossed up to now; the books stay as they are."""
+        found, counts = self._tally.copy(), self._counted()
+        found.add(((key[_WHEN], each) for key, each in counts.items()), map(loads, counts.values()))
+        return found
 
     def _by_pair(self, counts: Mapping[tuple[int, ...], Counts]) -> list[np.ndarray]:
         """Lines of the book ``ledger``; none once it has ``DETAILED`` of them: counts then go to sums over steps."""
@@ -163,11 +190,14 @@ class Ledger:
             self._sums[key] = parts[0][0], Counts.total([each for _, each in parts])
         return []
 
-    def _by_party(self, counts: Mapping[tuple[int, ...], Counts]) -> list[np.ndarray]:
+    def _by_party(self, sides: Mapping[tuple[int, ...], np.ndarray]) -> list[np.ndarray]:
         """Lines of the book ``loads`` for steps that are over; loads of the current step are kept until it is over."""
-        for key, each in counts.items():
-            before = self._loads.get(key[:_WHEN])
-            self._loads[key[:_WHEN]] = loads(each, before)
+        fresh: dict[tuple[int, ...], list[np.ndarray]] = {}
+        for key, each in sides.items():
+            fresh.setdefault(key[:_WHEN], []).append(each)
+        for when, more in fresh.items():
+            before = [self._loads[when]] if when in self._loads else []
+            self._loads[when] = total_of_loads([*before, *more])
         over = [when for when in self._loads if when[:2] != (self.epoch, self.step)]
         return [
             at_moment(when, busiest(self._loads.pop(when)) if self.alone else self._loads.pop(when)) for when in over
@@ -238,6 +268,7 @@ class Ledger:
         self._written = len(books["ledger"])
         self._sums = sums_of(growing["keys"], growing["sums"])
         self._loads = loads_of(growing["loads"])
+        self._tally = Tally.of(self.lines()[:, _TALLIED])
 
     def forget(self) -> None:
         """Drop all lines."""

@@ -141,9 +141,11 @@ function estimates(button) {
     } catch {
       place.textContent = "The page's process does not answer.";
     }
+    place.classList.remove("stale");
     button.disabled = false;
     button.focus();
   });
+  button.form.addEventListener("input", () => document.getElementById("estimate").classList.add("stale"));
 }
 
 function prepare() {
