@@ -68,12 +68,13 @@ def _gloo(out: Path, sets: dict[str, Any], banks: int) -> Path:
     """The run of the demonstration over gloo, with the server on a host of its own."""
     from isthmus.commands.flare.demo import RECIPE
     from isthmus.commands.run import run_one
+    from isthmus.launch.start import Start
     from isthmus.runs.config import resolve
     from isthmus.runs.folder import RunFolder
     from isthmus.runs.recipe import merge_into
 
     config = resolve(merge_into(merge_into(merge_into({}, RECIPE), sets), {"system": {"hosts": banks + 1}}))
-    run_one(config, RunFolder.create(out, False, False), resume=False, page=False)
+    run_one(Start(config, RunFolder.create(out, False, False)), page=False)
     return out
 
 

@@ -63,6 +63,7 @@ def main() -> None:
 def _time(job: Job) -> Job:
     """Median seconds of a step of one setting."""
     from isthmus.launch.host import run_over
+    from isthmus.launch.start import Start
     from isthmus.runs.config import resolve
     from isthmus.runs.folder import RunFolder
     from isthmus.train.loop import Watcher
@@ -89,7 +90,7 @@ def _time(job: Job) -> Job:
     with tempfile.TemporaryDirectory() as folder:
         out = RunFolder.create(Path(folder, "run"), resume=False, overwrite=False)
         named = {} if job["policy"] == "none" else {"policy": _policy(job["policy"], Path(folder))}
-        run_over(LocalWire(job["silos"], config.method.chain), config, out, False, Clock(), **named)
+        run_over(LocalWire(job["silos"], config.method.chain), Start(config, out, watcher=Clock(), **named))
     steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(marks[WARM:])]
     return {"seconds": median(each[0] for each in steps), "cpu_seconds": median(each[1] for each in steps)}
 

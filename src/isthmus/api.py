@@ -23,7 +23,8 @@ from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo, split_graph
 from isthmus.graph.stack import Stack
 from isthmus.launch.given import train_into
-from isthmus.launch.host import agree_before_merge, open_run
+from isthmus.launch.host import open_run
+from isthmus.launch.silos import agree_before_merge
 from isthmus.launch.trackers import tell_the_end, watcher_of
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose

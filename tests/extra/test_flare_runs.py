@@ -20,6 +20,7 @@ from isthmus.commands.flare.local_files import prepare_kit, why_file
 from isthmus.commands.flare.provision import provision_here
 from isthmus.commands.flare.system import await_end, await_sites, running, session
 from isthmus.core.errors import IsthmusError
+from isthmus.launch.start import Start
 from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import merge_into
@@ -100,7 +101,7 @@ def test_a_killed_party_is_noticed_and_the_run_goes_on_with_resume(tmp_path: Pat
         assert len(losses(runs["bank-a"])) < 60
         status = await_end(opened, submit(opened, "second", resume=True), processes)["status"]
     assert status == SUCCEEDED
-    demo.run_one(resolve(alone), RunFolder.create(tmp_path / "one", False, False), resume=False, page=False)
+    demo.run_one(Start(resolve(alone), RunFolder.create(tmp_path / "one", False, False)), page=False)
     assert losses(runs["bank-a"]) == pytest.approx(losses(tmp_path / "one"), rel=1e-11)
     metrics = json.loads((runs["bank-a"] / "metrics.json").read_text())
     assert metrics["server"]["beside"] == ["bank-a"]  # at the site that the job named

@@ -13,7 +13,7 @@ from isthmus.federation.federation import open_federation
 from isthmus.federation.handshake import plan_halo
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo, keep_edges, split_graph
-from isthmus.launch.host import agree_before_merge
+from isthmus.launch.silos import agree_before_merge
 from isthmus.runs.config import DataConfig, resolve
 from isthmus.wire.local import LocalWire
 from tests.helpers.command import SMALL, refuse

@@ -16,9 +16,9 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.launch import host as host_module
 from isthmus.launch.processes import LOST, _explain
+from isthmus.launch.start import Start
 from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
-from isthmus.train.loop import Watcher
 from isthmus.wire import rendezvous
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.local import LocalWire
@@ -109,7 +109,7 @@ def test_the_others_hear_of_an_error_and_nothing_of_its_words(tmp_path: Path, mo
     monkeypatch.setattr(host_module, "_run_on", fail)
     wire = Heard(2)
     with pytest.raises(ZeroDivisionError):
-        host_module.run_over(wire, resolve({}), RunFolder(tmp_path), False, Watcher())
+        host_module.run_over(wire, Start(resolve({}), RunFolder(tmp_path)))
     assert wire.told == "The host of silo-0, silo-1 has ended by an error of its own (ZeroDivisionError)."
 
 

@@ -9,10 +9,10 @@ from isthmus.core.kinds import Kind
 from isthmus.data.write_parts import write_parts
 from isthmus.graph.silo import split_graph
 from isthmus.launch.host import run_over
+from isthmus.launch.start import Start
 from isthmus.policy.chain_file import read_chain
 from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
-from isthmus.train.loop import Watcher
 from isthmus.wire.distributed import DistributedWire
 from tests.helpers.hosts import on_hosts
 from tests.helpers.small import owners, small_graph
@@ -29,7 +29,7 @@ def run_part(host: int, parts: str, out: str) -> tuple[str, type[IsthmusError], 
     folder.mkdir()
     wire = DistributedWire(3, timeout=60)
     with pytest.raises(IsthmusError) as error:
-        run_over(wire, config, RunFolder(folder), False, Watcher())
+        run_over(wire, Start(config, RunFolder(folder)))
     return str(error.value), error.type, wire.ledger.by_kind()
 
 

@@ -18,6 +18,8 @@ import pytest
 
 from isthmus.data.write_parts import write_parts
 from isthmus.launch import host
+from isthmus.launch.silos import load_silos
+from isthmus.launch.start import Start
 from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.train import checkpoint
@@ -383,11 +385,11 @@ def test_hosts_that_were_killed_after_their_last_epoch_say_again_what_they_had_t
     data = {"name": "blocks", "nodes": 48, "degree": 3, "silos": 3}
     steep = {"epochs": 3, "lr": 1.0, "optimiser": "adam"}
     config = resolve({"method": "ce-fedgnn", "data": data, "train": steep, "system": {"hosts": 2}})
-    write_parts(host.load_silos(config.data, merged=False), tmp_path / "parts")
+    write_parts(load_silos(config.data, merged=False), tmp_path / "parts")
 
     def run(resume: bool) -> tuple[Any, Any]:
         folder = RunFolder(tmp_path, shared=True)
-        in_threads(Membership.dealt(3, 2), lambda wire: host.run_over(wire, config, folder, resume, train.Watcher()))
+        in_threads(Membership.dealt(3, 2), lambda wire: host.run_over(wire, Start(config, folder, resume)))
         return pq.read_table(tmp_path / "ledger.parquet"), metrics(tmp_path)["notes"]
 
     ledger, notes = run(resume=False)

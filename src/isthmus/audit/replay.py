@@ -21,7 +21,8 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.graph.digest import changes, digests
 from isthmus.graph.silo import Silo
-from isthmus.launch.host import load_silos, open_run, set_up_process
+from isthmus.launch.host import open_run, set_up_process
+from isthmus.launch.silos import load_silos
 from isthmus.protect.releases import LEFT
 from isthmus.protect.secrets import secrets_from_seed
 from isthmus.runs.config import RunConfig, resolve

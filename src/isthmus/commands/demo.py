@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from isthmus.commands.run import run_one
+from isthmus.launch.start import Start
 from isthmus.report.compare import comparison_table, write_comparison
 from isthmus.report.fitting import FittingTable
 from isthmus.report.report import write_report
@@ -22,7 +23,7 @@ def run_demo(out: Path) -> tuple[FittingTable, Path]:
     for method in METHODS:
         config = resolve(merge_into(read_recipe("demo"), {"method": method}))
         folder = RunFolder.create(root.path / method, resume=False, overwrite=False)
-        run_one(config, folder, resume=False)
+        run_one(Start(config, folder))
         folders.append(RunFolder.open(folder.path))
     for folder in folders[1:-1]:
         write_report(folder, alone=folders[0])

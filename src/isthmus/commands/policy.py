@@ -11,8 +11,9 @@ from isthmus.core.name_lists import some_of
 from isthmus.data.members import is_parts, member_names
 from isthmus.data.parts import read_part
 from isthmus.graph.silo import Silo
-from isthmus.launch.host import load_silos, open_run, prepare
+from isthmus.launch.host import open_run, prepare
 from isthmus.launch.policies import Found, Policies, all_names
+from isthmus.launch.silos import load_silos
 from isthmus.launch.trial import Foreseen, foresee
 from isthmus.policy.chain_file import read_chain
 from isthmus.policy.parties import ACCOUNT, ACCOUNTS

@@ -19,6 +19,7 @@ from isthmus.launch.host import prepare
 from isthmus.launch.party import keep_config
 from isthmus.launch.processes import execute
 from isthmus.launch.progress_bar import watcher_for
+from isthmus.launch.start import Start
 from isthmus.launch.trackers import watcher_of
 from isthmus.protect.accounting.guarantee import LISTS
 from isthmus.report.report import write_report
@@ -100,10 +101,15 @@ def run_request(request: Request) -> dict[str, Any] | None:
     out = Path(request.out or f"runs/{Path(config.data.name).name}-{config.label.replace(', ', '-')}{own}")
     with _folder(out, request) as folder, _telling_of_interruption(out):
         if request.seeds == 1:
-            metrics = run_one(config, folder, request.resume, place=request.place, policy=request.policy)
+            metrics = run_one(_start_of(config, folder, request))
         else:
             metrics = _run_seeds(config, folder, request)
     return None if metrics is None else {**metrics, "folder": str(out)}
+
+
+def _start_of(config: RunConfig, folder: RunFolder, request: Request) -> Start:
+    """The start of a configuration in a folder, as the user asked for it."""
+    return Start(config, folder, request.resume, policy=request.policy, place=request.place)
 
 
 @contextmanager
@@ -129,22 +135,12 @@ def _folder(out: Path, request: Request) -> AbstractContextManager[RunFolder]:
     return claimed(out, request.resume, request.overwrite)
 
 
-def run_one(
-    config: RunConfig,
-    folder: RunFolder,
-    resume: bool,
-    label: str = "",
-    page: bool = True,
-    place: MeetingPlace | None = None,
-    policy: str = "",
-) -> dict[str, Any] | None:
-    """Run a configuration in a folder, with its report if ``page``; returns the final metrics.
-
-    ``policy``: the file or the name of the policy of silos that have none in the folder of their part.
-    """
+def run_one(start: Start, label: str = "", page: bool = True) -> dict[str, Any] | None:
+    """Run with a progress bar under a label, and with a report if ``page``; returns the final metrics."""
+    config, folder = start.config, start.folder
     watcher = watcher_of(config, watcher_for(config, label=label), folder, label)
     try:
-        metrics = execute(config, folder, resume, watcher, place, policy)
+        metrics = execute(replace(start, watcher=watcher))
     finally:
         watcher.close()
     if metrics is not None and page:
@@ -164,7 +160,7 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
     for seed in seeds:
         inner = RunFolder.create(folder.path / f"seed-{seed}", request.resume, overwrite=False)
         mine = replace(config, seed=seed)
-        metrics = run_one(mine, inner, request.resume, f"{config.label} #{seed}", policy=request.policy)
+        metrics = run_one(_start_of(mine, inner, request), f"{config.label} #{seed}")
         assert metrics is not None  # this process is the server's
         each.append(metrics)
     combined = over_seeds(each, seeds)

@@ -21,7 +21,8 @@ from isthmus.federation.scaling import scaled_again
 from isthmus.federation.schema_agreement import agree_schema
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo, keep_edges
-from isthmus.launch.host import load_silos, open_run
+from isthmus.launch.host import open_run
+from isthmus.launch.silos import load_silos
 from isthmus.runs.config import DataConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.wire.local import LocalWire

@@ -18,10 +18,11 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Purpose
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.scaling import scaled_again
-from isthmus.launch.host import load_silos, open_run
+from isthmus.launch.host import open_run
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.party import parties_of
 from isthmus.launch.settings import common_settings
+from isthmus.launch.silos import load_silos
 from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.wire.distributed import DistributedWire

@@ -21,7 +21,8 @@ from isthmus.graph.encoding import WORDS
 from isthmus.graph.graph import TEST, TRAIN, UNUSED
 from isthmus.graph.partition import attribute_of
 from isthmus.graph.silo import Silo
-from isthmus.launch.host import READING, check_device
+from isthmus.launch.host import check_device
+from isthmus.launch.silos import READING
 from isthmus.methods import catalogue
 from isthmus.methods.compose import TABLES, compose
 from isthmus.nn.masks import is_mask

@@ -12,9 +12,10 @@ from isthmus.data.write_parts import write_parts
 from isthmus.graph.digest import digests
 from isthmus.graph.silo import Silo
 from isthmus.launch.artifacts import leave_behind
-from isthmus.launch.host import load_silos, open_run
+from isthmus.launch.host import open_run
 from isthmus.launch.live_status import Live
 from isthmus.launch.recorder import Recorder
+from isthmus.launch.silos import load_silos
 from isthmus.runs.config import GIVEN, RunConfig, resolve
 from isthmus.runs.folder import RunFolder, claimed
 from isthmus.train.checkpoint import Checkpoints

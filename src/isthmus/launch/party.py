@@ -11,27 +11,23 @@ from isthmus.core.files import write_atomic
 from isthmus.core.kinds import SERVER_NAME
 from isthmus.data.members import is_parts, member_names
 from isthmus.launch.host import host_main, prepare
+from isthmus.launch.start import Start
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
-from isthmus.train.loop import Watcher
 from isthmus.wire.meeting import MeetingPlace, meet
 
 
-def as_party(
-    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, place: MeetingPlace, policy: str = ""
-) -> dict[str, Any] | None:
-    """Meet the other parties, then run as one of them, in a folder of its own; returns this party's metrics.
-
-    ``policy``: the file or the name of this party's policy, where the folder of its part has none.
-    """
+def as_party(start: Start, place: MeetingPlace) -> dict[str, Any] | None:
+    """Meet the other parties, then run as one of them, in a folder of its own; returns this party's metrics."""
+    config = start.config
     silos = parties_of(config, place.name)
     prepare(config)
     asked = config.system.hosts if config.system.hosts > 1 else 0
     meeting = meet(place, silos, asked, config.system.timeout)
     try:
         config = prepare(replace(config, system=replace(config.system, hosts=meeting.hosts)))
-        keep_config(config, folder, resume)
-        return host_main(config, folder, resume, watcher, meeting, policy)
+        keep_config(config, start.folder, start.resume)
+        return host_main(replace(start, config=config), meeting)
     finally:
         meeting.close()
 

@@ -17,12 +17,12 @@ from typing import Any
 from isthmus.core.errors import HostLost, IsthmusError, Terminated
 from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
-from isthmus.launch.host import host_main, load_silos, prepare
+from isthmus.launch.host import host_main, prepare
 from isthmus.launch.party import as_party, keep_config
+from isthmus.launch.silos import load_silos
+from isthmus.launch.start import Start
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
-from isthmus.train.loop import Watcher
-from isthmus.wire.meeting import MeetingPlace
 from isthmus.wire.rendezvous import LOOPBACK, SECRET, listening_store
 from isthmus.wire.token import fresh
 
@@ -31,37 +31,23 @@ _GRACE = 8.0  # seconds; a host sees at once that another is gone, and takes abo
 LOST, REFUSED = 3, 2  # exit codes of a host: another host is gone; the user must mend something
 
 
-def execute(
-    config: RunConfig,
-    folder: RunFolder,
-    resume: bool,
-    watcher: Watcher,
-    place: MeetingPlace | None = None,
-    policy: str = "",
-) -> dict[str, Any] | None:
-    """Run a configuration in a run folder; returns the final metrics on every host that has a folder of its own.
-
-    ``place``: as which party, and where it meets the others; None: all run on this machine, or by rank. ``policy``: the
-    file or the name of the policy of silos that have none in the folder of their part.
-    """
+def execute(start: Start) -> dict[str, Any] | None:
+    """Run a configuration in a run folder; returns the final metrics on every host that has a folder of its own."""
     with terminable():
-        if place is None:
-            return _execute(config, folder, resume, watcher, policy)
-        return as_party(config, folder, resume, watcher, place, policy)
+        return _execute(start) if start.place is None else as_party(start, start.place)
 
 
-def _execute(
-    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str
-) -> dict[str, Any] | None:
+def _execute(start: Start) -> dict[str, Any] | None:
+    """Run on this machine alone, or as one of the processes that something else has started."""
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        return _as_member(config, folder, resume, watcher, policy)
-    config = prepare(config)
-    keep_config(config, folder, resume)
-    if config.system.hosts == 1:
-        return host_main(config, folder, resume, watcher, policy=policy)
-    _write_parts(config, folder)
-    _start_hosts(config, folder, resume, policy)
-    return RunFolder.open(folder.path).metrics
+        return _as_member(start)
+    start = replace(start, config=prepare(start.config))
+    keep_config(start.config, start.folder, start.resume)
+    if start.config.system.hosts == 1:
+        return host_main(start)
+    _write_parts(start.config, start.folder)
+    _start_hosts(start)
+    return RunFolder.open(start.folder.path).metrics
 
 
 @contextmanager
@@ -81,10 +67,9 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _as_member(
-    config: RunConfig, folder: RunFolder, resume: bool, watcher: Watcher, policy: str
-) -> dict[str, Any] | None:
+def _as_member(start: Start) -> dict[str, Any] | None:
     """Run as one process of a job that ``torchrun`` or :func:`_start_hosts` started; it reads only its own parts."""
+    config, folder = start.config, start.folder
     config = prepare(replace(config, system=replace(config.system, hosts=int(os.environ["WORLD_SIZE"]))))
     if not is_parts(config.data.name) and not is_parts(str(folder.path / "parts")):
         raise IsthmusError(
@@ -92,8 +77,8 @@ def _as_member(
             f"'isthmus split {config.data.name} --silos {config.data.silos} --out PARTS', then use --data PARTS."
         )
     if os.environ["RANK"] == "0":
-        keep_config(config, folder, resume)
-    return host_main(config, replace(folder, shared=True), resume, watcher, policy=policy)
+        keep_config(config, folder, start.resume)
+    return host_main(replace(start, config=config, folder=replace(folder, shared=True)))
 
 
 def _write_parts(config: RunConfig, folder: RunFolder) -> None:
@@ -104,13 +89,14 @@ def _write_parts(config: RunConfig, folder: RunFolder) -> None:
     write_parts(load_silos(config.data, merged=False), parts)
 
 
-def _start_hosts(config: RunConfig, folder: RunFolder, resume: bool, policy: str) -> None:
+def _start_hosts(start: Start) -> None:
     """Start one process for each host, watch them, and tell which one failed and why."""
+    config, folder = start.config, start.folder
     store = listening_store(LOOPBACK, 0, config.system.timeout)
     logs = folder.path / "hosts"
     logs.mkdir(exist_ok=True)
     module = ["-P", "-m", "isthmus.launch.processes"]  # -P: not from the current folder, whatever lies there
-    command = [sys.executable, *module, str(folder.path), "resume" if resume else "start", policy]
+    command = [sys.executable, *module, str(folder.path), "resume" if start.resume else "start", start.policy]
     processes, secret = [], fresh()  # which keeps other users of this machine out
     for host in range(config.system.hosts):
         environment = os.environ | {
@@ -206,7 +192,7 @@ def main(arguments: list[str]) -> int:
     watcher = watcher_for(config, quiet=not shows)
     watcher = watcher_of(config, watcher, folder) if shows else watcher
     try:
-        execute(config, folder, arguments[1] == "resume", watcher, policy=arguments[2])
+        execute(Start(config, folder, arguments[1] == "resume", watcher, arguments[2]))
     except IsthmusError as error:
         (folder.path / "hosts" / f"host-{os.environ['RANK']}.error").write_text(str(error))
         return LOST if isinstance(error, HostLost) else REFUSED

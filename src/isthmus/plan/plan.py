@@ -10,10 +10,11 @@ from typing import Any
 
 from isthmus.core.kinds import ROWS, STEPS, Kind, Purpose
 from isthmus.engine.settings import TrainConfig
-from isthmus.launch.host import load_silos, open_run, prepare, set_up_process
+from isthmus.launch.host import open_run, prepare, set_up_process
 from isthmus.launch.policies import Policies
 from isthmus.launch.privacy import privacy_of, take_account
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
+from isthmus.launch.silos import load_silos
 from isthmus.plan.disclosed import disclosure_of
 from isthmus.plan.policies import AskedPolicies
 from isthmus.plan.run_length import Length, length_of, trial_steps_of

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from isthmus.commands.run import run_one
 from isthmus.core.errors import IsthmusError
+from isthmus.launch.start import Start
 from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
 
@@ -20,7 +21,7 @@ DONE, USERS_ERROR, OUR_ERROR = 0, 2, 1  # what a worker says of a run that has e
 
 def go_on(folder: RunFolder, label: str = "") -> None:
     """Train the run of a folder's ``config.toml``, from its last checkpoint if there is one, without a report."""
-    run_one(resolve(folder.config), folder, resume=True, label=label, page=False)
+    run_one(Start(resolve(folder.config), folder, resume=True), label, page=False)
 
 
 def _read_orders(orders: queue.Queue[str]) -> None:

@@ -19,8 +19,9 @@ from isthmus.commands.flare.system import await_end, await_sites, require, runni
 from isthmus.commands.run import run_one
 from isthmus.core.errors import IsthmusError
 from isthmus.data.write_parts import write_parts
-from isthmus.launch.host import load_silos
 from isthmus.launch.processes import terminable
+from isthmus.launch.silos import load_silos
+from isthmus.launch.start import Start
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import merge_into
@@ -73,7 +74,7 @@ def run_demo(
     found = folders[server or "localhost"]
     expected = out / "in-one-process"
     alone = replace(config, data=replace(config.data, name=str(out / "all-parts"), options={}))
-    run_one(alone, RunFolder.create(expected, False, False), resume=False, page=False)
+    run_one(Start(alone, RunFolder.create(expected, False, False)), page=False)
     clock.lap("the run in one process")
     difference, losses = compare_losses(found, expected)
     return Outcome(folders, difference, losses, clock.laps, RunFolder.open(found).metrics)

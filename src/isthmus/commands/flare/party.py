@@ -20,15 +20,16 @@ from isthmus.core.errors import IsthmusError, PeerError
 from isthmus.core.files import private
 from isthmus.core.kinds import SERVER, SERVER_NAME
 from isthmus.data.members import member_names
-from isthmus.launch.host import load_silos, open_run, prepare, run_over, set_up_process
+from isthmus.launch.host import open_run, prepare, run_over, set_up_process
 from isthmus.launch.party import keep_config
 from isthmus.launch.policies import Policies
 from isthmus.launch.settings import common_settings
+from isthmus.launch.silos import load_silos
+from isthmus.launch.start import Start
 from isthmus.protect.key_agreement import KeyPair
 from isthmus.report.report import write_report
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder, claimed
-from isthmus.train.loop import Watcher
 from isthmus.wire.flare.courier import Post, SealedCourier
 from isthmus.wire.flare.papers import Papers
 from isthmus.wire.flare.seals import Hello, Seals
@@ -132,7 +133,7 @@ class FlareParty:
         try:
             set_up_process(self.config)
             keep_config(self.config, run, self.job.resume)
-            metrics = run_over(wire, self.config, run, self.job.resume, Watcher(), self.place.policy)
+            metrics = run_over(wire, Start(self.config, run, self.job.resume, policy=self.place.policy))
         except IsthmusError:
             raise
         except Exception as error:  # others hear of its kind alone: its words may tell of data
