@@ -210,6 +210,11 @@ def test_of_several_seeds_the_first_is_audited(tmp_path: Path) -> None:
     assert (folder / "seed-0" / "audit.json").is_file() and not (folder / "seed-1" / "audit.json").exists()
     (row,) = comparison([RunFolder.open(folder)])
     assert isinstance(row.attack, float) and row.attack < 1e-6
+    told = "Of 2 runs with a seed each, this is an audit of the first (seed-0) alone."
+    assert told in json.loads((folder / "seed-0" / "audit.json").read_text())["notes"]
+    assert f"Audit: {told}" in json.loads(succeed("disclose", folder, "--json").out)["notes"]
+    (folder / "seed-1" / "metrics.json").unlink()
+    refuse("audit", folder, says=["seed-1/metrics.json' is missing, while other seeds"])
 
 
 def test_a_run_that_goes_on_forgets_its_audit(copied: Path) -> None:
@@ -259,7 +264,7 @@ def test_other_data_or_hosts_that_are_not_here_are_named(copied: Path, tmp_path:
     config, metrics = copied / "config.toml", copied / "metrics.json"
     text, told = config.read_text(), json.loads(metrics.read_text())
     config.write_text(text.replace("nodes = 96", "nodes = 48"))
-    refuse("audit", copied, says=["The data has changed since", "with the data of the run"])
+    refuse("audit", copied, says=["The data has changed since", "metrics.json", "use the data of then"])
     metrics.write_text(json.dumps(told | {"data_digests": {}}))
     refuse("audit", copied, says=["3 silos with 48 nodes", "3 silos with 96 nodes", "with the data of the run"])
     config.write_text(text.replace('name = "blocks"', f'name = "{tmp_path}/gone"', 1).replace("nodes = 96\n", ""))

@@ -54,7 +54,7 @@ def test_a_column_is_left_out_where_all_cells_of_all_silos_are_alike(
     agreed = federation(tmp_path)
     assert agreed.schema.feature_names == features and agreed.schema.edge_feature_names == (("w",) if b else ())
     assert [silo.x.shape[1] for silo in agreed.silos] == [len(features)] * 2
-    said = [note for note in agreed.notes if "Column 'f' of nodes is no feature: all its cells" in note]
+    said = [note for note in agreed.notes if "No feature is made of these columns of nodes: 'f': all cells" in note]
     assert len(said) == (len(features) == 1)
 
 
@@ -99,7 +99,7 @@ def test_check_runs_and_scores_say_it_of_a_whole_graph(tmp_path: Path) -> None:
     (data / "nodes.csv").write_text("id,label,age,f\n" + "".join(f"{at},{at % 2},{at},7\n" for at in range(20)))
     (data / "edges.csv").write_text("source,target\n" + "".join(f"{at},{(at + 1) % 20}\n" for at in range(20)))
     checked = succeed("check", data).out
-    told = "Column 'f' of nodes is no feature: all its cells"
+    told = "No feature is made of these columns of nodes: 'f': all cells"
     assert told in checked
     run = ("run", "--data", data, "--silos", 2, "--split", "random", "--epochs", 1, "--out", tmp_path / "run")
     assert told in succeed(*run).out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from isthmus.audit.attacks import Scene, features_from_rows, links, treatment
 from isthmus.audit.findings import DISCLOSED, NONE, NOT_ATTACKED, Audit, Finding, keep, not_tried
@@ -13,12 +14,14 @@ from isthmus.audit.request import AuditRequest
 from isthmus.audit.row_attacks import Adversary
 from isthmus.audit.sum_attacks import PartialsAttack, features_from_sums_of_features
 from isthmus.audit.watching import Replaying, Watch
+from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import ROWS, Kind
-from isthmus.runs.config import resolve
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.kept_config import kept_config, note_on_changed_config
 from isthmus.runs.summary import Flow, members, read_flows
 from isthmus.runs.text import bytes_text, count_text
 
+_FIRST = "Of {} runs with a seed each, this is an audit of the first ({}) alone."
 READ = (*ROWS, Kind.PROTOTYPES)  # what attacks can read
 RECORDS = (Kind.FEATURES, Kind.LABELS, Kind.EDGES, Kind.SCORES)  # records as they are: nothing is left to infer
 EXTREMES = {"pna": "", "sage": "max"}  # models with extremes in their aggregates, and by which option
@@ -27,13 +30,24 @@ EXTREMES = {"pna": "", "sage": "max"}  # models with extremes in their aggregate
 def audit_run(path: str, request: AuditRequest, watch: Watch) -> Audit:
     """Audit a finished run (with several seeds, the first) and write ``audit.json`` into its folder."""
     request.check()
-    folder = members(RunFolder.open(path))[0]
+    folder, *others = members(RunFolder.open(path))
+    changed = note_on_changed_config(folder)
+    try:
+        audit = _findings(folder, request, watch)
+    except IsthmusError as error:
+        raise IsthmusError(" ".join((str(error), *changed))) from error
+    first = (_FIRST.format(1 + len(others), folder.path.name),) if others else ()
+    return keep(folder, replace(audit, notes=(*changed, *audit.notes, *first)))
+
+
+def _findings(folder: RunFolder, request: AuditRequest, watch: Watch) -> Audit:
+    """What attacks found in a run, and what else has left it."""
     flows = [flow for flow in read_flows(folder) if flow.rows]
     kinds = {flow.kind for flow in flows}
     audit = _attacked(folder, request, watch) if kinds & {kind.value for kind in READ} else Audit(seed=request.seed)
     read = {finding.kind for finding in audit.findings}
     rest = [*not_tried(kinds, _extremes(folder)), *_left(flows, read)]
-    return keep(folder, Audit((*audit.findings, *rest), audit.clip, audit.sigma, request.seed, audit.notes))
+    return replace(audit, findings=(*audit.findings, *rest))
 
 
 def _attacked(folder: RunFolder, request: AuditRequest, watch: Watch) -> Audit:
@@ -53,7 +67,7 @@ def _attacked(folder: RunFolder, request: AuditRequest, watch: Watch) -> Audit:
 
 def _extremes(folder: RunFolder) -> bool:
     """Whether aggregates of the run's model hold largest or smallest entries (PNA, or GraphSAGE with max)."""
-    model = resolve(folder.config).model
+    model = kept_config(folder).model
     return bool(EXTREMES.get(model.name) == model.options.get("aggregate", ""))
 
 

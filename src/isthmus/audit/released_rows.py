@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
+from isthmus.runs.tables import RELEASES, read_columns
 
 _T = TypeVar("_T")
 Nodes = list[tuple[str, str]]  # silo and public id of each
@@ -34,10 +36,9 @@ def last_rows(folder: Path, hosts: int) -> LastRows:
 def _of_host(folder: Path, host: int) -> LastRows:
     """The released rows of one host by layer."""
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     suffix = f"-host-{host}" if host else ""
-    lines = _read(folder / f"releases{suffix}.parquet", host, pq.read_table)
+    lines = _read(folder / f"releases{suffix}.parquet", host, partial(read_columns, RELEASES))
     tensors = _read(folder / f"released{suffix}.safetensors", host, load_file)
     found: LastRows = {}
     for name, rows in tensors.items():

@@ -25,8 +25,9 @@ from isthmus.launch.host import open_run, set_up_process
 from isthmus.launch.silos import load_silos
 from isthmus.protect.releases import LEFT
 from isthmus.protect.secrets import secrets_from_seed
-from isthmus.runs.config import RunConfig, resolve
+from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.kept_config import kept_config
 from isthmus.runs.text import count_text
 from isthmus.train.loop import Watcher, train
 from isthmus.train.training import Training
@@ -43,7 +44,7 @@ _ALL_SHARES = (
 _OTHER_NOISE = "The run drew its noise from secrets that nobody kept; the replay drew noise of the same strength anew."
 _OTHER_ROWS = (
     "The last rows of the replay differ from those that the run kept by {:.0%} of their length (another device, other "
-    "software, or a run that was resumed): findings are those of the replay."
+    "software, a run that was resumed, or damaged files released*.safetensors): findings are those of the replay."
 )
 
 
@@ -67,7 +68,7 @@ class Opened:
 
 def open_audit(folder: RunFolder) -> Opened:
     """Read the configuration and the data of a run, and check that they are those of the run."""
-    config = resolve(folder.config)
+    config = kept_config(folder)
     config = replace(config, system=replace(config.system, device="cpu", hosts=1))
     set_up_process(config)
     try:
@@ -86,7 +87,8 @@ def _check_same(folder: RunFolder, silos: list[Silo]) -> None:
     if before and int(folder.metrics.get("hosts", 1)) == 1:
         what = changes(before, {silo.name: digests(silo) for silo in silos})
         if what:
-            raise IsthmusError(f"The data has changed since '{folder.path}': {what}; audit with the data of the run.")
+            known = folder.path / "metrics.json"
+            raise IsthmusError(f"The data has changed since '{known}' was written: {what}; use the data of then.")
 
 
 def _check_sizes(folder: RunFolder, silos: Sequence[Silo]) -> None:
@@ -95,7 +97,7 @@ def _check_sizes(folder: RunFolder, silos: Sequence[Silo]) -> None:
     there = [(size.get("nodes"), size.get("halo")) for size in sizes.values()]
     here = [(silo.n, silo.h) for silo in silos]
     if here != there:
-        told = f"{_total(here)} here, {_total(there)} in '{folder.path}'"
+        told = f"{_total(here)} here, {_total(there)} in '{folder.path / 'metrics.json'}'"
         raise IsthmusError(f"The silos are not those of the run: {told}; audit with the data of the run.")
 
 

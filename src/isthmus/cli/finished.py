@@ -145,9 +145,10 @@ def audit(
     from isthmus.audit.findings import audit_table
     from isthmus.audit.request import AuditRequest, parse_sigmas
     from isthmus.audit.watching import watched_audit
+    from isthmus.runs.damage import telling_of_damage
 
     request = AuditRequest(targets, seed, parse_sigmas(sigma), deepest, epochs)
-    with watched_audit() as watch:
+    with watched_audit() as watch, telling_of_damage(run_folder):
         found = audit_run(run_folder, request, watch)
     if as_json:
         print(json.dumps(found.as_dict()))

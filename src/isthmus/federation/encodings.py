@@ -39,7 +39,7 @@ from isthmus.graph.features import SparseRows
 from isthmus.graph.silo import Silo, changed
 from isthmus.wire.wire import Wire
 
-ALL_ALIKE = "all its cells, in all rows of all silos, are alike, so that it tells nothing apart"
+ALL_ALIKE = "all cells of the column, in all silos, are alike, so that it tells nothing apart"
 OF_NODES, OF_EDGES = "node_columns", "edge_columns"
 TABLES = {OF_NODES: "feature_names", OF_EDGES: "edge_feature_names"}  # of a silo's schema
 FIELDS = {OF_NODES: ("node_encoding", "x"), OF_EDGES: ("edge_encoding", "edge_attr")}  # of a silo: columns, features
@@ -169,7 +169,7 @@ def recoded(silo: Silo, table: str, agreed: Encoding) -> Silo:
     values: dict[str, Any] = {count: len(now), names: now}
     schema = replace(silo.schema, **values)
     dropped = [column for column in agreed if column.kind == UNUSED and column.name in used_columns(mine)]
-    notes = [_unused_note(silo, table, column) for column in dropped] + _respelt(silo.name, x, mine, agreed)
+    notes = _unused_notes(silo, table, dropped) + _respelt(silo.name, x, mine, agreed)
     changes: dict[str, Any] = {features: found if now else None, encoding: agreed}
     return changed(silo, schema=schema, notes=(*silo.notes, *notes), **changes)
 
@@ -187,11 +187,13 @@ def _respelt(name: str, x: Tensor | None, mine: Encoding, agreed: Encoding) -> l
     return [f"{name}: rows have words that others write otherwise, in case alone: {told}."] if told else []
 
 
-def _unused_note(silo: Silo, table: str, column: TableColumn) -> str:
-    """A sentence on a column that is no feature, in the same words of all silos where all of them have it alike."""
-    if column.why == ALL_ALIKE:
-        return f"Column '{column.name}' of {'edges' if table == OF_EDGES else 'nodes'} is no feature: {column.why}."
-    return f"{silo.name}: column '{column.name}' is no feature: {column.why}."
+def _unused_notes(silo: Silo, table: str, dropped: Sequence[TableColumn]) -> list[str]:
+    """Sentences on columns that are no features, in the same words of all silos where all of them have one alike."""
+    alike = some_of([f"'{column.name}'" for column in dropped if column.why == ALL_ALIKE])
+    of = "edges" if table == OF_EDGES else "nodes"
+    notes = [f"No feature is made of these columns of {of}: {alike}: {ALL_ALIKE}."] if alike else []
+    others = [column for column in dropped if column.why != ALL_ALIKE]
+    return notes + [f"{silo.name}: column '{column.name}' is no feature: {column.why}." for column in others]
 
 
 def used_columns(columns: Encoding) -> set[str]:

@@ -28,6 +28,7 @@ from isthmus.methods.exchange.drift import drift_note, mean_drift
 from isthmus.protect.accounting.guarantee import as_json, headline
 from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.kept_config import digest_of_config
 from isthmus.runs.network_time import Usage, link_times
 from isthmus.train.judge import Verdict
 from isthmus.train.loop import Result
@@ -107,7 +108,7 @@ class _MetricsSheet:
             "silo_figures": view.of_mine(self.figures),
             "version": VERSION,
             "data_digests": self.data,
-            "environment": _environment(config),
+            "environment": {**_environment(config), "config_sha256": digest_of_config(folder.path)},
         }
         folder.write_json("metrics.json", metrics)
         return metrics

@@ -7,6 +7,7 @@ from typing import Any
 from isthmus.core.kinds import Kind, Purpose
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.network_time import Usage, phases, price_of_scores, used
+from isthmus.runs.tables import write_checked
 from isthmus.train.metrics import led_by, metric_names
 from isthmus.train.training import Training
 from isthmus.wire.ledger import Ledger
@@ -16,12 +17,10 @@ def write_ledger(
     training: Training, ledger: Ledger, folder: RunFolder
 ) -> tuple[dict[str, Usage], dict[str, list[Any]]]:
     """Write a ledger's three tables; returns network usage by purpose, and bytes and legs up to each validation."""
-    import pyarrow.parquet as pq
-
     schema = training.federation.schema
     steps, legs = ledger.step_table(), ledger.leg_table()
     for name, table in {"ledger": ledger.table(), "steps": steps, "legs": legs}.items():
-        pq.write_table(table, folder.path / f"{name}.parquet")
+        write_checked(table, folder.path / f"{name}.parquet")
     name = metric_names(schema)[led_by(training.train.metric, schema)[0]]
     scores = {line["epoch"]: line["valid"][name] for line in training.progress.history if "valid" in line}
     return used(phases(steps, legs), "purpose"), price_of_scores(steps, legs, scores)

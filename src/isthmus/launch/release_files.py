@@ -11,6 +11,7 @@ from isthmus.core.kinds import ROWS, Kind
 from isthmus.protect.base import Chain
 from isthmus.protect.releases import COUNTS, LEFT
 from isthmus.protect.secrets import Noise, common_from_seed, secrets_from_seed, secrets_from_system
+from isthmus.runs.tables import write_checked
 from isthmus.train.training import Training
 from isthmus.wire.wire import Wire
 
@@ -78,7 +79,6 @@ def write_releases(training: Training, folder: Path, suffix: str = "") -> None:
     ``suffix`` tells the files of hosts apart that write into one folder.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     (folder / "audit.json").unlink(missing_ok=True)  # left by an earlier end of this run
     releases, parts, rows = training.wire.releases, [], {}
@@ -95,7 +95,7 @@ def write_releases(training: Training, folder: Path, suffix: str = "") -> None:
             if kind == Kind.EMBEDDINGS and releases.has(LEFT, kind):  # else they left inside sums alone
                 rows[f"{kind.value}/{layer}"] = releases.get(LEFT, kind, layer).cpu()[at].contiguous()
     if parts:
-        pq.write_table(pa.concat_tables(parts), folder / f"releases{suffix}.parquet")
+        write_checked(pa.concat_tables(parts), folder / f"releases{suffix}.parquet")
         write_atomic(folder / f"released{suffix}.safetensors", save(rows))
 
 

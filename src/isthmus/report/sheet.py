@@ -102,6 +102,7 @@ def sheet_of(told: Disclosed, said: Statement = Statement()) -> DisclosureSheet:
     each = list(_leaving(told))
     silos = [str(name) for name in facts.get("silo_nodes", {})]
     data = [leaving for leaving in each if _is_data(told, leaving.kind)]
+    of_audit = told.audit.notes if told.audit else ()
     return DisclosureSheet(
         title=f"{facts.get('label') or facts.get('method', 'run')} on {_data_name(told)}",
         planned=told.planned,
@@ -117,7 +118,7 @@ def sheet_of(told: Disclosed, said: Statement = Statement()) -> DisclosureSheet:
         attacks=tuple(_attacks(told)),
         not_tried=tuple(_not_tried(told)),
         audited=told.audit is not None,
-        notes=tuple(str(note) for note in facts.get("notes") or ()),
+        notes=(*map(str, facts.get("notes") or ()), *(f"Audit: {note}" for note in of_audit)),
         retention=tuple(retention(told, said.keep)),
         unknown=tuple(unknown_before(told)),
         hashes=dict(told.hashes),

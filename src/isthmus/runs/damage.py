@@ -19,6 +19,6 @@ def telling_of_damage(*paths: str) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         named = " or ".join(f"'{path}'" for path in paths)
         raise IsthmusError(
-            f"{named} is damaged, or of another version: its files hold something that no run writes "
+            f"{named} is damaged, or of another version: its files (metrics.json?) hold something that no run writes "
             f"({type(error).__name__}: {str(error)[:200]}). Restore it from a copy, or repeat the run."
         ) from error

@@ -10,12 +10,13 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from isthmus.core.errors import HostLost, IsthmusError
 from isthmus.core.files import write_atomic, writing
+from isthmus.runs.tables import LEDGER, LEGS, STEPS, read_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +78,9 @@ class RunFolder:
         for name in ("config.toml", "metrics.json"):
             if not (folder.path / name).is_file():
                 what = (
-                    "has not finished (no metrics.json)" if (folder.path / "config.toml").is_file() else "is not a run"
+                    "has not finished (no metrics.json)"
+                    if (folder.path / "config.toml").is_file()
+                    else "is not a run (no config.toml)"
                 )
                 raise IsthmusError(f"'{path}' {what}; give the folder of a finished run, like runs/demo/fedavg.")
         return folder
@@ -85,7 +88,7 @@ class RunFolder:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The resolved configuration: the content of ``config.toml``."""
-        return self._read("config.toml", lambda path: tomllib.loads(path.read_text()))
+        return self._read("config.toml", _settings_in)
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
@@ -102,23 +105,17 @@ class RunFolder:
     @cached_property
     def ledger(self) -> pa.Table:
         """The ledger (``ledger.parquet``): who sent how much of what to whom, and when."""
-        import pyarrow.parquet as pq
-
-        return self._read("ledger.parquet", pq.read_table)
+        return self._read("ledger.parquet", partial(read_columns, LEDGER))
 
     @cached_property
     def steps(self) -> pa.Table:
         """The table ``steps.parquet``: how much of what was sent, by step and purpose."""
-        import pyarrow.parquet as pq
-
-        return self._read("steps.parquet", pq.read_table)
+        return self._read("steps.parquet", partial(read_columns, STEPS))
 
     @cached_property
     def legs(self) -> pa.Table:
         """The table ``legs.parquet``: how many one-way trips followed each other, by step and purpose."""
-        import pyarrow.parquet as pq
-
-        return self._read("legs.parquet", pq.read_table)
+        return self._read("legs.parquet", partial(read_columns, LEGS))
 
     def _read(self, name: str, how: Callable[[Path], _T]) -> _T:
         """The content of a file; raises a clear error if it is damaged or missing."""
@@ -136,6 +133,14 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file in one move, so that a half-written file is never read."""
         write_atomic(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def _settings_in(path: Path) -> dict[str, Any]:
+    """The settings that ``config.toml`` holds; raises ``ValueError`` where it holds no configuration of a run."""
+    found = tomllib.loads(path.read_text())
+    if lacking := {"method", "data"} - found.keys():
+        raise ValueError(f"it has no {' and no '.join(sorted(lacking))}")
+    return found
 
 
 def _table_in(path: Path) -> dict[str, Any]:

@@ -22,9 +22,18 @@ def is_merged(folder: RunFolder) -> bool:
 
 
 def members(folder: RunFolder) -> list[RunFolder]:
-    """The folders of the single runs in a folder: one for each seed, or the folder itself."""
+    """The folders of the single runs in a folder: one for each seed, or the folder itself where none of them is there.
+
+    Raises where some seeds have their metrics and others have not, so that none is left out in silence.
+    """
     parts = [RunFolder(folder.path / f"seed-{seed}") for seed in folder.metrics.get("seeds", ())]
-    return parts if parts and all((part.path / "metrics.json").is_file() for part in parts) else [folder]
+    lacking = [part.path for part in parts if not (part.path / "metrics.json").is_file()]
+    if lacking and len(lacking) < len(parts):
+        raise IsthmusError(
+            f"'{lacking[0] / 'metrics.json'}' is missing, while other seeds of '{folder.path}' have theirs; "
+            "restore it, or repeat the run."
+        )
+    return [folder] if lacking or not parts else parts
 
 
 def fact(folder: RunFolder, key: str, default: Any) -> Any:
