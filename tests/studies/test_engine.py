@@ -221,6 +221,13 @@ def test_some_rows_now_and_the_others_later(whole: Path, tmp_path: Path) -> None
     refuse("reproduce", "tiny", "--rows", "fedavg", says=["Unknown row 'fedavg'", "Did you mean 'fed-avg'"])
 
 
+def test_a_setting_for_the_rows_that_were_asked_for_may_mean_nothing_to_others(tmp_path: Path) -> None:
+    out, of_fedavg = tmp_path / "tiny", ("--set", "sync.local_epochs=2")
+    succeed("reproduce", "tiny", "--out", out, "--seeds", 1, "--rows", "fed-avg", *of_fedavg)
+    assert [path.exists() for path in runs(out)][:4] == [False, False, True, False]
+    refuse("reproduce", "tiny", "--out", out, "--seeds", 1, *of_fedavg, says=["no option sync.local_epochs"])
+
+
 def test_json(whole: Path) -> None:
     said = succeed("reproduce", "tiny", "--out", whole, "--json").out
     assert json.loads(said) == json.loads((whole / "results.json").read_text())

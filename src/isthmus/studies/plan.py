@@ -131,14 +131,25 @@ def plan_study(study: Study, request: StudyRequest) -> StudyPlan:
 def plan_rows(study: Study, request: StudyRequest, out: Path) -> StudyPlan:
     """The plan of a study that already has the scale and number of silos that were asked for."""
     seeds = request.seeds or study.seeds
+    asked = _choose(study, request.rows)
     jobs = tuple(
         Job(row, config, out / row.slug / f"seed-{config.seed}")
         for row in study.rows
         if not row.left_out
-        for config in configs(study, row, request, seeds)
+        for config in _configs_of(study, row, request, seeds, row in asked)
     )
-    chosen = _part(request.part, _choose(study, request.rows))
+    chosen = _part(request.part, asked)
     return StudyPlan(study, out, jobs, tuple(job for job in jobs if job.row in chosen), seeds)
+
+
+def _configs_of(study: Study, row: StudyRow, request: StudyRequest, seeds: int, asked: bool) -> list[RunConfig]:
+    """The configurations of a row; none of a row that nobody ``asked`` for, where ``--set`` does not apply to it."""
+    try:
+        return configs(study, row, request, seeds)
+    except IsthmusError:
+        if asked:
+            raise
+        return []
 
 
 def variant(study: Study, silos: int | None, quick: bool) -> Study:
