@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,22 +114,30 @@ def _start_hosts(start: Start) -> None:
             processes.append(subprocess.Popen(command, env=environment, stdout=out, stderr=out))
     try:
         codes = _watch(processes, config.absence.goes_on)
+    except BaseException:  # this process is asked to end
+        _ask_to_end(processes)
+        raise
     finally:
-        _end(processes)
+        _kill(processes)
     if codes[0] if config.absence.goes_on else any(codes):
         raise _explain(codes, logs)
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End hosts that still run: they are asked first, so that each writes down how it ended, and killed after that."""
+def _ask_to_end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ask hosts that still run to end, and give them some seconds in which each writes down how it ended."""
+    running = [process for process in processes if process.poll() is None]
+    for process in running:
+        process.terminate()
+    until = time.monotonic() + _ASKED
+    for process in running:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(until - time.monotonic(), 0.0))
+
+
+def _kill(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End hosts that still run, one that stands still included."""
     for process in processes:
         if process.poll() is None:
-            process.terminate()
-    until = time.monotonic() + _ASKED
-    for process in processes:
-        try:
-            process.wait(max(until - time.monotonic(), 0.0))
-        except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
