@@ -78,7 +78,7 @@ def test_a_merged_run_stands_beside_those_of_its_data(tmp_path: Path) -> None:
     scored_run(tmp_path / "a")
     scored_run(tmp_path / "merged", method="centralised", sees=("global",), data_digests={"silo-0": {"nodes": "all"}})
     text = compared(tmp_path, "a", "merged")
-    assert "upper bound" in text and "merged" in words(text) and text.count("<polyline") == 2
+    assert "for orientation" in text and "merged" in words(text) and text.count("<polyline") == 2
     config(tmp_path / "merged", '"louvain"', '"random"')
     assert "does not stand beside" in compared(tmp_path, "a", "merged")
 

@@ -72,7 +72,7 @@ def _overview(rows: Sequence[ComparedRun], scores: ScoreTable, links: dict[str, 
     if any(row.seeds > 1 for row in rows):
         note += " Bytes and time are means over seeds; ± is the deviation over seeds."
     if any(row.merged for row in rows):
-        note += " Merged: all data in one place, as an upper bound, not compared; nothing left that place."
+        note += " Merged: all data in one place, for orientation, not compared; nothing left that place."
     if any(row.attack is not None for row in rows):
         note += f" {ATTACK_NOTE}"
     left = sum(title in WORDS for title, _ in columns)

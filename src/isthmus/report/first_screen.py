@@ -32,7 +32,7 @@ _HEAD = ["What left a silo", "Computed from", "How it left", "What an attack got
 def verdict(folder: RunFolder, alone: RunFolder | None, flows: Sequence[Flow], audit: Audit | None) -> str:
     """The verdict: how good the model is, what left for it, and how much of the data that gave away."""
     if is_merged(folder):
-        left = "One party held all data for it: an upper bound for comparison, and no federation."
+        left = "One party held all data for it: for comparison, and no federation."
     elif not flows:
         left = "Nothing left a silo for it."
     else:

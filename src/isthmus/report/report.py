@@ -127,7 +127,7 @@ def _notes(folder: RunFolder, why_not: str) -> str:
     if of_party(folder):
         notes.insert(0, _PARTY.format(of_party(folder)))
     if is_merged(folder):
-        notes.insert(0, "One party held all data: a simulation, as an upper bound for comparison.")
+        notes.insert(0, "One party held all data: a simulation, for comparison.")
     elif int(fact(folder, "hosts", 1)) == 1:
         notes.insert(0, "All silos ran in one process: a simulation. The ledger counts what would cross.")
     notes += [why_not] if why_not else []
