@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import shellingham
 
-from isthmus.cli.completion import MODELS, PRESETS
+from isthmus.cli.completion import PRESETS
 from isthmus.nn.model import LAYERS
 from isthmus.policy.reading import preset_text
+from isthmus.runs.model_names import OFFERED
 from tests.helpers.command import succeed
 
 SAID = "import sys; from isthmus.cli import main; sys.argv = ['isthmus']; sys.modules['torch'] = None; main()"
@@ -63,6 +64,6 @@ def test_the_script_for_a_shell_is_shown_and_installed(
 
 
 def test_listed_names_are_those_that_there_are() -> None:
-    assert {*LAYERS, "mlp", "multi-pna"} >= set(MODELS) > {"gcn"}
+    assert {*LAYERS, "mlp", "multi-pna"} >= set(OFFERED) > {"gcn"}
     for name in PRESETS:
         assert preset_text(name)

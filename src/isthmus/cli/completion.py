@@ -9,9 +9,9 @@ from __future__ import annotations
 from importlib import resources
 
 from isthmus.cli.listing import shipped
+from isthmus.runs.model_names import OFFERED
 
 PRESETS = ("open", "bank", "strict")
-MODELS = ("gcn", "sage", "gin", "gat", "pna", "mlp", "multi-pna")
 SPLITS = ("louvain", "metis", "random", "label:", "attribute:")
 
 
@@ -39,7 +39,7 @@ def recipe_names(incomplete: str) -> list[str]:
 
 def model_names(incomplete: str) -> list[str]:
     """Models that begin like this."""
-    return [name for name in MODELS if name.startswith(incomplete)]
+    return [name for name in OFFERED if name.startswith(incomplete)]
 
 
 def preset_names(incomplete: str) -> list[str]:

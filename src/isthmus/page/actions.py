@@ -14,8 +14,8 @@ from isthmus.core.errors import IsthmusError
 from isthmus.page.starting import Starter, StartForm
 from isthmus.page.templates import WebPage, filled, link
 from isthmus.page.views import Views
+from isthmus.runs.model_names import OFFERED
 
-MODELS = ("gcn", "sage", "gin", "gat", "pna", "mlp", "multi-pna")
 SPLITS = ("louvain", "metis", "random", "label:0.5", "attribute:COLUMN")
 LABELS = {
     "data": "Data", "method": "Method", "model": "Model", "silos": "Silos", "split": "Split by", "hosts": "Hosts",
@@ -116,5 +116,5 @@ class Actions:
         return RedirectResponse(link("/run", folder=name), 303)
 
     def _form(self, form: StartForm, problems: dict[str, str], status: int = 200, **values: Any) -> Response:
-        known = {"estimate": None, "why_not": "", "models": MODELS, "splits": SPLITS, "labels": LABELS, **values}
+        known = {"estimate": None, "why_not": "", "models": OFFERED, "splits": SPLITS, "labels": LABELS, **values}
         return self.views.show("start.html", status, form=form, problems=problems, choices=self.choices, **known)
