@@ -228,6 +228,13 @@ def test_a_setting_for_the_rows_that_were_asked_for_may_mean_nothing_to_others(t
     refuse("reproduce", "tiny", "--out", out, "--seeds", 1, *of_fedavg, says=["no option sync.local_epochs"])
 
 
+def test_finished_runs_keep_their_models_and_no_checkpoints(whole: Path) -> None:
+    assert all(
+        (run / "model.safetensors").is_file() or (run / "model-silo-0.safetensors").is_file() for run in runs(whole)
+    )
+    assert not list(whole.rglob("checkpoint"))
+
+
 def test_json(whole: Path) -> None:
     said = succeed("reproduce", "tiny", "--out", whole, "--json").out
     assert json.loads(said) == json.loads((whole / "results.json").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import sys
 import threading
 import traceback
@@ -20,8 +21,12 @@ DONE, USERS_ERROR, OUR_ERROR = 0, 2, 1  # what a worker says of a run that has e
 
 
 def go_on(folder: RunFolder, label: str = "") -> None:
-    """Train the run of a folder's ``config.toml``, from its last checkpoint if there is one, without a report."""
+    """Train the run of a folder's ``config.toml``, from its last checkpoint if there is one, without a report.
+
+    Checkpoints of a run that has finished are deleted: a study never goes on with it, and has hundreds.
+    """
     run_one(Start(resolve(folder.config), folder, resume=True), label, page=False)
+    shutil.rmtree(folder.path / "checkpoint", ignore_errors=True)
 
 
 def _read_orders(orders: queue.Queue[str]) -> None:
