@@ -130,6 +130,33 @@ def test_encodings_and_marks_between_columns_are_found_out(encoding: str, mark: 
     assert known.get(encoding, "") in said
 
 
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        (b"PK\x03\x04\x14\x00", "is an Excel workbook or a ZIP archive.*as CSV in UTF-8"),
+        (b"\x1f\x8b\x08\x00", "is compressed"),
+        (b"PAR1\x15\x04", "is a Parquet file"),
+        ("id,銀行\na,東京\n".encode("shift_jis"), "byte 0x8d is no text in UTF-8.*Write it again in UTF-8"),
+    ],
+)
+def test_what_is_no_text_is_called_by_its_kind(start: bytes, says: str, tmp_path: Path):
+    (tmp_path / "nodes.csv").write_bytes(start)
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    with pytest.raises(IsthmusError, match=says):
+        load_folder(str(tmp_path))
+
+
+def test_tables_beside_the_ones_that_are_read_are_named(tmp_path: Path):
+    (tmp_path / "nodes.xlsx").write_bytes(b"PK")
+    with pytest.raises(IsthmusError, match="it holds neither, but nodes.xlsx"):
+        load_folder(str(tmp_path))
+    for name in ("north", "south"):
+        (tmp_path / "banks" / name).mkdir(parents=True)
+        (tmp_path / "banks" / name / "nodes.csv").write_text("id\na\n")
+    with pytest.raises(IsthmusError, match=r'federation.toml with silos = \["north", "south"\]'):
+        load_folder(str(tmp_path / "banks"))
+
+
 def test_words_in_too_few_rows_are_none_of_the_words(tmp_path: Path):
     graph = folder(tmp_path, ["app", "card", "", "App ", "card", "ftan"], rarest=2)
     assert graph.schema.feature_names == ("f=App", "f=card", "f missing")

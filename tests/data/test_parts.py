@@ -138,6 +138,16 @@ def test_a_host_opens_its_own_folder_only(tmp_path: Path) -> None:
             read_part(tmp_path, member_names(tmp_path), absent)
 
 
+def test_far_ends_without_a_column_of_owners_are_told(tmp_path: Path) -> None:
+    names = [f"bank-{number}" for number in range(30)]
+    (tmp_path / "bank-0").mkdir()
+    (tmp_path / "bank-0" / "silo.toml").write_text('name = "bank-0"')
+    (tmp_path / "bank-0" / "nodes.csv").write_text("id,x0\na,1\n")
+    (tmp_path / "bank-0" / "edges.csv").write_text("source,target\na,b\n")
+    with pytest.raises(IsthmusError, match="no column 'owner'.*bank-0, bank-1, bank-2 and 27 others"):
+        read_part(tmp_path, names, 0)
+
+
 def test_a_feature_must_not_hide_a_column_of_the_format(tmp_path: Path) -> None:
     graph = small_graph()
     graph = replace(graph, schema=replace(graph.schema, edge_feature_names=("amount", "owner")))

@@ -25,6 +25,7 @@ from pyarrow import compute
 from torch import Tensor
 
 from isthmus.core.attempts import attempt, go_on_if_complete, problems_so_far
+from isthmus.core.name_lists import some_of
 from isthmus.core.random import keys_of
 from isthmus.data.columns import times
 from isthmus.data.feature_columns import Reading, TableFeatures, table_features
@@ -213,7 +214,7 @@ def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np
     place = compute.index_in(given, value_set=pa.array(names, pa.string())).fill_null(-1).to_numpy()
     problems = (
         (both, "neither end is a node of this silo", "list only edges that touch owned nodes"),
-        (far & (place < 0), "the far end's owner is {!r}", f"name one of the silos: {', '.join(names)}"),
+        (far & (place < 0), *_unknown_owner(edges, names)),
         (
             far & (place == number),
             "the far end's owner is this silo, which has no such node",
@@ -227,3 +228,13 @@ def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np
             raise edges.wrong("owner", int(at[0]), what.format(given[int(at[0])].as_py()), todo)
     numbers_of_owners: np.ndarray = place.astype(np.int64)
     return numbers_of_owners
+
+
+def _unknown_owner(edges: Sheet, names: Sequence[str]) -> tuple[str, str]:
+    """What is wrong with a far end whose owner is no silo, and what to do."""
+    if "owner" in edges.names:
+        return "the far end's owner is {!r}", f"name one of the silos: {some_of(names)}"
+    return (
+        "an end is no node of this silo, and there is no column 'owner'",
+        f"add it, with the silo that owns the far end ({some_of(names, 4)}), empty where both ends are owned here",
+    )

@@ -44,9 +44,24 @@ def read_sheet(folder: Path, stem: str, text: tuple[str, ...] = ()) -> Sheet:
     """The table in ``stem.parquet`` or ``stem.csv``; columns of a CSV file named in ``text`` are read as text."""
     found = [path for path in (folder / f"{stem}.parquet", folder / f"{stem}.csv") if path.is_file()]
     if len(found) != 1:
-        have = "both of them" if found else "neither"
-        raise IsthmusError(f"{folder} must hold one of {stem}.parquet and {stem}.csv, and it holds {have}.")
+        others = [path.name for end in ("xlsx", "xls", "csv.gz") for path in folder.glob(f"{stem}.{end}")]
+        have = "both of them" if found else ", but ".join(["neither", *others])
+        raise IsthmusError(
+            f"{folder} must hold one of {stem}.parquet and {stem}.csv, and it holds {have}.{_of_parts(folder, stem)}"
+        )
     return read_file(found[0], text)
+
+
+def _of_parts(folder: Path, stem: str) -> str:
+    """A hint for a folder that lacks a table which folders in it have: parts of silos that nothing names."""
+    names = sorted(path.parent.name for path in folder.glob(f"*/{stem}.*") if path.suffix in (".csv", ".parquet"))
+    if not names:
+        return ""
+    listed = ", ".join(f'"{name}"' for name in names[:2]) + (", ..." if len(names) > 2 else "")
+    return (
+        f" Its folders have {stem} ({len(names)} of them): where each is the part of a silo, write "
+        f"{folder}/federation.toml with silos = [{listed}], the names of all of them."
+    )
 
 
 def read_file(path: Path, text: tuple[str, ...] = ()) -> Sheet:
@@ -60,7 +75,12 @@ def read_file(path: Path, text: tuple[str, ...] = ()) -> Sheet:
         else:
             writing = writing_of(path, text)
             table, note = _csv(path, text, writing), writing.note(path)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise IsthmusError(
+            f"{path} cannot be read: byte {error.object[error.start]:#04x} is no text in UTF-8, nor in "
+            "the encodings of Western Europe. Write it again in UTF-8."
+        ) from error
+    except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0].strip().rstrip(".:")
         raise IsthmusError(f"{path} cannot be read: {reason}. Repair the file or write it again.") from error
     twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})

@@ -6,6 +6,8 @@ import codecs
 from dataclasses import dataclass
 from pathlib import Path
 
+from isthmus.core.errors import IsthmusError
+
 _CHUNK = 2**22
 _SAMPLE = 2**16
 _MARKS = ",;\t|"
@@ -13,6 +15,13 @@ _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BO
 _NAMES = {
     **{"latin-1": "Latin-1", "cp1252": "Windows-1252"},
     **dict.fromkeys(("utf-16", "utf-16-le", "utf-16-be"), "UTF-16"),
+}
+# What a file that is called CSV may be, by its first bytes.
+_OTHERS = {
+    b"PK\x03\x04": "an Excel workbook or a ZIP archive",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
+    b"\x1f\x8b": "compressed (gzip)",
+    b"PAR1": "a Parquet file",
 }
 _MARK_NAMES = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
@@ -36,6 +45,9 @@ def writing_of(path: Path, needed: tuple[str, ...] = ()) -> Writing:
     """How a text file is written. ``needed``: columns that it should have, which tell commas from other marks."""
     with open(path, "rb") as file:
         header = file.readline(2**28)  # a column for each of millions of words is a mistake, not a header
+    other = next((what for start, what in _OTHERS.items() if header.startswith(start)), "")
+    if other:
+        raise IsthmusError(f"{path} is {other}, whatever its name says; write it again as CSV in UTF-8, or as Parquet.")
     encoding = _encoding(path, header[:_SAMPLE])
     first = header.decode(encoding, errors="replace").lstrip("\ufeff") if len(header) <= _SAMPLE else ""
     return Writing(encoding, _mark(first, needed), len(header))
