@@ -183,17 +183,12 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C com
 
 
 @needs_compiler
-def test_what_runs_is_told(tmp_path: Path) -> None:
+def test_what_runs_is_told_and_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
     cache = str(tmp_path)
     assert describe_in_child(XDG_CACHE_HOME=cache) == "compiled C"
     assert describe_in_child(CC="no-such-compiler") == "plain torch: no C compiler 'no-such-compiler' on this machine"
     assert describe_in_child(CC="false", XDG_CACHE_HOME=cache).startswith("plain torch: 'false' failed")
-
-
-@needs_compiler
-def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
-    describe_in_child(XDG_CACHE_HOME=str(tmp_path))
     (kept,) = (tmp_path / "isthmus").glob("kernels-*.so")
     kept.write_bytes(b"no library")
-    assert describe_in_child(XDG_CACHE_HOME=str(tmp_path)) == "compiled C"
+    assert describe_in_child(XDG_CACHE_HOME=cache) == "compiled C"
     assert kept.stat().st_size > 1000
