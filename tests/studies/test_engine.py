@@ -317,6 +317,19 @@ def test_a_child_that_dies_is_told_and_stops_no_other(tmp_path: Path) -> None:
     assert lines(out)["Alone", "acc"]["ours"] != "" and "Fed & Avg" not in outcome.err
 
 
+@pytest.mark.hosts
+def test_a_child_that_ends_before_it_answers_is_told_with_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    options = ("--seeds", 1, "--rows", "alone", "--rows", "ours", "--jobs", 2, "--out", tmp_path / "out")
+    outcome = refuse_with_progress("reproduce", "tiny", *options, says=["Failed: Alone, seed 0"])
+    assert "exit code 3" in outcome.err and "signal" not in outcome.err
+
+
 if __name__ == "__main__":
     os.environ["OMP_NUM_THREADS"] = "1"
     catalogue.STUDIES |= {study.name: study for study in (TINY, BROKEN, SLOW)}

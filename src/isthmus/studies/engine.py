@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from isthmus.core.errors import IsthmusError, Terminated
@@ -95,10 +95,11 @@ class _Worker:
         self.job: Job | None = None
 
     def take(self, job: Job) -> None:
-        """Begin a run."""
+        """Begin a run; of a process that has ended already, :meth:`ended` tells."""
         self.job = job
         assert self.process.stdin is not None
-        print(job.claim().path.resolve(), file=self.process.stdin, flush=True)
+        with suppress(BrokenPipeError):
+            print(job.claim().path.resolve(), file=self.process.stdin, flush=True)
 
     def ended(self) -> tuple[Job, str] | None:
         """The run that has ended since it was taken, and what went wrong in it; None while it is under way."""
@@ -118,7 +119,8 @@ class _Worker:
         """What went wrong in a run: the last lines of its log."""
         log = job.path / LOG
         lines = log.read_text(errors="replace").strip().splitlines()[-_LAST:] if log.is_file() else []
-        how = f"exit code {said}" if said else f"killed by signal {-self.process.wait()}"
+        code = int(said) if said else self.process.wait()
+        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         return "\n".join([*lines, f"({how}; the whole log is {log})"])
 
     def stop(self) -> None:
@@ -127,7 +129,8 @@ class _Worker:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # what a process that had ended was still to be told
+                    pipe.close()
 
 
 def _run_workers(jobs: Sequence[Job], count: int, lock: int, show: Show) -> Ended:
