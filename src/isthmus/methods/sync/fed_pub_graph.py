@@ -19,7 +19,8 @@ from isthmus.nn.edges import Edges
 from isthmus.nn.model import GNN
 from isthmus.nn.norm import Pass
 from isthmus.nn.sets import drop_masks
-from isthmus.sample.batches import Batch, Batcher, Seeds
+from isthmus.sample.batcher import Batcher
+from isthmus.sample.batches import Batch, Seeds
 
 _AT_ONCE = 2**26  # bytes of features of the random graphs that are laid out
 
