@@ -122,8 +122,8 @@ def set_up(job: Job, stages: Stages) -> tuple[Graph, Training]:
 
     from isthmus.data import blocks
     from isthmus.federation.federation import open_federation
+    from isthmus.graph.cut import split_graph
     from isthmus.graph.partition import partition
-    from isthmus.graph.silo import split_graph
     from isthmus.runs.config import resolve
     from isthmus.train.training import Training
     from isthmus.wire.local import LocalWire

@@ -16,11 +16,12 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import write_atomic
 from isthmus.core.version import VERSION
 from isthmus.data.whole_numbers import whole_numbers
+from isthmus.graph.cut import split_graph
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.graph import SPLIT_NAMES, Graph
 from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.graph.stack import Stack
 from isthmus.launch.given import train_into
 from isthmus.launch.host import open_run

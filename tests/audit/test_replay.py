@@ -14,7 +14,7 @@ from isthmus.audit.replay import Heard, boundary_rows, open_audit, replay, watch
 from isthmus.audit.request import AuditRequest
 from isthmus.audit.watching import LineWatch, Watch
 from isthmus.core.kinds import Kind
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.protect.releases import COUNTS

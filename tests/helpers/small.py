@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.testing.runs import losses, open_of, owners, small_graph

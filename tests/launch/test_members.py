@@ -10,7 +10,7 @@ import torch
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.data.write_parts import write_parts
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.settings import OF_HOST, common_settings
 from isthmus.protect.base import Chain

@@ -13,8 +13,8 @@ from isthmus.engine.forward import Beyond, forward
 from isthmus.engine.settings import TrainConfig
 from isthmus.engine.site import Site
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, TRAIN, Graph
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.exchange.base import Nothing

@@ -10,8 +10,9 @@ from torch import Tensor
 from isthmus.api import fit
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import normals
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.methods import catalogue, nearest_rows
 from isthmus.methods.compose import compose, tables_of
 from isthmus.methods.exchange.base import Nothing

@@ -10,8 +10,8 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, Graph
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.nn.model import MODELS
 from isthmus.protect.releases import COUNTS

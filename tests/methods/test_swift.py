@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.cut import split_graph
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.launch.release_files import write_releases
 from isthmus.methods.exchange.swift import REDRAWN, SOLVABLE
 from isthmus.methods.schedule import Schedule, Shrinking

@@ -12,8 +12,8 @@ from torch import Tensor
 from isthmus.engine.forward import forward
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.nn import Block, EdgeUpdate, Linear

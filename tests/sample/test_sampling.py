@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.graph.stack import Stack, build_stack
 from isthmus.sample.batcher import Batcher
 from isthmus.sample.neighbours import Draws, Sample, Sampler, integer_runs

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, VALID, Graph
 from isthmus.graph.merged import merge
-from isthmus.graph.silo import split_graph
 from isthmus.train.judge import Verdict
 from isthmus.train.loop import Result
 from tests.helpers.command import SMALL, refuse, succeed

@@ -13,8 +13,8 @@ from isthmus.core.errors import IsthmusError
 from isthmus.engine.learner import CLASSIFIER, Learner, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.engine.site import Site
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Schema
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.method import Method

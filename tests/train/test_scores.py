@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, TRAIN, VALID
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.train.loop import Result
 from isthmus.wire.local import LocalWire

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER_NAME, Kind
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.launch.privacy import take_account
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.policy.foreseen import Demand, DemandRecorder

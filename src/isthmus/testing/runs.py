@@ -16,9 +16,10 @@ from isthmus.engine.absence import STOPPING, AbsenceConfig
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
 from isthmus.graph.merged import merge
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.methods.method import Method
 from isthmus.methods.phase import one_phase
 from isthmus.nn.model import MODELS

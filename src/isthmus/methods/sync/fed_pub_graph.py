@@ -12,8 +12,8 @@ from isthmus.core.random import stream
 from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.site import Site
 from isthmus.federation.statistics import mean_log_degree
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph, Schema
-from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import build_stack
 from isthmus.nn.edges import Edges
 from isthmus.nn.model import GNN
