@@ -36,7 +36,9 @@ from isthmus.report.report import write_report
 from isthmus.runs.config import GIVEN, resolve
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import full_key, merge_into, nest
-from isthmus.train.loop import Result, Watcher, train
+from isthmus.train.loop import train
+from isthmus.train.result import Result
+from isthmus.train.watcher import Watcher
 from isthmus.wire.local import LocalWire
 
 

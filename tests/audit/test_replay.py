@@ -20,8 +20,9 @@ from isthmus.methods.compose import compose
 from isthmus.protect.releases import COUNTS
 from isthmus.runs.folder import RunFolder
 from isthmus.testing.runs import open_of, owners, small_graph, small_silos, walk
-from isthmus.train.loop import Watcher, end_round
+from isthmus.train.loop import end_round
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from tests.helpers.command import succeed
 
 SMALL = (

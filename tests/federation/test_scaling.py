@@ -18,7 +18,7 @@ from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import Graph
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import losses, numbers, small_graph
 

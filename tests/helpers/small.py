@@ -13,7 +13,8 @@ from isthmus.graph.silo import Silo
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.testing.runs import losses, open_of, owners, small_graph
-from isthmus.train.loop import Result, train
+from isthmus.train.loop import train
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.wire import Wire
 

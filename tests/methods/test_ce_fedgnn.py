@@ -25,7 +25,8 @@ from isthmus.methods.phase import one_phase
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn.model import MODELS
-from isthmus.train.loop import Result, step, train
+from isthmus.train.loop import step, train
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import assert_same, losses, run_method, small_graph

@@ -26,7 +26,8 @@ from isthmus.methods.objective.reconstruction import LiveReconstruction
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn.embedding_fused import FusedGNN
 from isthmus.testing.runs import resumed, small_silos, uneven_silos, walk
-from isthmus.train.loop import Result, train
+from isthmus.train.loop import train
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from tests.helpers.small import losses, open_method, open_of, owners, small_graph
 

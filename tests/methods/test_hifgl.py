@@ -16,7 +16,7 @@ from isthmus.methods import catalogue
 from isthmus.nn.model import MODELS
 from isthmus.protect.releases import COUNTS
 from isthmus.runs.config import resolve
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import (

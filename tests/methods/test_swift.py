@@ -17,7 +17,7 @@ from isthmus.graph.silo import Silo
 from isthmus.launch.release_files import write_releases
 from isthmus.methods.exchange.swift import REDRAWN, SOLVABLE
 from isthmus.methods.schedule import Schedule, Shrinking
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import assert_same, losses, owners, run_method, run_parts, small_graph, without_edges
 

@@ -21,8 +21,9 @@ from isthmus.nn.model import MODELS
 from isthmus.nn.norm import Pass
 from isthmus.runs.config import resolve
 from isthmus.sample.batches import Batch
-from isthmus.train.loop import Result, step
+from isthmus.train.loop import step
 from isthmus.train.passes import Work
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire

@@ -16,8 +16,9 @@ from isthmus.graph.silo import Silo
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.testing.runs import losses, open_of, resumed, small_graph
-from isthmus.train.loop import Result, train
+from isthmus.train.loop import train
 from isthmus.train.metrics import Scores, weighted_mean
+from isthmus.train.result import Result
 from isthmus.train.select import Best
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire

@@ -13,7 +13,7 @@ from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, VALID, Graph
 from isthmus.graph.merged import merge
 from isthmus.train.judge import Verdict
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from tests.helpers.command import SMALL, refuse, succeed
 from tests.helpers.small import losses, run_method, run_parts, small_graph
 

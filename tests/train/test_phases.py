@@ -24,9 +24,10 @@ from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn import Linear, ModelConfig, Rows
 from isthmus.sample.batches import Batch
 from isthmus.train.checkpoint import Checkpoints
-from isthmus.train.loop import Watcher, train
+from isthmus.train.loop import train
 from isthmus.train.progress import Progress
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from tests.helpers.small import losses, open_method, open_of, run_method, small_graph
 
 GRAPH, THREE = small_graph(30, 140), torch.arange(30) % 3

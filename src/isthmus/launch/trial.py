@@ -24,8 +24,10 @@ from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.policy.foreseen import Demand, DemandRecorder
 from isthmus.policy.guard import Way
 from isthmus.runs.config import RunConfig
-from isthmus.train.loop import Watcher, finish, train_phase
+from isthmus.train.loop import train_phase
+from isthmus.train.result import finish
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire
 

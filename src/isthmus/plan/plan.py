@@ -24,8 +24,9 @@ from isthmus.runs.config import RunConfig
 from isthmus.runs.network_time import PARTS, Usage, link_times, phases, used
 from isthmus.runs.smaller import advice
 from isthmus.runs.text import count_text
-from isthmus.train.loop import finish, train_phase
+from isthmus.train.loop import train_phase
 from isthmus.train.progress import Progress
+from isthmus.train.result import finish
 from isthmus.train.stage import Stage, phase_length
 from isthmus.train.training import Training
 from isthmus.wire.ledger import Ledger

@@ -14,8 +14,8 @@ from torch import Tensor
 from isthmus.core.kinds import STEPS, Purpose
 from isthmus.plan.run_length import Length
 from isthmus.protect.releases import PAYLOADS, Releases
-from isthmus.train.loop import Watcher
 from isthmus.train.progress import Progress
+from isthmus.train.watcher import Watcher
 from isthmus.wire.ledger import Ledger
 
 

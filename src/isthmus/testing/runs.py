@@ -27,9 +27,11 @@ from isthmus.protect.base import Mechanism
 from isthmus.protect.secrets import Noise, common_from_seed, secrets_from_seed
 from isthmus.sample.batches import Seeds
 from isthmus.train.checkpoint import Checkpoints
-from isthmus.train.loop import Result, Watcher, begin_round, end_round, step, train
+from isthmus.train.loop import begin_round, end_round, step, train
 from isthmus.train.progress import Progress
+from isthmus.train.result import Result
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire
 
