@@ -33,7 +33,8 @@ from isthmus.methods.method import Method
 from isthmus.methods.phase import AXES
 from isthmus.protect.base import Mechanism
 from isthmus.report.report import write_report
-from isthmus.runs.config import GIVEN, resolve
+from isthmus.runs.config import resolve
+from isthmus.runs.data_config import GIVEN
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import full_key, merge_into, nest
 from isthmus.train.loop import train

@@ -15,7 +15,8 @@ from isthmus.graph.cut import split_graph
 from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo, keep_edges
 from isthmus.launch.silos import agree_before_merge
-from isthmus.runs.config import DataConfig, resolve
+from isthmus.runs.config import resolve
+from isthmus.runs.data_config import DataConfig
 from isthmus.wire.local import LocalWire
 from tests.helpers.command import SMALL, refuse
 from tests.helpers.small import losses, owners, run_parts, small_graph

@@ -16,7 +16,7 @@ from isthmus.graph.cut import split_graph
 from isthmus.graph.partition import note_on_names, partition, silo_names, values_of
 from isthmus.graph.stats import split_statistics
 from isthmus.launch.silos import load_graph
-from isthmus.runs.config import DataConfig, split_options
+from isthmus.runs.data_config import DataConfig, split_options
 from isthmus.runs.recipe import parse_set
 
 

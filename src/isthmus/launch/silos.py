@@ -18,7 +18,7 @@ from isthmus.graph.graph import Graph
 from isthmus.graph.merged import merge
 from isthmus.graph.partition import attribute_of, note_on_names, partition, silo_names
 from isthmus.graph.silo import Silo, changed
-from isthmus.runs.config import GIVEN, DataConfig
+from isthmus.runs.data_config import GIVEN, DataConfig
 from isthmus.wire.local import LocalWire
 
 READING = ("categories", "missing", "words", "rarest")  # options of how tables are read, which parts have too

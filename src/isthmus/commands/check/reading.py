@@ -19,7 +19,7 @@ from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.partition import partition, silo_names, values_of
 from isthmus.graph.silo import Silo
 from isthmus.launch.silos import categories_of, load_graph, load_silos
-from isthmus.runs.config import DataConfig, split_options
+from isthmus.runs.data_config import DataConfig, split_options
 from isthmus.runs.recipe import parse_set
 from isthmus.wire.local import LocalWire
 
