@@ -23,7 +23,7 @@ from isthmus.graph.digest import Digests, changes
 from isthmus.protect.events import from_json, to_json
 from isthmus.train.appended import Appended
 from isthmus.train.training import Training
-from isthmus.wire.ledger import BOOKS, COLUMNS
+from isthmus.wire.books import BOOKS, COLUMNS
 from isthmus.wire.wire import Wire
 
 _BYTES_PER_EPOCH = 32 * 2**20
