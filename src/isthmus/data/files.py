@@ -8,7 +8,6 @@ attributes serve to split the graph between silos and never become features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,14 +20,14 @@ from torch import Tensor
 from isthmus.core.attempts import attempt, go_on_if_complete, problems_so_far
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import is_folder
-from isthmus.core.random import combine, keys_of
-from isthmus.data.columns import labels, note_on_labels, note_on_rare_labels, refuse_label_columns, splits, times
+from isthmus.core.random import keys_of
+from isthmus.data.columns import note_on_labels, note_on_rare_labels, refuse_label_columns, times
 from isthmus.data.feature_columns import IMPUTE, Reading, table_features
 from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text, rows_of
 from isthmus.data.other_layouts import refuse_other_layouts
-from isthmus.data.split import random_split
+from isthmus.data.table_labels import both_labelled, edge_split_keys, label_columns, read_labels
 from isthmus.data.tables import Sheet, as_text, is_text, read_sheet
-from isthmus.graph.graph import UNUSED, Graph, Schema
+from isthmus.graph.graph import Graph, Schema
 
 NODE_COLUMNS = ("id", "label", "split")
 EDGE_COLUMNS = ("id", "source", "target", "label", "split", "time")
@@ -98,14 +97,6 @@ def load_folder(
     return _labelled(graph, nodes, edges, seed, target).check()
 
 
-def read_labels(sheet: Sheet, declared: Sequence[str] | None = None) -> None:
-    """Raise for labels, or words of a split, that cannot be read, so that they are named among all problems."""
-    if "label" in sheet.names:
-        attempt(partial(labels, sheet, "label", declared or ()), None)
-    if "split" in sheet.names:
-        splits(sheet, "split")
-
-
 def _labelled(graph: Graph, nodes: Sheet, edges: Sheet, seed: int, target: str | None) -> Graph:
     """The graph with the labels and the split of its nodes or of its edges."""
     keys = keys_of(graph.ids)
@@ -116,14 +107,6 @@ def _labelled(graph: Graph, nodes: Sheet, edges: Sheet, seed: int, target: str |
         schema = replace(graph.schema, labels=edge_classes, target="edge")
         return replace(graph, schema=schema, edge_y=edge_y, edge_split=edge_split)
     return replace(graph, schema=replace(graph.schema, labels=classes), y=y, split=split)
-
-
-def edge_split_keys(keys: Tensor, ends: Tensor, time: Tensor | None) -> Tensor:
-    """The public key by which each edge is drawn for training, validation or test: [m].
-
-    ``keys`` are the public keys of all rows, ``ends`` [2, m] the rows of each edge's source and target.
-    """
-    return combine(combine(keys[ends[0]], keys[ends[1]]), torch.zeros_like(ends[0]) if time is None else time)
 
 
 def find_folder(folder: str) -> None:
@@ -188,41 +171,6 @@ def _values(nodes: Sheet, name: str) -> np.ndarray:
         whole: np.ndarray = column.to_numpy()
         return whole
     return np.asarray(as_text(nodes, name).fill_null("").to_pylist(), dtype=str)
-
-
-def label_columns(
-    sheet: Sheet, keys: Tensor, seed: int, declared: Sequence[str] | None = None
-) -> tuple[Tensor | None, Tensor | None, tuple[str, ...]]:
-    """Class numbers, split and class names of a table; None for the first two where it has no column ``label``.
-
-    ``declared`` are the class names that silo.toml lists; without it they are those of the table. ``keys`` and ``seed``
-    draw a random split where the table has no column ``split``.
-    """
-    if "label" not in sheet.names:
-        return None, None, tuple(declared or ())
-    y, classes = labels(sheet, "label", declared or ())
-    if declared is not None:
-        strange = sorted(set(classes) - set(declared))
-        if strange:
-            raise IsthmusError(
-                f"{sheet.path}, column 'label': '{strange[0]}' is not among the declared labels "
-                f"({', '.join(declared)}); add it to silo.toml or correct the label."
-            )
-        y = torch.tensor([*(list(declared).index(name) for name in classes), -1])[y]
-        classes = tuple(declared)
-    if "split" not in sheet.names:
-        return y, random_split(keys, seed, y >= 0), classes
-    return y, splits(sheet, "split").where(y >= 0, UNUSED), classes
-
-
-def both_labelled(nodes: Sheet, edges: Sheet) -> tuple[str, ...]:
-    """A sentence where nodes and edges both have labels, and nobody has said which are to be learnt."""
-    if "label" not in nodes.names or "label" not in edges.names:
-        return ()
-    unused = len(edges.table) - edges.table["label"].null_count
-    return (
-        f"{nodes.path.parent}: nodes and edges have labels; {unused:,} of edges are not used (target = edge does).",
-    )
 
 
 def _by_edge(target: str | None, y: Any, edge_y: Any, folder: Path) -> bool:

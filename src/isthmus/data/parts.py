@@ -28,11 +28,12 @@ from isthmus.core.attempts import attempt, go_on_if_complete, problems_so_far
 from isthmus.core.random import keys_of
 from isthmus.data.columns import times
 from isthmus.data.feature_columns import Reading, TableFeatures, table_features
-from isthmus.data.files import EDGE_COLUMNS, NODE_COLUMNS, edge_split_keys, read_labels
+from isthmus.data.files import EDGE_COLUMNS, NODE_COLUMNS
 from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text
 from isthmus.data.members import check_inside
 from isthmus.data.part_columns import node_features, part_labels, part_notes
 from isthmus.data.part_schema import check_features, check_ids, check_labels, declared_schema, kept_columns, kept_notes
+from isthmus.data.table_labels import edge_split_keys, read_labels
 from isthmus.data.tables import Sheet, as_text, read_sheet
 from isthmus.graph.encoding import Encoding
 from isthmus.graph.features import Features
