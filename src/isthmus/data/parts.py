@@ -31,7 +31,7 @@ from isthmus.data.feature_columns import Reading, TableFeatures, table_features
 from isthmus.data.files import EDGE_COLUMNS, NODE_COLUMNS
 from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text
 from isthmus.data.members import check_inside
-from isthmus.data.part_columns import node_features, part_labels, part_notes
+from isthmus.data.part_columns import PartLabels, node_features, part_labels, part_notes
 from isthmus.data.part_schema import check_features, check_ids, check_labels, declared_schema, kept_columns, kept_notes
 from isthmus.data.table_labels import edge_split_keys, read_labels
 from isthmus.data.tables import Sheet, as_text, read_sheet
@@ -47,59 +47,109 @@ _NO_FEATURES: tuple[Features, TableFeatures] = torch.zeros(0, 0), TableFeatures(
 
 def read_part(root: Path, names: Sequence[str], number: int, reading: Reading = _USUAL) -> Silo:
     """Silo ``number`` of the silos ``names``, read from its folder below ``root``; no other silo's folder is opened."""
-    folder, before = root / names[number], problems_so_far()
+    folder = root / names[number]
     for path in sorted(folder.glob("*.*")):
         check_inside(root, path)
-    declared = declared_schema(folder, names[number])
-    tasks = [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
-    nodes, edges = _sheets(folder, declared)
-    kept = kept_columns(folder, names[number])
+    tables, kept = _tables(folder, names[number]), kept_columns(folder, names[number])
     reading = _without_kept(reading, kept)
+    found = _columns(tables, reading, names, number)
+    check_features(tables.nodes, tables.declared, found.x.shape[1], found.of_nodes.names)
+    silo = _silo(number, names[number], tables, found)
+    notes = *kept_notes(folder, names[number]), *found.of_nodes.notes, *found.of_edges.notes
+    return replace(
+        silo,
+        notes=(*notes, *part_notes(tables.nodes, tables.edges, tables.declared, reading.rarest)),
+        node_encoding=kept[0] or _varying(found.of_nodes.encoding, tables.declared),
+        edge_encoding=kept[1] or _varying(found.of_edges.encoding, tables.declared),
+    )
+
+
+@dataclass(frozen=True)
+class _PartTables:
+    """The tables of a part, what its silo.toml declares of them, and the columns of yes/no labels (``tasks``)."""
+
+    nodes: Sheet
+    edges: Sheet
+    declared: dict[str, Any]
+    tasks: list[str]
+
+
+@dataclass(frozen=True)
+class _PartColumns:
+    """The columns of a part that are neither labels nor splits."""
+
+    at: _IdsAndEnds
+    x: Features  # [n, features]
+    of_nodes: TableFeatures
+    of_edges: TableFeatures
+    time: Tensor | None  # [m]
+    edge_ids: np.ndarray | None  # [m]
+
+
+def _tables(folder: Path, name: str) -> _PartTables:
+    """The tables in the folder of the part of silo ``name``."""
+    declared = declared_schema(folder, name)
+    tasks = [f"label:{task}" for task in declared.get("labels", ())] if declared.get("task") == "tasks" else []
+    return _PartTables(*_sheets(folder, declared), declared, tasks)
+
+
+def _columns(tables: _PartTables, reading: Reading, names: Sequence[str], number: int) -> _PartColumns:
+    """Everything but labels and splits, which are looked at too, so that their problems are named with all others."""
+    nodes, edges, declared, before = tables.nodes, tables.edges, tables.declared, problems_so_far()
     attempt(partial(reading.check_words, nodes, edges), None)
-    attempt(partial(check_labels, nodes, edges, tasks, declared), None)
-    found = attempt(partial(_ids_and_ends, nodes, edges, declared, names, number), None)
-    x, of_nodes = attempt(partial(node_features, nodes, tasks, declared, reading), _NO_FEATURES)
+    attempt(partial(check_labels, nodes, edges, tables.tasks, declared), None)
+    at = attempt(partial(_ids_and_ends, nodes, edges, declared, names, number), None)
+    x, of_nodes = attempt(partial(node_features, nodes, tables.tasks, declared, reading), _NO_FEATURES)
     of_edges = table_features(edges, (*EDGE_COLUMNS, "owner"), reading)
     time = attempt(partial(times, edges, "time"), None) if "time" in edges.names else None
     named = attempt(partial(edge_ids, edges), None)
     for sheet in (nodes, edges):
         attempt(partial(read_labels, sheet, declared.get("labels")), None)
     go_on_if_complete(before)
-    assert found is not None
-    check_features(nodes, declared, x.shape[1], of_nodes.names)
-    keys = keys_of(found.ids)
-    edge_keys = edge_split_keys(torch.cat([keys, keys_of(found.halo_ids)]), found.ends, time)
-    labels = part_labels(nodes, edges, tasks, declared, keys, edge_keys)
-    schema = Schema(
-        features=x.shape[1],
-        labels=labels.names,
-        task="tasks" if tasks else "classes",
-        target="node" if labels.edge_y is None else "edge",
-        edge_features=len(of_edges.names),
-        timed=time is not None,
-        feature_names=of_nodes.names,
-        edge_feature_names=of_edges.names,
-    )
-    notes = *kept_notes(folder, names[number]), *of_nodes.notes, *of_edges.notes
+    assert at is not None
+    return _PartColumns(at, x, of_nodes, of_edges, time, named)
+
+
+def _silo(number: int, name: str, tables: _PartTables, found: _PartColumns) -> Silo:
+    """The silo of a part, as yet without notes and without the columns that its features come from."""
+    labels = _labels(tables, found)
     return Silo(
         number=number,
-        name=names[number],
-        schema=schema,
-        ids=found.ids,
-        x=x,
+        name=name,
+        schema=_schema(tables, found, labels),
+        ids=found.at.ids,
+        x=found.x,
         y=labels.y,
         split=labels.split,
-        halo_ids=found.halo_ids,
-        halo_owner=found.halo_owner,
-        edge_index=found.ends,
-        edge_attr=of_edges.x if of_edges.names else None,
-        edge_time=time,
+        halo_ids=found.at.halo_ids,
+        halo_owner=found.at.halo_owner,
+        edge_index=found.at.ends,
+        edge_attr=found.of_edges.x if found.of_edges.names else None,
+        edge_time=found.time,
         edge_y=labels.edge_y,
         edge_split=labels.edge_split,
-        notes=(*notes, *part_notes(nodes, edges, declared, reading.rarest)),
-        edge_ids=named,
-        node_encoding=kept[0] or _varying(of_nodes.encoding, declared),
-        edge_encoding=kept[1] or _varying(of_edges.encoding, declared),
+        edge_ids=found.edge_ids,
+    )
+
+
+def _labels(tables: _PartTables, found: _PartColumns) -> PartLabels:
+    """The labels of a part's nodes or of its edges; without a column ``split`` public keys draw the split."""
+    keys = keys_of(found.at.ids)
+    edge_keys = edge_split_keys(torch.cat([keys, keys_of(found.at.halo_ids)]), found.at.ends, found.time)
+    return part_labels(tables.nodes, tables.edges, tables.tasks, tables.declared, keys, edge_keys)
+
+
+def _schema(tables: _PartTables, found: _PartColumns, labels: PartLabels) -> Schema:
+    """The schema that a part's own tables show."""
+    return Schema(
+        features=found.x.shape[1],
+        labels=labels.names,
+        task="tasks" if tables.tasks else "classes",
+        target="node" if labels.edge_y is None else "edge",
+        edge_features=len(found.of_edges.names),
+        timed=found.time is not None,
+        feature_names=found.of_nodes.names,
+        edge_feature_names=found.of_edges.names,
     )
 
 
