@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
-from pyarrow import compute
 from torch import Tensor
 
 from isthmus.core.attempts import attempt, go_on_if_complete, problems_so_far
@@ -29,12 +27,13 @@ from isthmus.core.random import keys_of
 from isthmus.data.columns import times
 from isthmus.data.feature_columns import Reading, TableFeatures, table_features
 from isthmus.data.files import EDGE_COLUMNS, NODE_COLUMNS
-from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text
+from isthmus.data.ids import edge_ids
 from isthmus.data.members import check_inside
 from isthmus.data.part_columns import PartLabels, node_features, part_labels, part_notes
-from isthmus.data.part_schema import check_features, check_ids, check_labels, declared_schema, kept_columns, kept_notes
+from isthmus.data.part_ends import IdsAndEnds, ids_and_ends
+from isthmus.data.part_schema import check_features, check_labels, declared_schema, kept_columns, kept_notes
 from isthmus.data.table_labels import edge_split_keys, read_labels
-from isthmus.data.tables import Sheet, as_text, read_sheet
+from isthmus.data.tables import Sheet, read_sheet
 from isthmus.graph.encoding import Encoding
 from isthmus.graph.features import Features
 from isthmus.graph.graph import Schema
@@ -78,7 +77,7 @@ class _PartTables:
 class _PartColumns:
     """The columns of a part that are neither labels nor splits."""
 
-    at: _IdsAndEnds
+    at: IdsAndEnds
     x: Features  # [n, features]
     of_nodes: TableFeatures
     of_edges: TableFeatures
@@ -98,7 +97,7 @@ def _columns(tables: _PartTables, reading: Reading, names: Sequence[str], number
     nodes, edges, declared, before = tables.nodes, tables.edges, tables.declared, problems_so_far()
     attempt(partial(reading.check_words, nodes, edges), None)
     attempt(partial(check_labels, nodes, edges, tables.tasks, declared), None)
-    at = attempt(partial(_ids_and_ends, nodes, edges, declared, names, number), None)
+    at = attempt(partial(ids_and_ends, nodes, edges, declared, names, number), None)
     x, of_nodes = attempt(partial(node_features, nodes, tables.tasks, declared, reading), _NO_FEATURES)
     of_edges = table_features(edges, (*EDGE_COLUMNS, "owner"), reading)
     time = attempt(partial(times, edges, "time"), None) if "time" in edges.names else None
@@ -175,106 +174,3 @@ def _sheets(folder: Path, declared: dict[str, Any]) -> tuple[Sheet, Sheet]:
     go_on_if_complete(before)
     assert nodes is not None and edges is not None
     return nodes, edges
-
-
-@dataclass(frozen=True)
-class _IdsAndEnds:
-    """Ids of owned nodes [n], the rows of each edge's ends [2, m], and ids and owners of halo nodes [h]."""
-
-    ids: np.ndarray
-    ends: Tensor
-    halo_ids: np.ndarray
-    halo_owner: Tensor
-
-
-def _ids_and_ends(
-    nodes: Sheet, edges: Sheet, declared: dict[str, Any], names: Sequence[str], number: int
-) -> _IdsAndEnds:
-    """Ids and ends of edges, checked; raises for ids that are missing, repeated, or of no owner."""
-    before = problems_so_far()
-    for sheet, columns in ((nodes, ("id",)), (edges, ("source", "target"))):
-        attempt(partial(check_ids, sheet, columns, declared), None)
-    typed = attempt(partial(_typed_ids, nodes, edges, declared.get("ids")), None)
-    go_on_if_complete(before)
-    assert typed is not None
-    return _IdsAndEnds(typed[0], *_ends(edges, *typed, names, number))
-
-
-def _typed_ids(nodes: Sheet, edges: Sheet, kind: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids of nodes, of edges' sources and of edges' targets.
-
-    They are int64 if all ids of this part are whole numbers and not declared to be text, else text.
-    """
-    before, places = problems_so_far(), ((nodes, "id"), (edges, "source"), (edges, "target"))
-    texts = [attempt(partial(id_text, sheet, name), None) for sheet, name in places]
-    if texts[0] is not None:
-        attempt(partial(check_unique, nodes, texts[0]), None)
-    go_on_if_complete(before)
-    if kind != "text" and all(
-        compute.all(compute.match_substring_regex(text, INTEGER), min_count=0).as_py() for text in texts
-    ):
-        try:
-            a, b, c = (text.cast(pa.int64()).to_numpy() for text in texts)
-            return a, b, c
-        except pa.ArrowInvalid:  # beyond 64 bits: text after all
-            pass
-    a, b, c = (np.asarray(text.to_pylist(), dtype=str) for text in texts)
-    return a, b, c
-
-
-def _ends(
-    edges: Sheet, ids: np.ndarray, source: np.ndarray, target: np.ndarray, names: Sequence[str], number: int
-) -> tuple[Tensor, np.ndarray, Tensor]:
-    """The rows of each edge's ends [2, m], and ids and owners of halo nodes.
-
-    Halo nodes are the far ends that other silos own; their rows follow the owned ones, in the order of public keys.
-    """
-    every, place = np.unique(np.concatenate([ids, source, target]), return_inverse=True)
-    own, source_at, target_at = np.split(place, [len(ids), len(ids) + len(source)])
-    row = np.full(len(every), -1)
-    row[own] = np.arange(len(ids))
-    far_source, far_target = row[source_at] < 0, row[target_at] < 0
-    owner = _owner_numbers(edges, names, far_source | far_target, far_source & far_target, number)
-    far = np.where(far_source, source_at, target_at)[far_source | far_target]
-    far_owner = owner[far_source | far_target]
-    halo, first = np.unique(far, return_index=True)
-    owner_of = np.full(len(every), -1)
-    owner_of[halo] = far_owner[first]
-    clash = np.flatnonzero(owner_of[far] != far_owner)
-    if len(clash):
-        at = int(np.flatnonzero(far_source | far_target)[clash[0]])
-        raise edges.wrong(
-            "owner",
-            at,
-            f"node {every[far[clash[0]]].item()!r} has another owner in an earlier edge",
-            "a node has one owner",
-        )
-    halo = halo[np.argsort(keys_of(every[halo]).numpy(), kind="stable")]
-    row[halo] = np.arange(len(halo)) + len(ids)
-    ends = torch.from_numpy(np.stack([row[source_at], row[target_at]]))
-    return ends, every[halo], torch.from_numpy(owner_of[halo])
-
-
-def _owner_numbers(edges: Sheet, names: Sequence[str], far: np.ndarray, both: np.ndarray, number: int) -> np.ndarray:
-    """The number of the silo that owns the far end of each edge, -1 for inner edges: [m].
-
-    ``far`` marks edges with one or two ends that this silo does not own, ``both`` those with two.
-    """
-    given = as_text(edges, "owner").fill_null("") if "owner" in edges.names else pa.array([""] * len(far), pa.string())
-    place = compute.index_in(given, value_set=pa.array(names, pa.string())).fill_null(-1).to_numpy()
-    problems = (
-        (both, "neither end is a node of this silo", "list only edges that touch owned nodes"),
-        (far & (place < 0), "the far end's owner is {!r}", f"name one of the silos: {', '.join(names)}"),
-        (
-            far & (place == number),
-            "the far end's owner is this silo, which has no such node",
-            "add the node or correct the owner",
-        ),
-        (~far & (place >= 0), "an owner is named, but both ends are nodes of this silo", "leave it empty"),
-    )
-    for wrong, what, todo in problems:
-        at = np.flatnonzero(wrong)
-        if len(at):
-            raise edges.wrong("owner", int(at[0]), what.format(given[int(at[0])].as_py()), todo)
-    numbers_of_owners: np.ndarray = place.astype(np.int64)
-    return numbers_of_owners
