@@ -31,8 +31,8 @@ from isthmus.data.interbank import Interbank
 from isthmus.data.simulated import simulated
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import Federation, open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import split_graph
 from isthmus.methods.catalogue import get
 from isthmus.methods.compose import compose
 from isthmus.nn.model import MODELS

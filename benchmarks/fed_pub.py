@@ -55,7 +55,7 @@ def work(job: Job) -> Job:
     """One method, in this process: the median of seconds a round after the warm-up."""
     from isthmus.api import fit, split
     from isthmus.data import load
-    from isthmus.train.loop import Watcher
+    from isthmus.train.watcher import Watcher
 
     class Clock(Watcher):
         """Notes when an epoch, which is a round here, ends."""

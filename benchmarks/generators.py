@@ -63,7 +63,7 @@ def work(job: Job) -> Job:
     from isthmus.api import fit, split
     from isthmus.data import load
     from isthmus.methods import catalogue
-    from isthmus.train.loop import Watcher
+    from isthmus.train.watcher import Watcher
 
     class Clock(Watcher):
         """Notes when an epoch ends."""

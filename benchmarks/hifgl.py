@@ -109,8 +109,8 @@ def opened(job: Job, protect: str) -> Training:
     """A run that is ready for its first step."""
     from isthmus.data import load
     from isthmus.federation.federation import open_federation
+    from isthmus.graph.cut import split_graph
     from isthmus.graph.partition import partition
-    from isthmus.graph.silo import split_graph
     from isthmus.protect.secrets import Noise, secrets_from_seed
     from isthmus.runs.config import resolve
     from isthmus.train.training import Training

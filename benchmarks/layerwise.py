@@ -22,9 +22,9 @@ from measure import record
 from isthmus.data.patterns import patterns
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import split_graph
 from isthmus.methods.catalogue import get
 from isthmus.nn.model import MODELS
 from isthmus.train.loop import step

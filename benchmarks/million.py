@@ -122,8 +122,8 @@ def set_up(job: Job, stages: Stages) -> tuple[Graph, Training]:
 
     from isthmus.data import blocks
     from isthmus.federation.federation import open_federation
+    from isthmus.graph.cut import split_graph
     from isthmus.graph.partition import partition
-    from isthmus.graph.silo import split_graph
     from isthmus.runs.config import resolve
     from isthmus.train.training import Training
     from isthmus.wire.local import LocalWire
@@ -142,7 +142,8 @@ def set_up(job: Job, stages: Stages) -> tuple[Graph, Training]:
 
 def _epoch(training: Training, stages: Stages) -> None:
     """One epoch: steps with the average at their end, then the scores of the validation nodes."""
-    from isthmus.train.loop import Watcher, train
+    from isthmus.train.loop import train
+    from isthmus.train.watcher import Watcher
 
     class Enough(Exception):
         """The epoch is over; the scores of a finished run are not wanted."""

@@ -20,9 +20,9 @@ from measure import SEED, WORDS, record
 from isthmus.data.patterns import patterns
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import split_graph
 from isthmus.methods.catalogue import get
 from isthmus.methods.compose import compose
 from isthmus.nn.model import MODELS

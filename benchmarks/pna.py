@@ -28,7 +28,7 @@ def sampled_blocks(job: Job) -> list[list[Any]]:
     from isthmus.data.patterns import patterns
     from isthmus.engine.settings import TrainConfig
     from isthmus.federation.federation import open_federation
-    from isthmus.graph.silo import split_graph
+    from isthmus.graph.cut import split_graph
     from isthmus.methods.catalogue import get
     from isthmus.nn.model import MODELS
     from isthmus.train.training import Training

@@ -66,7 +66,7 @@ def _time(job: Job) -> Job:
     from isthmus.launch.start import Start
     from isthmus.runs.config import resolve
     from isthmus.runs.folder import RunFolder
-    from isthmus.train.loop import Watcher
+    from isthmus.train.watcher import Watcher
     from isthmus.wire.local import LocalWire
 
     marks: list[tuple[float, float]] = []

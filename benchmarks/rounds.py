@@ -150,7 +150,7 @@ def _run(who: str, silos: list[Silo], rounds: int) -> list[tuple[float, float]]:
         sparse = who.endswith("sparse")
         return naive(silos, LOCAL_EPOCHS, rounds, sparse) if "naive" in who else centralised(silos, rounds, sparse)
     from isthmus.api import fit
-    from isthmus.train.loop import Watcher
+    from isthmus.train.watcher import Watcher
 
     class Clock(Watcher):
         """Notes when an epoch ends."""

@@ -23,9 +23,9 @@ from isthmus.data.public import planetoid
 from isthmus.engine.forward import forward
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import split_graph
 from isthmus.methods.catalogue import get
 from isthmus.nn.model import MODELS
 from isthmus.sample.batches import Seeds

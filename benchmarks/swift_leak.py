@@ -40,8 +40,8 @@ from isthmus.engine.forward import Beyond
 from isthmus.engine.settings import TrainConfig
 from isthmus.engine.site import Site
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.features import Features
-from isthmus.graph.silo import split_graph
 from isthmus.methods.catalogue import get
 from isthmus.methods.exchange.swift import LiveServerAggregate, ServerAggregate
 from isthmus.methods.exchange.swift_partials import Reduction

@@ -98,8 +98,8 @@ def work(job: Job) -> Job:
 
     from isthmus.data import blocks
     from isthmus.federation.federation import open_federation
+    from isthmus.graph.cut import split_graph
     from isthmus.graph.partition import partition
-    from isthmus.graph.silo import split_graph
     from isthmus.methods.exchange import swift as server
     from isthmus.train.passes import BatchMaker
     from isthmus.wire.local import LocalWire

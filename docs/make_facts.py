@@ -15,7 +15,8 @@ import torch
 import isthmus
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import FINAL, Purpose
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.cut import split_graph
+from isthmus.graph.silo import Silo
 from isthmus.launch.host import prepare
 from isthmus.methods import catalogue
 from isthmus.runs.config import resolve

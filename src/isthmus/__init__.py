@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from isthmus.methods.method import Method
     from isthmus.methods.parts import register_part
     from isthmus.methods.phase import Phase
-    from isthmus.train.loop import Result, Watcher
+    from isthmus.train.result import Result
+    from isthmus.train.watcher import Watcher
 
 _WHERE = {
     **dict.fromkeys(("Predictions", "fit", "predict", "save", "split"), "isthmus.api"),
@@ -32,8 +33,8 @@ _WHERE = {
     "Method": "isthmus.methods.method",
     "Phase": "isthmus.methods.phase",
     "register_part": "isthmus.methods.parts",
-    "Result": "isthmus.train.loop",
-    "Watcher": "isthmus.train.loop",
+    "Result": "isthmus.train.result",
+    "Watcher": "isthmus.train.watcher",
     "tracker": "isthmus.launch.trackers",
 }
 

@@ -16,11 +16,12 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import write_atomic
 from isthmus.core.version import VERSION
 from isthmus.data.whole_numbers import whole_numbers
+from isthmus.graph.cut import split_graph
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.graph import SPLIT_NAMES, Graph
 from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.graph.stack import Stack
 from isthmus.launch.given import train_into
 from isthmus.launch.host import open_run
@@ -32,10 +33,13 @@ from isthmus.methods.method import Method
 from isthmus.methods.phase import AXES
 from isthmus.protect.base import Mechanism
 from isthmus.report.report import write_report
-from isthmus.runs.config import GIVEN, resolve
+from isthmus.runs.config import resolve
+from isthmus.runs.data_config import GIVEN
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.recipe import full_key, merge_into, nest
-from isthmus.train.loop import Result, Watcher, train
+from isthmus.train.loop import train
+from isthmus.train.result import Result
+from isthmus.train.watcher import Watcher
 from isthmus.wire.local import LocalWire
 
 

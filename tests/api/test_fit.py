@@ -8,8 +8,9 @@ import torch
 
 import isthmus
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.cut import split_graph
 from isthmus.graph.differing_edges import differing_edges
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from tests.helpers.small import losses, small_graph
 
 GRAPH, THREE = small_graph(30, 140), torch.arange(30) % 3

@@ -9,7 +9,8 @@ import torch
 
 import isthmus
 from isthmus.core.errors import IsthmusError
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.cut import split_graph
+from isthmus.graph.silo import Silo
 from isthmus.methods.method import Phase
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.runs.config import resolve

@@ -14,14 +14,15 @@ from isthmus.audit.replay import Heard, boundary_rows, open_audit, replay, watch
 from isthmus.audit.request import AuditRequest
 from isthmus.audit.watching import LineWatch, Watch
 from isthmus.core.kinds import Kind
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.protect.releases import COUNTS
 from isthmus.runs.folder import RunFolder
 from isthmus.testing.runs import open_of, owners, small_graph, small_silos, walk
-from isthmus.train.loop import Watcher, end_round
+from isthmus.train.loop import end_round
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from tests.helpers.command import succeed
 
 SMALL = (

@@ -9,7 +9,7 @@ from isthmus.audit.journal import Journal
 from isthmus.audit.recording import Overheard, choose, linear_messages, overheard, scaled_prior
 from isthmus.audit.sums import SumSolver, features_of
 from isthmus.core.kinds import Kind
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.graph.stack import Stack
 from isthmus.methods import catalogue
 from isthmus.methods.exchange.swift_partials import Reduction, crossing_parts

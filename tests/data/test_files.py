@@ -14,9 +14,9 @@ from pyarrow import parquet
 from isthmus.core.errors import IsthmusError
 from isthmus.data import load, load_folder
 from isthmus.data.split import random_split
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph
 from isthmus.graph.partition import partition
-from isthmus.graph.silo import split_graph
 
 NODES = """id,label,split,age,city
 7,b,train,1.5,Bonn

@@ -19,9 +19,10 @@ from isthmus.data import patterns
 from isthmus.data.members import is_parts, member_names
 from isthmus.data.parts import read_part
 from isthmus.data.write_parts import WIDE, write_parts
+from isthmus.graph.cut import split_graph
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import UNUSED, Graph
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from tests.helpers.command import SMALL, history, losses, metrics, refuse, succeed
 from tests.helpers.small import small_graph
 

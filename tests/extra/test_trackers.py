@@ -9,7 +9,7 @@ import pytest
 from torch import arange
 
 import isthmus
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from tests.helpers.command import SMALL, history, succeed
 from tests.helpers.small import small_graph
 

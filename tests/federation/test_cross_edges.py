@@ -11,10 +11,12 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.federation.federation import open_federation
 from isthmus.federation.handshake import plan_halo
+from isthmus.graph.cut import split_graph
 from isthmus.graph.merged import merge
-from isthmus.graph.silo import Silo, keep_edges, split_graph
+from isthmus.graph.silo import Silo, keep_edges
 from isthmus.launch.silos import agree_before_merge
-from isthmus.runs.config import DataConfig, resolve
+from isthmus.runs.config import resolve
+from isthmus.runs.data_config import DataConfig
 from isthmus.wire.local import LocalWire
 from tests.helpers.command import SMALL, refuse
 from tests.helpers.small import losses, owners, run_parts, small_graph

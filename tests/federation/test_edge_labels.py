@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from isthmus.graph.cut import split_graph
 from isthmus.graph.differing_edges import differing_edges
 from isthmus.graph.graph import TEST, TRAIN, VALID
 from isthmus.graph.merged import merge
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.train.constant import _constants
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire

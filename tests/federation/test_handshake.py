@@ -13,8 +13,9 @@ from isthmus.federation.cross_edges import compare_edges
 from isthmus.federation.federation import open_federation
 from isthmus.federation.handshake import plan_halo
 from isthmus.federation.schema_agreement import agree_schema
+from isthmus.graph.cut import split_graph
 from isthmus.graph.merged import merge
-from isthmus.graph.silo import Silo, parallel_rank, split_graph
+from isthmus.graph.silo import Silo, parallel_rank
 from isthmus.wire.local import LocalWire
 from isthmus.wire.membership import Membership
 from isthmus.wire.wire import Wire

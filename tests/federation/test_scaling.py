@@ -13,11 +13,12 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.federation.federation import open_federation
 from isthmus.federation.scaling import Scaling, scale_features, scaled_again
+from isthmus.graph.cut import split_graph
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import Graph
 from isthmus.graph.merged import merge
-from isthmus.graph.silo import Silo, split_graph
-from isthmus.train.loop import Result
+from isthmus.graph.silo import Silo
+from isthmus.train.result import Result
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import losses, numbers, small_graph
 

@@ -5,7 +5,8 @@ import torch
 
 from isthmus.api import fit
 from isthmus.core.errors import IsthmusError
-from isthmus.graph.silo import Silo, keep_edges, split_graph
+from isthmus.graph.cut import split_graph
+from isthmus.graph.silo import Silo, keep_edges
 from isthmus.methods import catalogue
 from isthmus.runs.config import resolve
 from tests.helpers.small import owners, small_graph

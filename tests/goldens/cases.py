@@ -13,7 +13,7 @@ import torch
 
 from isthmus.methods import catalogue
 from isthmus.protect.releases import COUNTS
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.wire.wire import Wire
 from tests.helpers.small import losses, run_method, small_graph
 

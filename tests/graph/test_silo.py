@@ -5,7 +5,8 @@ import torch
 
 from isthmus.core.random import combine
 from isthmus.core.tensors import by_value
-from isthmus.graph.silo import Silo, changed, split_graph
+from isthmus.graph.cut import split_graph
+from isthmus.graph.silo import Silo, changed
 from isthmus.testing.runs import owners, small_graph
 
 SILOS = 4

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from isthmus.runs.folder import RunFolder
-from isthmus.wire.ledger import COLUMNS
+from isthmus.wire.books import COLUMNS
 
 ODD = "<b>&bank"
 THREE = {"silo-0": 0.812, "silo-1": 0.75, "silo-2": None}

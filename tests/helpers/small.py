@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.testing.runs import losses, open_of, owners, small_graph
-from isthmus.train.loop import Result, train
+from isthmus.train.loop import train
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.wire import Wire
 

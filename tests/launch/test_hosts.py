@@ -14,7 +14,7 @@ from isthmus.data.parts import read_part
 from isthmus.data.write_parts import write_parts
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.catalogue import names
 from isthmus.nn.model import MODELS

@@ -10,7 +10,7 @@ import torch
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.data.write_parts import write_parts
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.settings import OF_HOST, common_settings
 from isthmus.protect.base import Chain
@@ -18,7 +18,7 @@ from isthmus.protect.events import Events
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.secrets import Noise, secrets_from_seed
 from isthmus.runs.config import resolve
-from isthmus.wire.ledger import COLUMNS
+from isthmus.wire.books import COLUMNS
 from isthmus.wire.wire import Wire
 from tests.helpers.hosts import on_hosts, on_wire
 from tests.helpers.small import owners, small_graph
@@ -78,7 +78,7 @@ def tell(wire: Wire) -> tuple[list[str], dict[int, set[Events]], str]:
     with pytest.MonkeyPatch.context() as patch:
         if wire.host == 2:
             wire.ledger.book("ledger")  # closes all pages
-            wire.ledger.pages["ledger"][0][:, COLUMNS.index("sender")] = 0
+            wire.ledger.books.pages["ledger"][0][:, COLUMNS.index("sender")] = 0
             patch.setattr("isthmus.launch.ledgers._concerns", lambda lines, silo: lines[:, 0] >= 0)
         try:
             collect_ledgers(wire, [])

@@ -12,7 +12,7 @@ from torch import arange
 
 import isthmus
 from isthmus.core.errors import IsthmusError
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.launch import trackers
 from isthmus.launch.tracker import Tracker
 from isthmus.runs.config import SystemConfig, resolve

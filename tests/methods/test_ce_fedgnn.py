@@ -13,8 +13,8 @@ from isthmus.engine.forward import Beyond, forward
 from isthmus.engine.settings import TrainConfig
 from isthmus.engine.site import Site
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, TRAIN, Graph
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.exchange.base import Nothing
@@ -25,7 +25,8 @@ from isthmus.methods.phase import one_phase
 from isthmus.methods.sync.ce_fedgnn import GradientAverage
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn.model import MODELS
-from isthmus.train.loop import Result, step, train
+from isthmus.train.loop import step, train
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import assert_same, losses, run_method, small_graph

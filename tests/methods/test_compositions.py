@@ -10,7 +10,7 @@ import torch
 import isthmus
 from isthmus.core.errors import IsthmusError
 from isthmus.engine.settings import TrainConfig
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose, tables_of
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage

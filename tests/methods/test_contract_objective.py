@@ -12,7 +12,7 @@ from torch import Tensor
 from isthmus.engine.learner import CLASSIFIER, Learner
 from isthmus.engine.masked import MaskedClassifier
 from isthmus.engine.site import Site
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.methods.method import Method
 from isthmus.methods.objective.base import LiveObjective, NodeLosses, Objective
 from isthmus.methods.objective.fed_pub import SparseMasks

@@ -7,7 +7,7 @@ import torch
 
 from isthmus.methods.exchange.drift import FAR, drift_note
 from isthmus.methods.exchange.optimes import LiveOptimES
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire
 from tests.helpers.command import SMALL, metrics, succeed

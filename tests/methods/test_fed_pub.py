@@ -30,7 +30,8 @@ from isthmus.methods.sync.sync_sgd import SyncSGD
 from isthmus.nn.masks import is_mask
 from isthmus.protect.gaussian import Gaussian
 from isthmus.testing.runs import losses, method_of, open_of, resumed, small_silos, walk
-from isthmus.train.loop import Result, begin_round, end_round, train
+from isthmus.train.loop import begin_round, end_round, train
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.policy import Policy
 from tests.helpers.small import assert_same, numbers, parameters

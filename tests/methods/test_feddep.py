@@ -10,8 +10,9 @@ from torch import Tensor
 from isthmus.api import fit
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import normals
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.methods import catalogue, nearest_rows
 from isthmus.methods.compose import compose, tables_of
 from isthmus.methods.exchange.base import Nothing
@@ -25,7 +26,8 @@ from isthmus.methods.objective.reconstruction import LiveReconstruction
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn.embedding_fused import FusedGNN
 from isthmus.testing.runs import resumed, small_silos, uneven_silos, walk
-from isthmus.train.loop import Result, train
+from isthmus.train.loop import train
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from tests.helpers.small import losses, open_method, open_of, owners, small_graph
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TRAIN
-from isthmus.graph.silo import split_graph
 from isthmus.launch.privacy import privacy_of, take_account
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TRAIN, Graph
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.exchange.prototypes import FAR, OWN

@@ -14,10 +14,10 @@ from isthmus.core.errors import IsthmusError
 from isthmus.engine.forward import forward, layers
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.features import SparseRows, weighted_sums
 from isthmus.graph.graph import Graph
 from isthmus.graph.merged import merge
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.exchange.base import Nothing

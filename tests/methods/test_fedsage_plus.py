@@ -7,8 +7,9 @@ from torch import Tensor
 from isthmus.core.errors import PeerError
 from isthmus.core.random import normals
 from isthmus.engine.forward import forward
+from isthmus.graph.cut import split_graph
 from isthmus.graph.features import SparseRows
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.exchange.base import Nothing

@@ -10,13 +10,13 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, Graph
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.nn.model import MODELS
 from isthmus.protect.releases import COUNTS
 from isthmus.runs.config import resolve
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import (

@@ -9,7 +9,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.methods.catalogue import get
 from isthmus.methods.sync.llcg import LLCG
 from isthmus.testing.runs import resumed
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from tests.helpers.small import (
     assert_same,
     losses,

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.cut import split_graph
 from isthmus.graph.features import SparseRows
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, VALID, Graph
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.launch.release_files import write_releases
 from isthmus.methods.exchange.swift import REDRAWN, SOLVABLE
 from isthmus.methods.schedule import Schedule, Shrinking
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.wire.local import LocalWire
 from tests.helpers.small import assert_same, losses, owners, run_method, run_parts, small_graph, without_edges
 

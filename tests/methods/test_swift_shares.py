@@ -8,7 +8,7 @@ import torch
 from isthmus.core.errors import IsthmusError
 from isthmus.report.disclosure import protection
 from isthmus.testing.runs import resumed
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.wire import Wire

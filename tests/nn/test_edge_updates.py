@@ -12,8 +12,8 @@ from torch import Tensor
 from isthmus.engine.forward import forward
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.nn import Block, EdgeUpdate, Linear
@@ -21,8 +21,9 @@ from isthmus.nn.model import MODELS
 from isthmus.nn.norm import Pass
 from isthmus.runs.config import resolve
 from isthmus.sample.batches import Batch
-from isthmus.train.loop import Result, step
+from isthmus.train.loop import step
 from isthmus.train.passes import Work
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire

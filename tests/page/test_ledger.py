@@ -15,7 +15,6 @@ from isthmus.page.crossed import by_epoch, crossed
 from isthmus.page.explorer import LINES, Filter, choices, lines
 from isthmus.page.federation_drawing import edges
 from isthmus.page.live_ledger import read_live
-from isthmus.wire import ledger as ledger_module
 from tests.helpers.command import SMALL, succeed
 from tests.helpers.pages import begun, reader, words
 from tests.helpers.reports import THREE, make_run, make_seeds
@@ -56,7 +55,7 @@ def test_hosts_are_added_up_while_they_go_on(tmp_path: Path, no_report: None) ->
 def test_a_run_with_many_pairs_is_counted_whole_while_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_report: None, run: Path
 ) -> None:
-    monkeypatch.setattr(ledger_module, "DETAILED", 60)
+    monkeypatch.setattr("isthmus.wire.books.DETAILED", 60)
     succeed(*SMALL, "--method", "swift-fedgnn", "--out", tmp_path / "run")
     summed, _ = read_live(tmp_path / "run", 3, 1)
     single, _ = read_live(run, 3, 1)

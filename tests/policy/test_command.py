@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.data.write_parts import write_parts
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.policy.reading import preset_text
 from tests.helpers.command import SMALL, isthmus, refuse, succeed
 from tests.helpers.small import owners, small_graph

@@ -7,7 +7,7 @@ import pytest
 from isthmus.core.errors import HostLost, IsthmusError
 from isthmus.core.kinds import Kind
 from isthmus.data.write_parts import write_parts
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.launch.host import run_over
 from isthmus.launch.start import Start
 from isthmus.policy.chain_file import read_chain

@@ -34,7 +34,7 @@ from isthmus.protect.accounting.metric_dp import FINE_ORDERS
 from isthmus.protect.events import Clipped, GaussianNoise
 from isthmus.protect.gaussian import clipped
 from isthmus.protect.releases import Releases
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.wire.local import LocalWire
 from isthmus.wire.policy import Policy
 from tests.helpers.small import run_method, small_graph

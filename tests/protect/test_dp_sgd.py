@@ -16,7 +16,8 @@ from isthmus.protect.accounting.subsampled import divergence, subsampled_epsilon
 from isthmus.protect.secrets import Noise, secrets_from_seed
 from isthmus.runs.text import labels_line
 from isthmus.testing.runs import resumed
-from isthmus.train.loop import Result, seed_losses
+from isthmus.train.loop import seed_losses
+from isthmus.train.result import Result
 from isthmus.train.seed_gradients import bounded_backward
 from isthmus.train.training import Training
 from isthmus.wire.wire import Wire

@@ -26,7 +26,7 @@ from isthmus.runs.text import lists_line, pair_text, privacy_line
 from isthmus.sample.neighbours import Sample, Sampler
 from isthmus.testing.runs import resumed
 from isthmus.train import loop
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.wire.wire import Wire
 from tests.helpers.command import SMALL, metrics, succeed
 from tests.helpers.hosts import on_hosts, on_wire

@@ -24,7 +24,7 @@ from isthmus.protect.base import Chain
 from isthmus.protect.gaussian import Gaussian, clipped, drawn
 from isthmus.protect.releases import COUNTS, LEFT, PLAIN
 from isthmus.protect.secrets import Noise, secrets_from_seed, secrets_from_system
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.wire.local import LocalWire
 from isthmus.wire.route import Lot
 from tests.helpers.small import assert_same, losses, run_method, small_graph

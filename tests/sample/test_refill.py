@@ -13,8 +13,8 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
-from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import Stack, build_stack
 from isthmus.protect.drawn_lists import DrawnLists
 from isthmus.sample.neighbours import Draws, Sample, Sampler

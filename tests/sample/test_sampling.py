@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.graph.stack import Stack, build_stack
-from isthmus.sample.batches import Batcher
+from isthmus.sample.batcher import Batcher
 from isthmus.sample.neighbours import Draws, Sample, Sampler, integer_runs
 from isthmus.sample.order import Joint, Local, Pool, draw_batches, rule_of
 from isthmus.wire.local import LocalWire

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from isthmus.core.errors import IsthmusError
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from tests.helpers.command import SMALL, refuse, succeed
 from tests.helpers.small import run_method, small_graph
 

@@ -10,13 +10,15 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError, PartyLost
 from isthmus.core.kinds import Kind
 from isthmus.engine.absence import AbsenceConfig
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.testing.runs import losses, open_of, resumed, small_graph
-from isthmus.train.loop import Result, train
+from isthmus.train.loop import train
 from isthmus.train.metrics import Scores, weighted_mean
+from isthmus.train.result import Result
 from isthmus.train.select import Best
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire

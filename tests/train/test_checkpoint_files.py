@@ -14,9 +14,10 @@ import torch
 
 from isthmus.core.version import VERSION
 from isthmus.data.write_parts import write_parts
+from isthmus.graph.cut import split_graph
 from isthmus.graph.digest import changes, digests
 from isthmus.graph.features import SparseRows
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.runs.folder import LOCK
 from tests.helpers.command import SMALL, refuse, same_run, snapshot, succeed
 from tests.helpers.small import owners, small_graph

@@ -8,8 +8,8 @@ import torch
 
 from isthmus.graph.graph import TEST, TRAIN, UNUSED, Graph, Schema
 from isthmus.train.constant import constant_scores, label_counts, no_better_than_constant
-from isthmus.train.loop import Result
 from isthmus.train.metrics import metric_names, score_silos, weighted_mean
+from isthmus.train.result import Result
 from tests.helpers.small import run_method, small_graph
 
 SCHEMAS = {

@@ -8,7 +8,7 @@ from isthmus.data.blocks import blocks
 from isthmus.methods.catalogue import get, names
 from isthmus.nn.model import MODELS
 from isthmus.protect.chacha import keystream
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from tests.helpers.small import losses, run_method, small_graph
 
 CPU = torch.device("cpu")

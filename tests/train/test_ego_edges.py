@@ -13,7 +13,7 @@ from isthmus.sample.across import JointSampler
 from isthmus.sample.batches import Batch, Seeds
 from isthmus.sample.neighbours import Sampler
 from isthmus.sample.order import draw_batches
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 from isthmus.wire.wire import Wire
 from tests.helpers.hosts import on_hosts, on_wire

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, VALID, Graph
 from isthmus.graph.merged import merge
-from isthmus.graph.silo import split_graph
 from isthmus.train.judge import Verdict
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from tests.helpers.command import SMALL, refuse, succeed
 from tests.helpers.small import losses, run_method, run_parts, small_graph
 

@@ -7,7 +7,7 @@ import torch
 
 from isthmus.core.errors import IsthmusError
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from tests.helpers.small import losses, run_method, small_graph
 
 THREE = torch.arange(24) % 3

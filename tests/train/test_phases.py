@@ -13,8 +13,8 @@ from isthmus.core.errors import IsthmusError
 from isthmus.engine.learner import CLASSIFIER, Learner, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.engine.site import Site
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Schema
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.method import Method
@@ -24,9 +24,10 @@ from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn import Linear, ModelConfig, Rows
 from isthmus.sample.batches import Batch
 from isthmus.train.checkpoint import Checkpoints
-from isthmus.train.loop import Watcher, train
+from isthmus.train.loop import train
 from isthmus.train.progress import Progress
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from tests.helpers.small import losses, open_method, open_of, run_method, small_graph
 
 GRAPH, THREE = small_graph(30, 140), torch.arange(30) % 3

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from isthmus.core.errors import IsthmusError
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, TRAIN, VALID
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
-from isthmus.train.loop import Result
+from isthmus.train.result import Result
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire
 from tests.helpers.hosts import on_hosts, on_wire

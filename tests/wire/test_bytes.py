@@ -9,9 +9,9 @@ from torch import Tensor
 
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TRAIN, Graph
 from isthmus.graph.merged import merge
-from isthmus.graph.silo import split_graph
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.nn.model import MODELS

@@ -11,7 +11,7 @@ from isthmus.core.kinds import ROWS, Kind
 from isthmus.core.parcel import Parcel
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.methods import catalogue
 from isthmus.nn.model import MODELS
 from isthmus.protect.base import Chain, Mechanism

@@ -37,7 +37,7 @@ def by_pair(table: pa.Table) -> list[dict[str, Any]]:
 
 def rough(monkeypatch: pytest.MonkeyPatch, lines: int = 60) -> None:
     """Let ledgers sum over steps soon, and count in the middle of steps."""
-    monkeypatch.setattr("isthmus.wire.ledger.DETAILED", lines)
+    monkeypatch.setattr("isthmus.wire.books.DETAILED", lines)
     monkeypatch.setattr("isthmus.wire.ledger._PENDING", 7)
 
 
@@ -114,7 +114,7 @@ def size_after(steps: int, silos: int = 60) -> int:
                 ledger.leg()
                 ledger.record(kind, (), Traffic(*ends, 1 + (ends[0] * ends[1] + step) % 7), 256)
         ledger.turn_page()
-    pages = [page for book in ledger.pages.values() for page in book]
+    pages = [page for book in ledger.books.pages.values() for page in book]
     return sum(lines.numel() * lines.element_size() for lines in [*pages, *ledger.growing().values()])
 
 

@@ -13,7 +13,7 @@ from isthmus.engine.layout import lay_out
 from isthmus.federation.boundary import build_boundary, make_route
 from isthmus.federation.federation import open_federation
 from isthmus.federation.schema_agreement import agree_schema
-from isthmus.graph.silo import split_graph
+from isthmus.graph.cut import split_graph
 from isthmus.graph.stack import build_stack
 from isthmus.protect.base import Chain, Mechanism
 from isthmus.protect.number_format import NumberFormat

@@ -17,7 +17,8 @@ from isthmus.graph.merged import merge
 from isthmus.graph.stack import Adjacency, Stack, build_stack
 from isthmus.methods.exchange.base import Exchange, LiveExchange
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch, Batcher, Seeds
+from isthmus.sample.batcher import Batcher
+from isthmus.sample.batches import Batch, Seeds
 from isthmus.train.training import Training
 
 _COPIES = 200_000  # rows that are computed at once

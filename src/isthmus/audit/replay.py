@@ -29,8 +29,9 @@ from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.runs.kept_config import kept_config
 from isthmus.runs.text import count_text
-from isthmus.train.loop import Watcher, train
+from isthmus.train.loop import train
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from isthmus.wire.local import LocalWire
 
 CALIBRATION = 256  # nodes whose releases are followed one by one, targets or not: they show how noisy rows are

@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress as RichProgress
 
-from isthmus.train.loop import Watcher
 from isthmus.train.progress import Progress
+from isthmus.train.watcher import Watcher
 
 _PATIENCE = 3.0  # seconds before anything is shown where output is piped
 _LINES = 10  # lines of a piped replay

@@ -23,7 +23,7 @@ from isthmus.graph.merged import merge
 from isthmus.graph.silo import Silo, keep_edges
 from isthmus.launch.host import open_run
 from isthmus.launch.silos import load_silos
-from isthmus.runs.config import DataConfig
+from isthmus.runs.data_config import DataConfig
 from isthmus.runs.folder import RunFolder
 from isthmus.wire.local import LocalWire
 from isthmus.wire.meeting import MeetingPlace

@@ -12,11 +12,11 @@ from isthmus.core.coerce import fill
 from isthmus.core.errors import IsthmusError
 from isthmus.data.members import is_parts
 from isthmus.data.write_parts import write_parts
+from isthmus.graph.cut import split_graph
 from isthmus.graph.partition import note_on_names, partition, silo_names, values_of
-from isthmus.graph.silo import split_graph
 from isthmus.graph.stats import split_statistics
 from isthmus.launch.silos import load_graph
-from isthmus.runs.config import DataConfig, split_options
+from isthmus.runs.data_config import DataConfig, split_options
 from isthmus.runs.recipe import parse_set
 
 

@@ -62,3 +62,10 @@ def as_default(name: str, value: Any, parameter: Parameter | None) -> Any:
     if parameter.default is None:  # words, or nothing
         return value if isinstance(value, str) and "," not in value else as_type(name, value, ())
     return as_type(name, value, parameter.default)
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A value that must be a whole number, 0 or more; raises, by its name, where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise IsthmusError(f"{name} is {value!r}; it must be a whole number, 0 or more.")
+    return value

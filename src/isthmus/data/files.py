@@ -8,8 +8,7 @@ attributes serve to split the graph between silos and never become features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,14 @@ from torch import Tensor
 from isthmus.core.attempts import attempt, go_on_if_complete, problems_so_far
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import is_folder
-from isthmus.core.random import combine, keys_of
-from isthmus.data.columns import labels, note_on_labels, note_on_rare_labels, refuse_label_columns, splits, times
-from isthmus.data.feature_columns import IMPUTE, Reading, table_features
+from isthmus.core.random import keys_of
+from isthmus.data.columns import note_on_labels, note_on_rare_labels, refuse_label_columns, times
+from isthmus.data.feature_columns import IMPUTE, Reading, TableFeatures, table_features
 from isthmus.data.ids import INTEGER, check_unique, edge_ids, id_text, rows_of
 from isthmus.data.other_layouts import refuse_other_layouts
-from isthmus.data.split import random_split
+from isthmus.data.table_labels import both_labelled, edge_split_keys, label_columns, read_labels
 from isthmus.data.tables import Sheet, as_text, is_text, read_sheet
-from isthmus.graph.graph import UNUSED, Graph, Schema
+from isthmus.graph.graph import Graph, Schema
 
 NODE_COLUMNS = ("id", "label", "split")
 EDGE_COLUMNS = ("id", "source", "target", "label", "split", "time")
@@ -56,6 +55,29 @@ def load_folder(
     words = (words,) if isinstance(words, str) else tuple(words)
     reading, before = Reading(categories, missing, words, rarest).check(), problems_so_far()
     nodes, edges = _sheets(Path(folder), attributes)
+    found = _columns(nodes, edges, attributes, reading)
+    go_on_if_complete(before)
+    graph = _unlabelled(found, Path(folder).resolve().name)
+    kept = {name: _values(nodes, name) for name in dict.fromkeys((*attributes, *text_columns(nodes)))}
+    notes = *graph.notes, *_notes_on_labels(nodes, edges, target, rarest)
+    return _labelled(replace(graph, columns=kept, notes=notes), nodes, edges, seed, target).check()
+
+
+@dataclass(frozen=True)
+class _FolderColumns:
+    """The columns of nodes and edges that are neither labels nor splits."""
+
+    ids: np.ndarray  # [n]
+    source: Tensor  # [m] rows
+    target: Tensor  # [m] rows
+    of_nodes: TableFeatures
+    of_edges: TableFeatures
+    time: Tensor | None  # [m]
+    edge_ids: np.ndarray | None  # [m]
+
+
+def _columns(nodes: Sheet, edges: Sheet, attributes: tuple[str, ...], reading: Reading) -> _FolderColumns:
+    """Everything but labels and splits, which are looked at too, so that their problems are named with all others."""
     attempt(partial(reading.check_words, nodes, edges), None)
     ids, source, end = attempt(partial(_ids, nodes, edges), (np.zeros(0), torch.zeros(0), torch.zeros(0)))
     of_nodes = table_features(nodes, (*NODE_COLUMNS, *attributes), reading)
@@ -64,46 +86,43 @@ def load_folder(
     named = attempt(partial(edge_ids, edges), None)
     for sheet in (nodes, edges):
         attempt(partial(read_labels, sheet), None)
-    go_on_if_complete(before)
-    learnt = edges if (target or ("node" if "label" in nodes.names else "edge")) == "edge" else nodes
-    kept = dict.fromkeys((*attributes, *text_columns(nodes)))
+    return _FolderColumns(ids, source, end, of_nodes, of_edges, time, named)
+
+
+def _unlabelled(found: _FolderColumns, name: str) -> Graph:
+    """The graph of some columns, as yet without labels; nodes without features get a single 1."""
+    nodes, edges = found.of_nodes, found.of_edges
     schema = Schema(
-        features=max(len(of_nodes.names), 1),
+        features=max(len(nodes.names), 1),
         labels=(),
-        edge_features=len(of_edges.names),
-        timed=time is not None,
-        feature_names=of_nodes.names or ("one",),
-        edge_feature_names=of_edges.names,
+        edge_features=len(edges.names),
+        timed=found.time is not None,
+        feature_names=nodes.names or ("one",),
+        edge_feature_names=edges.names,
     )
-    graph = Graph(
-        ids=ids,
-        x=of_nodes.x if of_nodes.names else torch.ones(len(ids), 1),
-        edge_index=torch.stack([source, end]),
+    return Graph(
+        ids=found.ids,
+        x=nodes.x if nodes.names else torch.ones(len(found.ids), 1),
+        edge_index=torch.stack([found.source, found.target]),
         schema=schema,
-        edge_attr=of_edges.x if of_edges.names else None,
-        edge_time=time,
-        columns={name: _values(nodes, name) for name in kept},
-        name=Path(folder).resolve().name,
-        notes=(
-            *of_nodes.notes,
-            *of_edges.notes,
-            *(both_labelled(nodes, edges) if target is None else ()),
-            *(note for sheet in (nodes, edges) for note in note_on_labels(sheet)),
-            *note_on_rare_labels(learnt, rarest),
-        ),
-        edge_ids=named,
-        node_encoding=of_nodes.encoding,
-        edge_encoding=of_edges.encoding,
+        edge_attr=edges.x if edges.names else None,
+        edge_time=found.time,
+        name=name,
+        notes=(*nodes.notes, *edges.notes),
+        edge_ids=found.edge_ids,
+        node_encoding=nodes.encoding,
+        edge_encoding=edges.encoding,
     )
-    return _labelled(graph, nodes, edges, seed, target).check()
 
 
-def read_labels(sheet: Sheet, declared: Sequence[str] | None = None) -> None:
-    """Raise for labels, or words of a split, that cannot be read, so that they are named among all problems."""
-    if "label" in sheet.names:
-        attempt(partial(labels, sheet, "label", declared or ()), None)
-    if "split" in sheet.names:
-        splits(sheet, "split")
+def _notes_on_labels(nodes: Sheet, edges: Sheet, target: str | None, rarest: int) -> tuple[str, ...]:
+    """Sentences on labels of nodes and edges: on those that are not learnt, that may be no classes, that are rare."""
+    learnt = edges if (target or ("node" if "label" in nodes.names else "edge")) == "edge" else nodes
+    return (
+        *(both_labelled(nodes, edges) if target is None else ()),
+        *(note for sheet in (nodes, edges) for note in note_on_labels(sheet)),
+        *note_on_rare_labels(learnt, rarest),
+    )
 
 
 def _labelled(graph: Graph, nodes: Sheet, edges: Sheet, seed: int, target: str | None) -> Graph:
@@ -116,14 +135,6 @@ def _labelled(graph: Graph, nodes: Sheet, edges: Sheet, seed: int, target: str |
         schema = replace(graph.schema, labels=edge_classes, target="edge")
         return replace(graph, schema=schema, edge_y=edge_y, edge_split=edge_split)
     return replace(graph, schema=replace(graph.schema, labels=classes), y=y, split=split)
-
-
-def edge_split_keys(keys: Tensor, ends: Tensor, time: Tensor | None) -> Tensor:
-    """The public key by which each edge is drawn for training, validation or test: [m].
-
-    ``keys`` are the public keys of all rows, ``ends`` [2, m] the rows of each edge's source and target.
-    """
-    return combine(combine(keys[ends[0]], keys[ends[1]]), torch.zeros_like(ends[0]) if time is None else time)
 
 
 def find_folder(folder: str) -> None:
@@ -188,41 +199,6 @@ def _values(nodes: Sheet, name: str) -> np.ndarray:
         whole: np.ndarray = column.to_numpy()
         return whole
     return np.asarray(as_text(nodes, name).fill_null("").to_pylist(), dtype=str)
-
-
-def label_columns(
-    sheet: Sheet, keys: Tensor, seed: int, declared: Sequence[str] | None = None
-) -> tuple[Tensor | None, Tensor | None, tuple[str, ...]]:
-    """Class numbers, split and class names of a table; None for the first two where it has no column ``label``.
-
-    ``declared`` are the class names that silo.toml lists; without it they are those of the table. ``keys`` and ``seed``
-    draw a random split where the table has no column ``split``.
-    """
-    if "label" not in sheet.names:
-        return None, None, tuple(declared or ())
-    y, classes = labels(sheet, "label", declared or ())
-    if declared is not None:
-        strange = sorted(set(classes) - set(declared))
-        if strange:
-            raise IsthmusError(
-                f"{sheet.path}, column 'label': '{strange[0]}' is not among the declared labels "
-                f"({', '.join(declared)}); add it to silo.toml or correct the label."
-            )
-        y = torch.tensor([*(list(declared).index(name) for name in classes), -1])[y]
-        classes = tuple(declared)
-    if "split" not in sheet.names:
-        return y, random_split(keys, seed, y >= 0), classes
-    return y, splits(sheet, "split").where(y >= 0, UNUSED), classes
-
-
-def both_labelled(nodes: Sheet, edges: Sheet) -> tuple[str, ...]:
-    """A sentence where nodes and edges both have labels, and nobody has said which are to be learnt."""
-    if "label" not in nodes.names or "label" not in edges.names:
-        return ()
-    unused = len(edges.table) - edges.table["label"].null_count
-    return (
-        f"{nodes.path.parent}: nodes and edges have labels; {unused:,} of edges are not used (target = edge does).",
-    )
 
 
 def _by_edge(target: str | None, y: Any, edge_y: Any, folder: Path) -> bool:

@@ -15,7 +15,8 @@ from torch import Tensor
 from isthmus.core.errors import IsthmusError
 from isthmus.data.columns import note_on_labels, note_on_rare_labels, splits
 from isthmus.data.feature_columns import Reading, TableFeatures, table_features
-from isthmus.data.files import NODE_COLUMNS, both_labelled, label_columns
+from isthmus.data.files import NODE_COLUMNS
+from isthmus.data.table_labels import both_labelled, label_columns
 from isthmus.data.tables import Sheet, is_list, is_number
 from isthmus.graph.encoding import EMPTY, Encoding, TableColumn
 from isthmus.graph.features import Features, SparseRows

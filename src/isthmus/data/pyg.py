@@ -11,8 +11,8 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.random import keys_of
-from isthmus.data.files import edge_split_keys
 from isthmus.data.pyg_labels import MASKS, label_names, learnt_labels, split_of
+from isthmus.data.table_labels import edge_split_keys
 from isthmus.data.whole_numbers import long_as, refuse_long, whole
 from isthmus.graph.features import Features, SparseRows
 from isthmus.graph.graph import Graph, Schema

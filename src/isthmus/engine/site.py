@@ -18,7 +18,7 @@ from isthmus.graph.graph import TRAIN, Schema
 from isthmus.graph.stack import Stack
 from isthmus.nn.model import GNN, LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batcher
+from isthmus.sample.batcher import Batcher
 from isthmus.sample.neighbours import Draws
 from isthmus.wire.route import Boundary
 from isthmus.wire.wire import Wire

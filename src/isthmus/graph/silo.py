@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.core.errors import IsthmusError
 from isthmus.core.random import combine, keys_of
 from isthmus.core.tensors import by_value
 from isthmus.graph.encoding import Encoding
-from isthmus.graph.features import Features, take
-from isthmus.graph.graph import UNUSED, Graph, Schema
+from isthmus.graph.features import Features
+from isthmus.graph.graph import Schema
 from isthmus.graph.ports import ports
 
 BY_TARGET, BY_SOURCE, BY_BOTH = 0, 1, 2  # who has the label of an edge: the owner of its target, of its source, both
@@ -147,11 +145,11 @@ def keep_edges(silo: Silo, kept: Tensor) -> Silo:
         edge_index=(reached.cumsum(0) - 1)[ends],
         halo_ids=silo.halo_ids[far.numpy()],
         halo_owner=silo.halo_owner[far],
-        edge_attr=_taken(silo.edge_attr, kept),
-        edge_time=_taken(silo.edge_time, kept),
-        edge_y=_taken(silo.edge_y, kept),
-        edge_split=_taken(silo.edge_split, kept),
-        edge_teacher=_taken(silo.edge_teacher, kept),
+        edge_attr=taken(silo.edge_attr, kept),
+        edge_time=taken(silo.edge_time, kept),
+        edge_y=taken(silo.edge_y, kept),
+        edge_split=taken(silo.edge_split, kept),
+        edge_teacher=taken(silo.edge_teacher, kept),
         edge_ids=None if silo.edge_ids is None else silo.edge_ids[kept.numpy()],
     )
 
@@ -216,70 +214,6 @@ def _by_time_and_attributes(edges: np.ndarray, pair: Tensor, time: Tensor | None
     return edges[order]
 
 
-def split_graph(graph: Graph, owner: Tensor, silos: int, names: Sequence[str] | None = None) -> list[Silo]:
-    """The silos of a whole graph whose node i belongs to silo ``owner[i]``; a cross edge goes to both its silos."""
-    if len(owner) != graph.n:
-        raise IsthmusError(f"The owner vector has {len(owner)} entries for {graph.n} nodes; give one for each node.")
-    if graph.n and (int(owner.min()) < 0 or int(owner.max()) >= silos):
-        raise IsthmusError(f"Owners lie in {int(owner.min())}..{int(owner.max())}; allowed are 0..{silos - 1}.")
-    names = names or [f"silo-{i}" for i in range(silos)]
-    order, sizes = by_value(owner, silos)
-    nodes = order.split(sizes)
-    touching, narrow = _touching(graph.edge_index, owner, silos), owner.to(torch.int32)
-    seen = torch.empty(graph.n, dtype=torch.int64)
-    return [_cut(graph, narrow, i, names[i], nodes[i], touching[i], seen) for i in range(silos)]
-
-
-def _touching(edge_index: Tensor, owner: Tensor, silos: int) -> list[Tensor]:
-    """For each silo the edges that touch its nodes, ascending."""
-    narrow = owner.to(torch.int32)
-    source, target = (narrow.index_select(0, end) for end in edge_index)
-    both = torch.stack([target, torch.where(source == target, silos, source)], 1)  # an edge's owners, side by side
-    order, counts = by_value(both.flatten(), silos + 1)
-    return list((order >> 1).split(counts))[:silos]
-
-
-def _cut(graph: Graph, owner: Tensor, number: int, name: str, nodes: Tensor, edges: Tensor, seen: Tensor) -> Silo:
-    """One silo of a graph: its ``nodes`` and the ``edges`` that touch them.
-
-    ``seen`` [n] holds any values, and is written to: afterwards the row of each node that the silo knows.
-    """
-    ends = torch.cat([end.index_select(0, edges) for end in graph.edge_index])
-    halo = _distinct(ends.masked_select(owner.index_select(0, ends) != number), seen)
-    halo = halo[torch.argsort(keys_of(graph.ids[halo.numpy()]), stable=True)]
-    known = torch.cat([nodes, halo])
-    seen.scatter_(0, known, torch.arange(len(known)))
-    y = torch.full((len(nodes),), -1) if graph.y is None else graph.y[nodes]
-    split = torch.full((len(nodes),), UNUSED, dtype=torch.int8) if graph.split is None else graph.split[nodes]
-    return Silo(
-        number=number,
-        name=name,
-        schema=graph.schema,
-        ids=graph.ids[nodes.numpy()],
-        x=take(graph.x, nodes),
-        y=y,
-        split=split,
-        halo_ids=graph.ids[halo.numpy()],
-        halo_owner=owner[halo].long(),
-        edge_index=seen.index_select(0, ends).reshape(2, -1),
-        edge_attr=_taken(graph.edge_attr, edges),
-        edge_time=_taken(graph.edge_time, edges),
-        edge_y=_taken(graph.edge_y, edges),
-        edge_split=_taken(graph.edge_split, edges),
-        notes=graph.notes,
-        edge_ids=None if graph.edge_ids is None else graph.edge_ids[edges.numpy()],
-        node_encoding=graph.node_encoding,
-        edge_encoding=graph.edge_encoding,
-    )
-
-
-def _distinct(nodes: Tensor, seen: Tensor) -> Tensor:
-    """Each of ``nodes`` once: everybody writes its place into ``seen``, and those whose place stands there stay."""
-    place = torch.arange(len(nodes))
-    seen.scatter_(0, nodes, place)
-    return nodes[seen.index_select(0, nodes) == place]
-
-
-def _taken(values: Tensor | None, edges: Tensor) -> Tensor | None:
+def taken(values: Tensor | None, edges: Tensor) -> Tensor | None:
     """What some edges have of an optional property."""
     return None if values is None else values[edges]

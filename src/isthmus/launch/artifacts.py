@@ -31,8 +31,8 @@ from isthmus.runs.folder import RunFolder
 from isthmus.runs.kept_config import digest_of_config
 from isthmus.runs.network_time import Usage, link_times
 from isthmus.train.judge import Verdict
-from isthmus.train.loop import Result
 from isthmus.train.metrics import Scores
+from isthmus.train.result import Result
 from isthmus.train.training import Training
 
 

@@ -16,10 +16,13 @@ from isthmus.launch.host import open_run
 from isthmus.launch.live_status import Live
 from isthmus.launch.recorder import Recorder
 from isthmus.launch.silos import load_silos
-from isthmus.runs.config import GIVEN, RunConfig, resolve
+from isthmus.runs.config import RunConfig, resolve
+from isthmus.runs.data_config import GIVEN
 from isthmus.runs.folder import RunFolder, claimed
 from isthmus.train.checkpoint import Checkpoints
-from isthmus.train.loop import Result, Watcher, train
+from isthmus.train.loop import train
+from isthmus.train.result import Result
+from isthmus.train.watcher import Watcher
 from isthmus.wire.local import LocalWire
 
 PARTS = "parts"

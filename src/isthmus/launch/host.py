@@ -30,7 +30,8 @@ from isthmus.launch.settings import common_settings
 from isthmus.launch.silos import categories_of, load_graph, load_silos
 from isthmus.launch.start import Start
 from isthmus.methods.exchange.base import Nothing
-from isthmus.runs.config import AS_MANY, RunConfig
+from isthmus.runs.config import RunConfig
+from isthmus.runs.data_config import AS_MANY
 from isthmus.train.checkpoint import Checkpoints
 from isthmus.train.loop import train
 from isthmus.train.rounds import Returned

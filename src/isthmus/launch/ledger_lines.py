@@ -7,7 +7,7 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import KINDS, PURPOSES, devices_of
-from isthmus.wire.ledger import BOOKS
+from isthmus.wire.books import BOOKS
 from isthmus.wire.wire import Wire
 
 

@@ -16,7 +16,8 @@ from isthmus.federation.text_on_wire import raise_together
 from isthmus.launch.ledger_lines import check_lines
 from isthmus.launch.own_ledger import own_ledger
 from isthmus.protect.events import Events, from_json, to_json
-from isthmus.wire.ledger import COLUMNS, Ledger
+from isthmus.wire.books import COLUMNS
+from isthmus.wire.ledger import Ledger
 from isthmus.wire.wire import Wire
 
 _NAMED = ("ledger", "loads", "steps")  # books that differ from host to host; every host has the same legs

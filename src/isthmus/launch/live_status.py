@@ -18,9 +18,9 @@ from isthmus.core.errors import PeerError
 from isthmus.core.files import write_atomic
 from isthmus.core.kinds import KINDS
 from isthmus.runs.status import FILE, HostStatus
-from isthmus.train.loop import Watcher
 from isthmus.train.progress import Progress
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from isthmus.wire.wire import Wire
 
 _RENEWED = 2.0  # seconds between two writings of the status file

@@ -13,7 +13,8 @@ from isthmus.core.kinds import SERVER, Kind, devices_of
 from isthmus.core.parcel import Traffic
 from isthmus.launch.ledger_lines import check_lines
 from isthmus.protect.events import Events, from_json, to_json
-from isthmus.wire.ledger import COLUMNS, Ledger
+from isthmus.wire.books import COLUMNS
+from isthmus.wire.ledger import Ledger
 from isthmus.wire.wire import Wire
 
 _SENDER, _RECEIVER, _EVENT = (COLUMNS.index(name) for name in ("sender", "receiver", "event"))

@@ -23,7 +23,8 @@ from isthmus.protect.accounting.metric_rows import MetricFigures, homogeneity_no
 from isthmus.protect.accounting.seed_labels import SeedFigures, label_guarantees, seed_figures
 from isthmus.protect.events import GaussianNoise
 from isthmus.train.training import Training
-from isthmus.wire.ledger import STEP_COLUMNS, Ledger
+from isthmus.wire.books import STEP_COLUMNS
+from isthmus.wire.ledger import Ledger
 from isthmus.wire.wire import Wire
 
 ALL_DATA = "all data, in one place"

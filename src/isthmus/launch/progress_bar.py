@@ -10,8 +10,8 @@ from rich.console import Console
 
 from isthmus.launch.forecast import LengthForecast
 from isthmus.runs.config import RunConfig
-from isthmus.train.loop import Watcher
 from isthmus.train.progress import Progress
+from isthmus.train.watcher import Watcher
 
 _LINES = 10  # lines of a piped run
 

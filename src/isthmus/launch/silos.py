@@ -12,12 +12,13 @@ from isthmus.data.members import is_parts, member_names
 from isthmus.federation.cross_edges import agree_edges
 from isthmus.federation.handshake import check_single_owner
 from isthmus.federation.schema_agreement import agree_on_data
+from isthmus.graph.cut import split_graph
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.graph import Graph
 from isthmus.graph.merged import merge
 from isthmus.graph.partition import attribute_of, note_on_names, partition, silo_names
-from isthmus.graph.silo import Silo, changed, split_graph
-from isthmus.runs.config import GIVEN, DataConfig
+from isthmus.graph.silo import Silo, changed
+from isthmus.runs.data_config import GIVEN, DataConfig
 from isthmus.wire.local import LocalWire
 
 READING = ("categories", "missing", "words", "rarest")  # options of how tables are read, which parts have too

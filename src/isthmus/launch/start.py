@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
-from isthmus.train.loop import Watcher
+from isthmus.train.watcher import Watcher
 from isthmus.wire.meeting import MeetingPlace
 
 

@@ -10,8 +10,8 @@ from isthmus.core.errors import IsthmusError, unknown
 from isthmus.launch.tracker import Tracker
 from isthmus.runs.config import TRACKERS, RunConfig, flat
 from isthmus.runs.folder import RunFolder
-from isthmus.train.loop import Result
 from isthmus.train.progress import Progress
+from isthmus.train.result import Result
 from isthmus.train.watcher import Watcher
 
 

@@ -16,15 +16,18 @@ from torch import Tensor
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import SERVER_NAME, Kind
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.launch.privacy import take_account
 from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.policy.foreseen import Demand, DemandRecorder
 from isthmus.policy.guard import Way
 from isthmus.runs.config import RunConfig
-from isthmus.train.loop import Watcher, finish, train_phase
+from isthmus.train.loop import train_phase
+from isthmus.train.result import finish
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire
 

@@ -19,7 +19,8 @@ from isthmus.nn.block import Rows
 from isthmus.nn.embedding_fused import FusedGNN
 from isthmus.nn.generator import Generator
 from isthmus.nn.model import GNN, LAYERS, ModelConfig
-from isthmus.sample.batches import Batcher, Seeds
+from isthmus.sample.batcher import Batcher
+from isthmus.sample.batches import Seeds
 from isthmus.sample.neighbours import Sampler
 
 ENCODER, GENERATOR, LOCAL = "encoder", "generator", "local"  # local: a classifier of each silo's own

@@ -58,8 +58,9 @@ def _host_table(run: Path, host: int, epoch: int, meta: dict[str, Any], names: d
     """The lines that one host had counted at a checkpoint, with names instead of numbers."""
     from isthmus.core.kinds import KINDS, PURPOSES
     from isthmus.protect.events import describe, from_json
+    from isthmus.wire.books import COLUMNS
     from isthmus.wire.counts import as_table
-    from isthmus.wire.ledger import COLUMNS, Ledger
+    from isthmus.wire.ledger import Ledger
 
     if meta.get("columns") != list(COLUMNS):
         raise IsthmusError("The ledger of this run is counted by another version of isthmus; open it with that.")
@@ -82,8 +83,8 @@ def _lines(run: Path, host: int, epoch: int, meta: dict[str, Any]) -> torch.Tens
     import numpy as np
     import torch
 
+    from isthmus.wire.books import COLUMNS
     from isthmus.wire.counts import as_lines, sums_of
-    from isthmus.wire.ledger import COLUMNS
 
     size = int(meta["pages"]["ledger"][0])
     path = bounded(run / "checkpoint" / f"ledger-host-{host}.bin", MOST)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from isthmus.core.kinds import ROWS, STEPS, Kind, Purpose
-from isthmus.engine.settings import TrainConfig
 from isthmus.launch.host import open_run, prepare, set_up_process
 from isthmus.launch.policies import Policies
 from isthmus.launch.privacy import privacy_of, take_account
@@ -17,26 +15,18 @@ from isthmus.launch.silo_tables import silo_figures, silo_sizes
 from isthmus.launch.silos import load_silos
 from isthmus.plan.disclosed import disclosure_of
 from isthmus.plan.policies import AskedPolicies
-from isthmus.plan.run_length import Length, length_of, trial_steps_of
-from isthmus.plan.trial import ByPurpose, Stopwatch
+from isthmus.plan.run_length import Length
+from isthmus.plan.scaling import SAMPLED, Sizes, bytes_by_phase, factors_of, network_times, over_phases
+from isthmus.plan.trial import ByPurpose, try_phases
 from isthmus.protect.accounting.guarantee import EDGE, EVERYTHING, NODE, Guarantee, as_json, headline
 from isthmus.runs.config import RunConfig
-from isthmus.runs.network_time import PARTS, Usage, link_times, phases, used
+from isthmus.runs.network_time import PARTS
 from isthmus.runs.smaller import advice
 from isthmus.runs.text import count_text
-from isthmus.train.loop import finish, train_phase
-from isthmus.train.progress import Progress
-from isthmus.train.stage import Stage, phase_length
+from isthmus.train.result import finish
+from isthmus.train.stage import Stage
 from isthmus.train.training import Training
-from isthmus.wire.ledger import Ledger
 from isthmus.wire.local import LocalWire
-
-Sizes = dict[tuple[str, str], float]  # bytes by purpose and kind
-# Kinds of which as many leave as drawn nodes need.
-_SAMPLED = (
-    *(Kind.IDS, *ROWS, Kind.SHARE_SUMS),
-    *(Kind.FEATURES, Kind.LABELS, Kind.EDGES, Kind.GENERATED, Kind.ROW_GRADIENTS),
-)
 
 
 @dataclass(frozen=True)
@@ -85,7 +75,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "
     wire.releases = releases = ByPurpose(wire.ledger)
     training = open_run(config, wire, silos)
     asked.watch(training)
-    tried = _try_phases(training, config.train, trial_steps, releases)
+    tried = try_phases(training, config.train, trial_steps, releases)
     said = list(training.federation.notes)
     finish(training)
     training.federation.notes[:] = said  # not what it says of the trial's scores
@@ -95,8 +85,8 @@ def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "
     releases.scale([each.rows for each in tried], [each.often for each in tried])
     asked.answer(training, releases)
     accounts = take_account(training)
-    by_phase = _bytes(wire.ledger, tried)
-    sizes = _over_phases(by_phase)
+    by_phase = bytes_by_phase(wire.ledger, tried)
+    sizes = over_phases(by_phase)
     length, trial = (sum((getattr(each, of) for each in tried), Length()) for of in ("length", "trial"))
     known = privacy_of(training, accounts)
     epsilon = _epsilon(training, known, length, trial, sizes)
@@ -105,53 +95,12 @@ def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "
         trial,
         {part: _of_part(sizes, purposes) for part, purposes in PARTS.items()},
         _extrapolated(training, sizes),
-        _times(config, wire.ledger, tried, by_phase),
+        network_times(config, wire.ledger, tried, by_phase),
         epsilon,
         [*_notes(config, training, all(each.round_fits for each in tried), sizes), *training.federation.notes],
-        disclosure_of(config, training, length.epochs, held, partial(_factors, tried), known, epsilon or {}),
+        disclosure_of(config, training, length.epochs, held, partial(factors_of, tried), known, epsilon or {}),
         advice(sum(phase.seconds for phase in tried), config),
     )
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A trial of one phase: how long the whole phase would be, and how much of it was tried.
-
-    ``last_step`` is the step of the trial that the phase ended with; ``seconds`` are those of the whole phase.
-    """
-
-    length: Length
-    trial: Length
-    round_fits: bool
-    last_step: int
-    seconds: float
-
-    @property
-    def often(self) -> dict[Purpose, float]:
-        """By purpose, the factor from messages of the trial to those of the phase."""
-        return self.length.over(self.trial)
-
-    @property
-    def rows(self) -> dict[Purpose, float]:
-        """By purpose, the factor from rows drawn in the trial to those of the phase."""
-        return self.length.rows_over(self.trial)
-
-
-def _try_phases(training: Training, train: TrainConfig, wished: int | None, releases: ByPurpose) -> list[Tried]:
-    """Train a few steps of each phase, one phase after the other; returns a `Tried` for each."""
-    tried, begun = list[Tried](), Progress()  # where a phase begins in the run that is planned
-    for number, phase in enumerate(training.phases):
-        if number:
-            training.go_on(number)
-        releases.phase, stage = number, training.stage
-        epochs, total = phase_length(phase, train, stage.steps_per_epoch, begun)
-        steps, round_fits = trial_steps_of(stage, total, wished)
-        watch, lengths = Stopwatch(), (length_of(stage, total), length_of(stage, steps))
-        training.stop_after(steps)
-        train_phase(training, watch)
-        tried.append(Tried(*lengths, round_fits, training.progress.step, watch.whole(lengths[0])))
-        begun.step, begun.epoch = begun.step + total, begun.epoch + epochs
-    return tried
 
 
 def _draws(training: Training) -> bool:
@@ -162,35 +111,8 @@ def _draws(training: Training) -> bool:
 
 def _extrapolated(training: Training, sizes: Sizes) -> list[str]:
     """Kinds whose bytes are estimates: those that are drawn, and prototypes, whose number depends on training."""
-    drawn = [kind for kind in _SAMPLED if _draws(training) and _in_training(kind, sizes)]
+    drawn = [kind for kind in SAMPLED if _draws(training) and _in_training(kind, sizes)]
     return [*drawn, *([Kind.PROTOTYPES] if (Purpose.HANDOVER, Kind.PROTOTYPES) in sizes else [])]
-
-
-def _bytes(ledger: Ledger, tried: Sequence[Tried]) -> list[Sizes]:
-    """Bytes of each phase of the whole run, scaled from those of its trial."""
-    sizes: list[Sizes] = [{} for _ in tried]
-    for line in ledger.step_table().group_by(["step", "purpose", "kind"]).aggregate([("bytes", "sum")]).to_pylist():
-        place, key = _phase_at(tried, line["step"]), (line["purpose"], line["kind"])
-        _, rows = _factors(tried, line["step"], line["kind"], line["purpose"])
-        sizes[place][key] = sizes[place].get(key, 0.0) + line["bytes_sum"] * rows
-    return sizes
-
-
-def _factors(tried: Sequence[Tried], step: int, kind: str, purpose: str) -> tuple[float, float]:
-    """By which factors messages, and rows and bytes, of a step of the trial are scaled to the whole run."""
-    phase, why = tried[_phase_at(tried, step)], Purpose(purpose)
-    return phase.often[why], (phase.rows if kind in _SAMPLED else phase.often)[why]
-
-
-def _phase_at(tried: Sequence[Tried], step: int) -> int:
-    """The phase that a step of the trial belongs to, counted from 1; set-up belongs to the first."""
-    return bisect_left([each.last_step for each in tried[:-1]], step)
-
-
-def _over_phases(sizes: Sequence[Sizes]) -> Sizes:
-    """Bytes by purpose and kind, summed over phases."""
-    keys = dict.fromkeys(key for each in sizes for key in each)
-    return {key: sum(each.get(key, 0.0) for each in sizes) for key in keys}
 
 
 def _of_part(sizes: Sizes, purposes: tuple[Purpose, ...]) -> dict[str, int]:
@@ -204,29 +126,6 @@ def _of_part(sizes: Sizes, purposes: tuple[Purpose, ...]) -> dict[str, int]:
 def _in_training(kind: Kind, sizes: Sizes) -> bool:
     """Whether a kind leaves at steps, corrections or ends of rounds; validations repeat one draw, and are exact."""
     return any((purpose, kind) in sizes for purpose in (*STEPS, Purpose.CORRECTION, Purpose.ROUND))
-
-
-def _times(config: RunConfig, ledger: Ledger, tried: Sequence[Tried], sizes: Sequence[Sizes]) -> dict[str, Any]:
-    """The table ``link`` of the plan: time over the network, from legs and bytes scaled to the whole run."""
-    usage: dict[str, Usage] = {}
-    if not config.method.merged:
-        lines = phases(ledger.step_table(), ledger.leg_table())
-        places = [_phase_at(tried, step) for step in lines["step"].to_pylist()]
-        for place, (phase, mine) in enumerate(zip(tried, sizes, strict=True)):
-            found = used(lines.filter([each == place for each in places]), "purpose")
-            for purpose, use in _whole_usage(found, phase.often, mine).items():
-                usage[purpose] = usage.get(purpose, Usage()) + use
-    return link_times(config.link, usage, sum(phase.seconds for phase in tried))
-
-
-def _whole_usage(found: Mapping[str, Usage], often: Mapping[Purpose, float], sizes: Sizes) -> dict[str, Usage]:
-    """Usage of the network in a whole phase, by purpose; losses are one message an epoch, longer with more steps."""
-    trips = {**often, Purpose.LOSSES: often[Purpose.ORDER]}
-    whole = {purpose: sum(size for (of, _), size in sizes.items() if of == purpose) for purpose in found}
-    return {
-        purpose: use.times(whole[purpose] / use.bytes if use.bytes else 0.0, trips[Purpose(purpose)])
-        for purpose, use in found.items()
-    }
 
 
 def _epsilon(

@@ -1,4 +1,4 @@
-"""Measurements of a trial of a few steps, beside its ledger: releases by purpose, and seconds."""
+"""A trial of a few steps of each phase, and what is measured beside its ledger: releases by purpose, and seconds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import torch
 from torch import Tensor
 
 from isthmus.core.kinds import STEPS, Purpose
-from isthmus.plan.run_length import Length
+from isthmus.engine.settings import TrainConfig
+from isthmus.plan.run_length import Length, length_of, trial_steps_of
 from isthmus.protect.releases import PAYLOADS, Releases
-from isthmus.train.loop import Watcher
+from isthmus.train.loop import train_phase
 from isthmus.train.progress import Progress
+from isthmus.train.stage import phase_length
+from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from isthmus.wire.ledger import Ledger
 
 
@@ -73,3 +77,44 @@ class Stopwatch(Watcher):
         often = (length.rests, length.crossings, length.mixed, length.validations)
         laps = (*(each[1:] or each for each in self.steps.values()), self.validations)
         return sum(fmean(lap or [0.0]) * count for lap, count in zip(laps, often, strict=True))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial of one phase: how long the whole phase would be, and how much of it was tried.
+
+    ``last_step`` is the step of the trial that the phase ended with; ``seconds`` are those of the whole phase.
+    """
+
+    length: Length
+    trial: Length
+    round_fits: bool
+    last_step: int
+    seconds: float
+
+    @property
+    def often(self) -> dict[Purpose, float]:
+        """By purpose, the factor from messages of the trial to those of the phase."""
+        return self.length.over(self.trial)
+
+    @property
+    def rows(self) -> dict[Purpose, float]:
+        """By purpose, the factor from rows drawn in the trial to those of the phase."""
+        return self.length.rows_over(self.trial)
+
+
+def try_phases(training: Training, train: TrainConfig, wished: int | None, releases: ByPurpose) -> list[Tried]:
+    """Train a few steps of each phase, one phase after the other; returns a `Tried` for each."""
+    tried, begun = list[Tried](), Progress()  # where a phase begins in the run that is planned
+    for number, phase in enumerate(training.phases):
+        if number:
+            training.go_on(number)
+        releases.phase, stage = number, training.stage
+        epochs, total = phase_length(phase, train, stage.steps_per_epoch, begun)
+        steps, round_fits = trial_steps_of(stage, total, wished)
+        watch, lengths = Stopwatch(), (length_of(stage, total), length_of(stage, steps))
+        training.stop_after(steps)
+        train_phase(training, watch)
+        tried.append(Tried(*lengths, round_fits, training.progress.step, watch.whole(lengths[0])))
+        begun.step, begun.epoch = begun.step + total, begun.epoch + epochs
+    return tried

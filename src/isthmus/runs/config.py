@@ -4,62 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from inspect import signature
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from isthmus.core.coerce import as_default, fill, table_of
+from isthmus.core.coerce import fill, table_of, whole_number
 from isthmus.core.errors import IsthmusError, unknown
-from isthmus.core.files import there
-from isthmus.core.kinds import LEVELS
 from isthmus.core.plugins import load_plugins
 from isthmus.engine.absence import STOPPING, AbsenceConfig
 from isthmus.engine.settings import TrainConfig
-from isthmus.federation.cross_edges import EDGES, MUTUAL
-from isthmus.federation.federation import CROSS
-from isthmus.federation.scaling import SCALES
-from isthmus.graph.partition import attribute_of
 from isthmus.kernels import CHOICES as KERNELS
 from isthmus.methods import catalogue
 from isthmus.methods.compose import NAME, TABLES, compose, swapped, tables_of
 from isthmus.methods.method import Method
 from isthmus.nn.model import ModelConfig
+from isthmus.runs.data_config import MOST_SILOS, DataConfig, read_data
 from isthmus.runs.model_config import model_name, read_model, suited_defaults
 from isthmus.runs.network_time import LinkConfig, link_of
 
 DTYPES = ("float32", "float64")
-GIVEN = "given to isthmus.fit"  # the name of data that lies in no file
-AS_MANY = 0  # silos: as many as the column has values that the graph is split by
-MOST_SILOS = 1_000_000
 TRACKERS = ("tensorboard", "mlflow")
 LONGEST_TIMEOUT = 1_000_000  # seconds; sockets count milliseconds in 31 bits
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Which graph, and how it is split; ``options`` are the data set's own (``data.nodes``, ...).
-
-    ``edges``: cross edges take part that both silos list (``mutual``), or also those that one silo claims (``claimed``:
-    a silo then gets the rows of any node of another by claiming an edge to it). ``cross``: whether silos know of edges
-    between them (``known``) or nobody does (``unknown``: they are cut off before silos meet); empty: as the method has
-    it. ``level``: nodes belong to their ``silo``, or each to a ``device`` of its own below it; empty: likewise.
-    """
-
-    name: str = "blocks"
-    folder: str = ""
-    silos: int = 5
-    split: str = "louvain"
-    resolution: float = 0.0
-    communities: int = 0
-    scale: str = "auto"
-    edges: str = MUTUAL
-    cross: str = ""
-    level: str = ""
-    seed: int = 0
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -192,7 +157,7 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     method = catalogue.get(str(recipe.get("method", "fedavg"))) if method is None else method
     asked = {key: _part_table(recipe, key) for key in TABLES}
     method = compose(method, {**asked, "score": recipe.get("score", "")})
-    data = _data(tables["data"])
+    data = read_data(tables["data"])
     data = replace(data, cross=data.cross or method.cross, level=data.level or method.level)
     dtype = str(recipe.get("dtype", "float32"))
     if dtype not in DTYPES:
@@ -206,7 +171,7 @@ def resolve(recipe: Mapping[str, Any], method: Method | None = None) -> RunConfi
     method.check(model, train)
     method.check_cross(data.cross)
     method.check_level(data.level, train.pooled)
-    seed = _whole("seed", recipe.get("seed", 0))
+    seed = whole_number("seed", recipe.get("seed", 0))
     absence = _absence(recipe, method, system)
     return RunConfig(method, data, model, train, system, seed, dtype, link_of(recipe), absence)
 
@@ -226,58 +191,3 @@ def _part_table(recipe: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = recipe.get(key, {})
     named = isinstance(value, str) or (key == "protect" and isinstance(value, list))
     return {NAME: value} if named and key != "phase" else table_of(recipe, key)
-
-
-def _whole(name: str, value: Any) -> int:
-    """The value itself; raises if it is no whole number or negative."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise IsthmusError(f"{name} is {value!r}; it must be a whole number, 0 or more.")
-    return value
-
-
-def _data(table: dict[str, Any]) -> DataConfig:
-    """The data settings of a recipe's ``[data]``."""
-    own, options = split_options(table)
-    data = fill(DataConfig(), own, "data")
-    if "silos" not in own and attribute_of(data.split):
-        data = replace(data, silos=AS_MANY)
-    if data.silos > MOST_SILOS:
-        raise IsthmusError(f"--silos is {data.silos}; a federation has at most {MOST_SILOS:,} silos.")
-    if data.silos < 1 and "silos" in own:
-        raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
-    if data.scale not in SCALES:
-        raise unknown("data.scale", data.scale, SCALES)
-    if data.cross and data.cross not in CROSS:
-        raise unknown("data.cross", data.cross, CROSS)
-    if data.level and data.level not in LEVELS:
-        raise unknown("data.level", data.level, LEVELS)
-    if data.edges not in EDGES:
-        raise unknown("data.edges", data.edges, EDGES)
-    _whole("data.seed", data.seed)
-    data = replace(data, name=_from_anywhere(data.name), folder=_from_anywhere(data.folder))
-    options = _loader_options(data.name, options)
-    return replace(data, options={key: _from_anywhere(v) if key == "path" else v for key, v in options.items()})
-
-
-def _from_anywhere(name: str) -> str:
-    """The whole path of a file or folder, so that a run can be replayed from elsewhere; any other name as it is."""
-    from isthmus.data import DATASETS
-
-    return os.path.abspath(name) if name and name not in DATASETS and there(Path(name)) else name
-
-
-def _loader_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """A data set's own options, converted to the types of its loader's arguments.
-
-    Unknown options stay as they are; the loader refuses them.
-    """
-    from isthmus.data import DATASETS, load_folder
-
-    takes = signature(DATASETS[name].load if name in DATASETS else load_folder).parameters
-    return {k: as_default(f"data.{k}", v, takes.get(k)) for k, v in options.items()}
-
-
-def split_options(table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys of a table that belong to :class:`DataConfig`, and those that are the data set's own."""
-    known = {f.name for f in fields(DataConfig)} - {"options"}
-    return {k: v for k, v in table.items() if k in known}, {k: v for k, v in table.items() if k not in known}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from isthmus.core.errors import IsthmusError
 from isthmus.data import find
 from isthmus.data.missing import MissingData
-from isthmus.runs.config import DataConfig
+from isthmus.runs.data_config import DataConfig
 from isthmus.studies.plan import Job
 
 

@@ -16,9 +16,10 @@ from isthmus.engine.absence import STOPPING, AbsenceConfig
 from isthmus.engine.learner import CLASSIFIER, ModelSpec
 from isthmus.engine.settings import TrainConfig
 from isthmus.federation.federation import open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import TEST, TRAIN, VALID, Graph, Schema
 from isthmus.graph.merged import merge
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.methods.method import Method
 from isthmus.methods.phase import one_phase
 from isthmus.nn.model import MODELS
@@ -26,9 +27,11 @@ from isthmus.protect.base import Mechanism
 from isthmus.protect.secrets import Noise, common_from_seed, secrets_from_seed
 from isthmus.sample.batches import Seeds
 from isthmus.train.checkpoint import Checkpoints
-from isthmus.train.loop import Result, Watcher, begin_round, end_round, step, train
+from isthmus.train.loop import begin_round, end_round, step, train
 from isthmus.train.progress import Progress
+from isthmus.train.result import Result
 from isthmus.train.training import Training
+from isthmus.train.watcher import Watcher
 from isthmus.wire.local import LocalWire
 from isthmus.wire.wire import Wire
 

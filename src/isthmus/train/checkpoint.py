@@ -22,8 +22,9 @@ from isthmus.federation.text_on_wire import raise_together
 from isthmus.graph.digest import Digests, changes
 from isthmus.protect.events import from_json, to_json
 from isthmus.train.appended import Appended
+from isthmus.train.checkpoint_tensors import load_tensors, tensors_of
 from isthmus.train.training import Training
-from isthmus.wire.ledger import BOOKS, COLUMNS
+from isthmus.wire.books import BOOKS, COLUMNS
 from isthmus.wire.wire import Wire
 
 _BYTES_PER_EPOCH = 32 * 2**20
@@ -67,7 +68,7 @@ class Checkpoints:
         with private():
             here.mkdir(parents=True, exist_ok=True)
             self._append(training)
-            body = save(_tensors(training))
+            body = save(tensors_of(training))
             write_atomic(here / f"host-{self.host}.safetensors", body)
             write_atomic(here / f"host-{self.host}.json", _with_checksum(self._meta(training, zlib.crc32(body))))
         for old in self.committed()[:-_KEEP]:
@@ -141,7 +142,7 @@ class Checkpoints:
         progress.seconds, progress.wire_seconds, progress.due = meta["seconds"], meta["wire_seconds"], meta["due"]
         wire.noise.draws = meta["draws"]
         progress.round_starts = training.stage.round_over(progress.step, progress.epoch)
-        _restore(training, tensors)
+        load_tensors(training, tensors)
         wire.releases.events = {Kind(kind): [from_json(e) for e in each] for kind, each in meta["released"].items()}
         self._cut_back(training, meta, tensors, pages)
         for sentence in meta.get("notes", ()):  # what a phase that is over has found to say is found no more
@@ -248,46 +249,3 @@ def _checksum(text: bytes) -> bytes:
 def _lines(content: bytes, width: int) -> Tensor:
     """Lines of whole numbers from the bytes of a file: [lines, width]."""
     return torch.from_numpy(np.frombuffer(content, np.int64).reshape(-1, width).copy())
-
-
-def _tensors(training: Training) -> dict[str, Tensor]:
-    """Everything that the next epoch depends on. Randomness has no state: it is a function of seed and step."""
-    named: dict[str, Tensor] = {f"model/{name}": t for name, t in training.learner.everything().items()}
-    for part, state in training.stage.states().items():
-        named |= {f"part/{part}/{name}": t for name, t in state.items()}
-    named |= {f"releases/{name}": t for name, t in training.wire.releases.packed().items()}
-    named |= {f"learnt/{name}": t for name, t in training.federation.learnt.state.items()}
-    named |= {f"drawn/{name}": t for name, t in training.federation.drawn.state.items()}
-    named |= {f"ledger/{name}": t for name, t in training.wire.ledger.growing().items()}
-    for name, model in training.learner.models.items():
-        for index, state in model.optimiser.state_dict()["state"].items():
-            kept = {key: value for key, value in state.items() if isinstance(value, Tensor)}
-            named |= {f"optimiser/{name}/{index}/{key}": value for key, value in kept.items()}
-    return {name: t.detach().cpu().contiguous().clone() for name, t in named.items()}
-
-
-def _restore(training: Training, tensors: dict[str, Tensor]) -> None:
-    """Load the tensors that :func:`_tensors` gave into models, parts, books and optimisers."""
-    groups: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        head, _, rest = name.partition("/")
-        groups.setdefault(head, {})[rest] = tensor.to(training.device)
-    for name, live in training.learner.everything().items():
-        live.copy_(groups["model"][name])
-    training.stage.load_states(_by_head(groups.get("part", {})))
-    training.wire.releases.unpack(groups.get("releases", {}))
-    training.federation.drawn.state = groups.get("drawn", {})
-    training.federation.learnt.state = {name: t.cpu() for name, t in groups.get("learnt", {}).items()}
-    for name, kept in _by_head(groups.get("optimiser", {})).items():
-        optimiser = training.learner.models[name].optimiser
-        states = {int(index): state for index, state in _by_head(kept).items()}
-        optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})
-
-
-def _by_head(named: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Tensors grouped by the first part of their names."""
-    groups: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in named.items():
-        head, _, rest = name.partition("/")
-        groups.setdefault(head, {})[rest] = tensor
-    return groups

@@ -16,7 +16,8 @@ from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.absent_rows import absent_rows
 from isthmus.methods.exchange.base import LiveExchange
 from isthmus.nn.model import LAYERS
-from isthmus.sample.batches import Batch, Batcher, Ground, Seeds
+from isthmus.sample.batcher import Batcher, Ground
+from isthmus.sample.batches import Batch, Seeds
 from isthmus.sample.neighbours import Sampler
 
 TRAINING = "train"  # the purpose of passes that are learnt from

@@ -6,79 +6,41 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from isthmus.core.kinds import BELOW, KINDS, PURPOSES, SERVER, SERVER_NAME, Kind, Purpose, silo_of_devices
 from isthmus.core.parcel import Traffic
 from isthmus.protect.events import Events, describe
-from isthmus.wire.counts import (
-    Counts,
-    as_lines,
-    as_table,
-    at_moment,
-    busiest,
-    count,
-    grouped,
-    loads,
-    loads_of,
-    sums_of,
-    total_of_loads,
-)
+from isthmus.wire.books import BOOKS, COLUMNS, LEG_COLUMNS, STEP_COLUMNS, WHEN, LedgerBooks
+from isthmus.wire.counts import Counts, as_lines, as_table, count, grouped, loads
 from isthmus.wire.tally import Tally
 
 if TYPE_CHECKING:  # loaded where tables are made, so that training needs no more than torch
     import pyarrow as pa
 
-COLUMNS = ("epoch", "step", "purpose", "sender", "receiver", "kind", "event", "model", "messages", "rows", "bytes")
-STEP_COLUMNS = ("epoch", "step", "purpose", "kind", "messages", "rows", "bytes")
-LOAD_COLUMNS = ("epoch", "step", "purpose", "party", "sent", "received")
-LEG_COLUMNS = ("epoch", "step", "purpose", "legs")
-BOOKS = {"ledger": COLUMNS, "steps": STEP_COLUMNS, "loads": LOAD_COLUMNS, "legs": LEG_COLUMNS}
-DETAILED = 100_000  # lines that tell who sent to whom at which step; what comes after them is summed over steps
 _PENDING = 1_000_000  # entries of traffic that wait to be counted
 _TALLIED = [COLUMNS.index(name) for name in ("sender", "receiver", "kind", "messages", "rows", "bytes")]
-_WHEN = 3  # columns that tell a moment: epoch, step, purpose
 
 
 class Ledger:
-    """Counts every message.
+    """Counts every message: under the epoch, step and purpose at hand, and the model that it is about.
 
-    It keeps four books. Each has one line for every combination of:
-
-    - ``ledger``: (epoch, step, purpose, sender, receiver, kind, protection event, model). After ``DETAILED`` lines,
-      messages of later steps are added up by all of these but epoch and step, under the epoch and step of the first,
-      so that the book grows with the pairs that talk and no longer with steps times pairs. ``model`` is the one that a
-      message is about, as parameters and gradients are; empty where it is about none.
-    - ``steps``: (epoch, step, purpose, kind), summed over senders and receivers.
-    - ``loads``: (epoch, step, purpose, party), the bytes that a party sent and received. A process that counts for all
-      parties (``alone``) keeps the busiest two of each step that is over.
-    - ``legs``: (epoch, step, purpose), one-way trips that had to follow each other. All messages of one call travel at
-      once, so that a call is one leg whatever the number of silos, also where it turns out that nobody had anything to
-      send. Every host makes the same calls, so every host counts the same legs.
-
-    Lines that will not change lie in ``pages`` as whole numbers [lines, columns], so that a checkpoint can append them.
-    What still grows (sums over steps, loads of the current step) is kept apart from them.
+    Messages wait to be counted until somebody looks, or until they are many; then they become lines of ``books``.
     """
 
     def __init__(self, alone: bool = False) -> None:
         self.epoch = self.step = 0
         self.purpose = Purpose.SETUP
-        self.alone = alone
         self.events: list[Events] = []
         self.names: dict[int, str] = {SERVER: SERVER_NAME}  # silos go by number until they introduce themselves
         self.models: tuple[str, ...] = ("",)  # those that messages may be about, on every host in the same order
         self.model = ""  # the one that messages are about now
-        self.pages: dict[str, list[Tensor]] = {book: [] for book in BOOKS}
-        self._fresh: dict[str, list[Tensor]] = {book: [] for book in BOOKS}  # pages that nobody has taken yet
         self.transport: dict[str, int] = {}  # bytes that this host's transport really carried to other hosts
-        self._written = 0  # detailed lines of this host
-        self._sums: dict[tuple[int, ...], tuple[list[int], Counts]] = {}  # by purpose, kind, event, model; since when
-        self._loads: dict[tuple[int, ...], np.ndarray] = {}  # by (epoch, step, purpose) of the current step
         self._open: dict[tuple[int, ...], list[tuple[Traffic, int]]] = {}
         self._legs: dict[tuple[int, ...], int] = {}
         self._pending = 0
+        self.books = LedgerBooks(alone)
         self._tally = Tally()  # of all messages that are in the books
 
     def party(self, number: int) -> str:
@@ -147,23 +109,14 @@ class Ledger:
     def turn_page(self) -> dict[str, Tensor]:
         """By book, the lines that will not change any more and that no earlier call returned."""
         self._close()
-        fresh, self._fresh = self._fresh, {book: [] for book in BOOKS}
-        return {book: torch.cat(pages) for book, pages in fresh.items()}
+        return self.books.take_fresh()
 
     def _close(self) -> None:
-        """Turn messages that were recorded since the last call into lines of the four books."""
+        """Turn messages that were recorded since the last call into lines of the books."""
         counts = self._counted()
         sides = {key: loads(each) for key, each in counts.items()}
-        self._tally.add(((key[_WHEN], each) for key, each in counts.items()), sides.values())
-        here = {
-            "ledger": as_lines(self._by_pair(counts), len(COLUMNS)),
-            "steps": as_lines([[[*key[:-2], *each.counts.sum(0)]] for key, each in counts.items()], len(STEP_COLUMNS)),
-            "loads": as_lines(self._by_party(sides), len(LOAD_COLUMNS)),
-            "legs": as_lines([sorted([*key, legs] for key, legs in self._legs.items())], len(LEG_COLUMNS)),
-        }
-        for book, lines in here.items():
-            self.pages[book].append(lines)
-            self._fresh[book].append(lines)
+        self._tally.add(((key[WHEN], each) for key, each in counts.items()), sides.values())
+        self.books.write(counts, sides, self._legs, (self.epoch, self.step))
         self._clear()
 
     def _counted(self) -> dict[tuple[int, ...], Counts]:
@@ -173,52 +126,18 @@ class Ledger:
     def so_far(self) -> Tally:
         """What has crossed up to now; the books stay as they are."""
         found, counts = self._tally.copy(), self._counted()
-        found.add(((key[_WHEN], each) for key, each in counts.items()), map(loads, counts.values()))
+        found.add(((key[WHEN], each) for key, each in counts.items()), map(loads, counts.values()))
         return found
-
-    def _by_pair(self, counts: Mapping[tuple[int, ...], Counts]) -> list[np.ndarray]:
-        """Lines of the book ``ledger``; none once it has ``DETAILED`` of them: counts then go to sums over steps."""
-        size = sum(len(each.pairs) for each in counts.values())
-        if self._written + size <= DETAILED and not self._sums:
-            self._written += size
-            return [each.lines(key[:_WHEN], key[_WHEN:]) for key, each in counts.items()]
-        alike: dict[tuple[int, ...], list[tuple[list[int], Counts]]] = {}
-        for (epoch, step, *what), each in counts.items():
-            alike.setdefault(tuple(what), []).append(([epoch, step], each))
-        for key, more in alike.items():
-            parts = [self._sums[key], *more] if key in self._sums else more
-            self._sums[key] = parts[0][0], Counts.total([each for _, each in parts])
-        return []
-
-    def _by_party(self, sides: Mapping[tuple[int, ...], np.ndarray]) -> list[np.ndarray]:
-        """Lines of the book ``loads`` for steps that are over; loads of the current step are kept until it is over."""
-        fresh: dict[tuple[int, ...], list[np.ndarray]] = {}
-        for key, each in sides.items():
-            fresh.setdefault(key[:_WHEN], []).append(each)
-        for when, more in fresh.items():
-            before = [self._loads[when]] if when in self._loads else []
-            self._loads[when] = total_of_loads([*before, *more])
-        over = [when for when in self._loads if when[:2] != (self.epoch, self.step)]
-        return [
-            at_moment(when, busiest(self._loads.pop(when)) if self.alone else self._loads.pop(when)) for when in over
-        ]
 
     def growing(self) -> dict[str, Tensor]:
         """Counts that may still grow, for a checkpoint: sums over steps, and loads of the current step."""
         self._close()
-        keys = [[*key, *since, len(c.pairs)] for key, (since, c) in self._sums.items()]
-        counts = [np.column_stack([c.pairs, c.counts]) for _, c in self._sums.values()]
-        return {"keys": as_lines([keys], 7), "sums": as_lines(counts, 4), "loads": self._loads_at_hand()}
-
-    def _loads_at_hand(self) -> Tensor:
-        """Loads of the current step, as lines of the book ``loads``."""
-        each = [at_moment(when, lines) for when, lines in sorted(self._loads.items())]
-        return as_lines(each, len(LOAD_COLUMNS))
+        return self.books.growing()
 
     @property
     def summed_since(self) -> int | None:
         """The first epoch whose lines are summed over steps; None while the ledger has a line for every step."""
-        return min((since[0] for since, _ in self._sums.values()), default=None)
+        return self.books.summed_since
 
     def _clear(self) -> None:
         self._open.clear()
@@ -228,14 +147,7 @@ class Ledger:
     def book(self, name: str) -> Tensor:
         """All lines of a book: [lines, columns]."""
         self._close()
-        self.pages[name] = [torch.cat(self.pages[name])]
-        more: list[Tensor] = []
-        if name == "ledger":
-            sums = (c.lines([*since, purpose], key) for (purpose, *key), (since, c) in sorted(self._sums.items()))
-            more = [as_lines(list(sums), len(COLUMNS))]
-        elif name == "loads":
-            more = [self._loads_at_hand()]
-        return torch.cat([*self.pages[name], *more])
+        return self.books.lines(name)
 
     def lines(self) -> Tensor:
         """All lines of the book ``ledger``, who sent what to whom: [lines, len(COLUMNS)]."""
@@ -244,7 +156,7 @@ class Ledger:
     def adopt(self, books: Mapping[str, Tensor], events: Sequence[Events]) -> None:
         """Add the books of another ledger (another host's, or a checkpoint's), which numbers ``events`` as listed."""
         for name, lines in books.items():
-            self.pages[name].append(self._renumbered(lines, events) if name == "ledger" else lines)
+            self.books.adopt(name, self._renumbered(lines, events) if name == "ledger" else lines)
 
     def _renumbered(self, lines: Tensor, events: Sequence[Events]) -> Tensor:
         """Lines of another ledger, with its event numbers (places in ``events``) replaced by those of this ledger."""
@@ -262,12 +174,10 @@ class Ledger:
     ) -> None:
         """Replace all books by those of a checkpoint, and drop what was recorded since."""
         self._clear()
-        self.pages, self._fresh = {book: [] for book in BOOKS}, {book: [] for book in BOOKS}
+        self.books = LedgerBooks(self.books.alone)
         self.events, self.transport = [], dict(transport)
         self.adopt(books, events)
-        self._written = len(books["ledger"])
-        self._sums = sums_of(growing["keys"], growing["sums"])
-        self._loads = loads_of(growing["loads"])
+        self.books.go_on(len(books["ledger"]), growing)
         self._tally = Tally.of(self.lines()[:, _TALLIED])
 
     def forget(self) -> None:
@@ -318,15 +228,15 @@ class Ledger:
 
     def step_table(self) -> pa.Table:
         """Messages, rows and bytes by (epoch, step, purpose, kind), as an Arrow table."""
-        return as_table(grouped(self.book("steps"), _WHEN + 1), STEP_COLUMNS, _WORDS)
+        return as_table(grouped(self.book("steps"), WHEN + 1), STEP_COLUMNS, _WORDS)
 
     def leg_table(self) -> pa.Table:
         """By (epoch, step, purpose): legs, and the bytes that the busiest party sent or received, as an Arrow table."""
-        each, legs = grouped(self.book("loads"), _WHEN + 1), self.book("legs")
-        most = grouped(torch.cat([each[:, :_WHEN], each[:, -2:].amax(1, keepdim=True)], 1), _WHEN, "amax")
+        each, legs = grouped(self.book("loads"), WHEN + 1), self.book("legs")
+        most = grouped(torch.cat([each[:, :WHEN], each[:, -2:].amax(1, keepdim=True)], 1), WHEN, "amax")
         trips, sizes = (lines[:, [0, 1, 2, 3, 3]] for lines in (legs, most))
         trips[:, 4], sizes[:, 3] = 0, 0
-        return as_table(grouped(torch.cat([trips, sizes]), _WHEN), (*LEG_COLUMNS, "busiest"), _WORDS)
+        return as_table(grouped(torch.cat([trips, sizes]), WHEN), (*LEG_COLUMNS, "busiest"), _WORDS)
 
 
 _WORDS: dict[str, Callable[[int], str]] = {

@@ -14,11 +14,12 @@ from isthmus.core.coerce import fill
 from isthmus.core.errors import IsthmusError
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.federation import Federation, open_federation
+from isthmus.graph.cut import split_graph
 from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.partition import partition, silo_names, values_of
-from isthmus.graph.silo import Silo, split_graph
+from isthmus.graph.silo import Silo
 from isthmus.launch.silos import categories_of, load_graph, load_silos
-from isthmus.runs.config import DataConfig, split_options
+from isthmus.runs.data_config import DataConfig, split_options
 from isthmus.runs.recipe import parse_set
 from isthmus.wire.local import LocalWire
 

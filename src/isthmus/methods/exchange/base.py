@@ -20,7 +20,8 @@ from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.drift import Drift
 from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch, Batcher, Ground, Seeds
+from isthmus.sample.batcher import Batcher, Ground
+from isthmus.sample.batches import Batch, Seeds
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.route import Asked
 

@@ -29,7 +29,8 @@ from isthmus.nn.block import Rows
 from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.protect.number_format import FORMATS
-from isthmus.sample.batches import Batch, Batcher
+from isthmus.sample.batcher import Batcher
+from isthmus.sample.batches import Batch
 
 
 @dataclass(frozen=True)

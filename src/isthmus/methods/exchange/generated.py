@@ -19,7 +19,8 @@ from isthmus.methods.exchange.base import Exchange, LiveExchange
 from isthmus.methods.missing_neighbours import GENERATOR, FusedClassifier, GeneratorPass, NeighbourGenerator
 from isthmus.nn.embedding_fused import FusedGNN
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch, Batcher
+from isthmus.sample.batcher import Batcher
+from isthmus.sample.batches import Batch
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from isthmus.graph.stack import Stack
 from isthmus.methods.exchange.base import LiveExchange, SumsAlone, need_embedding, need_sums
 from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch, Batcher, Ground
+from isthmus.sample.batcher import Batcher, Ground
+from isthmus.sample.batches import Batch
 from isthmus.sample.neighbours import Sampler
 from isthmus.wire.level import DeviceLevel
 from isthmus.wire.wire import Wire

@@ -23,7 +23,8 @@ from isthmus.nn.block import Rows
 from isthmus.nn.layer import dense
 from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch, Ground
+from isthmus.sample.batcher import Ground
+from isthmus.sample.batches import Batch
 
 ROWS, BESIDE, NUMBER = "rows", "beside", "number"  # of generated nodes that are kept for a phase
 

@@ -27,7 +27,8 @@ from isthmus.methods.exchange.base import (
 from isthmus.methods.exchange.drift import Drift
 from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
-from isthmus.sample.batches import Batch, Batcher
+from isthmus.sample.batcher import Batcher
+from isthmus.sample.batches import Batch
 from isthmus.wire.route import Asked
 
 

@@ -20,7 +20,8 @@ from isthmus.methods.sync.correction_sample import SampleSender
 from isthmus.nn.model import ModelConfig
 from isthmus.nn.norm import Pass
 from isthmus.sample.across import JointSampler
-from isthmus.sample.batches import Batcher, Seeds
+from isthmus.sample.batcher import Batcher
+from isthmus.sample.batches import Seeds
 
 
 @dataclass(frozen=True)

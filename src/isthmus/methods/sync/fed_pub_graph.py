@@ -12,14 +12,15 @@ from isthmus.core.random import stream
 from isthmus.engine.parameter_sets import ParameterSets
 from isthmus.engine.site import Site
 from isthmus.federation.statistics import mean_log_degree
+from isthmus.graph.cut import split_graph
 from isthmus.graph.graph import Graph, Schema
-from isthmus.graph.silo import split_graph
 from isthmus.graph.stack import build_stack
 from isthmus.nn.edges import Edges
 from isthmus.nn.model import GNN
 from isthmus.nn.norm import Pass
 from isthmus.nn.sets import drop_masks
-from isthmus.sample.batches import Batch, Batcher, Seeds
+from isthmus.sample.batcher import Batcher
+from isthmus.sample.batches import Batch, Seeds
 
 _AT_ONCE = 2**26  # bytes of features of the random graphs that are laid out
 
