@@ -41,14 +41,16 @@ def feddep(**asked: object) -> Method:
     return compose(compose(catalogue.get("feddep"), tables), asked)
 
 
-def opened(method: Method | None = None, parts: list[Silo] | None = None, **training: object) -> Training:
+def opened(
+    method: Method | None = None, parts: list[Silo] | None = None, model: str = "sage-gcn", **training: object
+) -> Training:
     parts = split_graph(GRAPH, THREE, 3) if parts is None else parts
-    return open_of(method or feddep(), parts, "sage-gcn", **{"epochs": 4, **training})
+    return open_of(method or feddep(), parts, model, **{"epochs": 4, **training})
 
 
-def in_last_phase(method: Method | None = None, **training: object) -> Training:
+def in_last_phase(method: Method | None = None, model: str = "sage-gcn", **training: object) -> Training:
     """A run that stands at the beginning of its second phase."""
-    run = opened(method, **training)
+    run = opened(method, model=model, **training)
     for _ in walk(run):
         pass
     run.go_on(1)
@@ -107,9 +109,10 @@ def test_depth_nought_shares_features() -> None:
     assert run.learner.models["generator"].module.width == GRAPH.schema.features
 
 
-def test_the_classifier_reads_the_mean_of_generated_rows_in_every_layer() -> None:
-    """Against the paper's equations, written out: [a, m] W = a W_a + m W_m."""
-    run = in_last_phase()
+@pytest.mark.parametrize("model", ["sage-gcn", "sage"])
+def test_the_classifier_reads_the_mean_of_generated_rows_in_every_layer(model: str) -> None:
+    """Against the paper's equations, written out: [a, m] W = a W_a + m W_m; with sage a node has its own."""
+    run = in_last_phase(model=model)
     site, exchange = run.stage.site, run.stage.exchange
     assert isinstance(exchange, LiveGenerated) and isinstance(site.net, FusedGNN)
     site.learner.models["generator"].module.number.bias.data.fill_(3.0)
@@ -124,16 +127,21 @@ def test_the_classifier_reads_the_mean_of_generated_rows_in_every_layer() -> Non
     assert mended is not None and bool((mended.abs().sum(1) > 0).all())
     stack, net = site.stack, site.net
     x = stack.x if isinstance(stack.x, Tensor) else stack.x.dense()
-    dense = torch.eye(stack.rows, dtype=x.dtype)
+    itself = model == "sage-gcn"  # whether a node is one of those that the mean is of
+    dense = torch.eye(stack.rows, dtype=x.dtype) * itself
     dense.index_put_((stack.ends[1], stack.ends[0]), torch.ones(stack.ends.shape[1], dtype=x.dtype), accumulate=True)
-    mean = dense / dense.sum(1, keepdim=True)
+    mean = dense / dense.sum(1, keepdim=True).clamp(min=1.0)
     expected = torch.zeros(stack.rows, len(site.schema.labels), dtype=x.dtype)
     for silo, (a, b) in enumerate(zip(stack.ptr, stack.ptr[1:], strict=False)):
         own, m = mean[a:b, a:b], mended[a:b]
         assert net.enter is not None
         h = (x[a:b] @ net.enter.weight[silo] + net.enter.bias[silo] + m @ net.fuse[0].weight[silo]).relu()
         for place, layer in enumerate(net.layers):
-            h = own @ h @ layer.lin.weight[silo] + layer.bias[silo] + m @ net.fuse[place + 1].weight[silo]
+            added = m @ net.fuse[place + 1].weight[silo]
+            if itself:
+                h = own @ h @ layer.lin.weight[silo] + layer.bias[silo] + added
+            else:
+                h = own @ h @ layer.near.weight[silo] + h @ layer.own.weight[silo] + layer.own.bias[silo] + added
             h = h.relu() if place == 0 else h
         expected[a:b] = h
     torch.testing.assert_close(got, expected[seeds.index].detach(), rtol=1e-10, atol=1e-12)

@@ -236,7 +236,9 @@ def feddep() -> Method:
     train = Phase("train", joint, exchange=Generated(), objective=Reconstruction(), sync=FedAvg())
     models = {CLASSIFIER: FusedClassifier(), ENCODER: Encoder(), GENERATOR: NeighbourGenerator()}
     summary = "FedAvg on graphs mended with generated neighbours, learnt from prototypes that are exchanged once"
-    return Method("feddep", summary, _FEDDEP, (encode, train), models, model="sage-gcn", cross=UNKNOWN)
+    return Method(
+        "feddep", summary, _FEDDEP, (encode, train), models, model="sage-gcn", instead=("sage",), cross=UNKNOWN
+    )
 
 
 @method
@@ -256,7 +258,9 @@ def feddep_no_generator() -> Method:
     models = {CLASSIFIER: FusedClassifier(), ENCODER: Encoder()}
     summary = "FedAvg of FedDEP's classifier, without generated neighbours"
     parts = one_phase(sync=FedAvg())
-    return Method("feddep-no-generator", summary, _FEDDEP, parts, models, model="sage-gcn", cross=UNKNOWN)
+    return Method(
+        "feddep-no-generator", summary, _FEDDEP, parts, models, model="sage-gcn", instead=("sage",), cross=UNKNOWN
+    )
 
 
 @method

@@ -24,7 +24,8 @@ class Method:
 
     ``models``: those that learn, by name; the ``classifier`` is scored. ``protect`` is done, in order, to what leaves
     a silo. ``scores``: the ways in which parameters are scored (names of ``SCORES``), each with a selection of its own;
-    the first gives the run's scores. ``merged``: one silo owns all. ``model``: the model that the method prescribes.
+    the first gives the run's scores. ``merged``: one silo owns all. ``model``: the model that the
+    method prescribes, if any; it may have one of ``instead`` in its place, where that is asked for.
     ``cross``: whether silos know of edges between them (``known``), or nobody does (``unknown``). ``level``: whether
     nodes belong to their ``silo``, or each to a ``device`` of its own below it.
     """
@@ -38,6 +39,7 @@ class Method:
     scores: tuple[str, ...] = ("trained",)
     merged: bool = False
     model: str = ""
+    instead: tuple[str, ...] = ()
     cross: str = KNOWN
     level: str = SILO
 

@@ -39,8 +39,9 @@ def model_name(table: Mapping[str, Any], method: Method, data: str) -> str:
 
     suggested = DATASETS[data].default_model if data in DATASETS else "sage"
     name = str(table.get("name", method.model or suggested))
-    if method.model and name != method.model:
-        raise IsthmusError(f"Method '{method.name}' has the model '{method.model}'; leave --model out, not '{name}'.")
+    if method.model and name not in (method.model, *method.instead):
+        which = " or ".join(f"'{each}'" for each in (method.model, *method.instead))
+        raise IsthmusError(f"Method '{method.name}' has the model {which}; leave --model out, not '{name}'.")
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     return name
