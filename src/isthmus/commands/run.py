@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
+from isthmus.commands.over_seeds import over_seeds
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import write_atomic, writing
 from isthmus.data.members import is_parts, member_names
@@ -21,18 +20,11 @@ from isthmus.launch.processes import execute
 from isthmus.launch.progress_bar import watcher_for
 from isthmus.launch.start import Start
 from isthmus.launch.trackers import watcher_of
-from isthmus.protect.accounting.guarantee import LISTS
 from isthmus.report.report import write_report
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder, claimed
 from isthmus.runs.recipe import merge_into, parse_set, read_recipe
-from isthmus.train.alert_figures import mean_of_alerts
 from isthmus.wire.meeting import MeetingPlace
-
-_COMPOSED = (
-    "Epsilon is that of one seed, the worst one. {} runs on the same data release it as many times, and what they lose "
-    "adds up."
-)
 
 
 @dataclass(frozen=True)
@@ -171,69 +163,3 @@ def _run_seeds(config: RunConfig, folder: RunFolder, request: Request) -> dict[s
         write_atomic(folder.path / path.name, path.read_bytes())
     write_report(RunFolder.open(folder.path))
     return combined
-
-
-def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
-    """Metrics over seeds: means and deviations of scores, the worst epsilon, all notes; else the first seed's."""
-    combined = {**each[0], "seeds": seeds, "seconds": fmean(run["seconds"] for run in each)}
-    worst = max(each, key=lambda run: float(run["epsilon"]))
-    combined |= {"epsilon": worst["epsilon"], "privacy": [_worst_of(told, each) for told in worst["privacy"]]}
-    combined["link"] = _fold([run["link"] for run in each], fmean)
-    ways = {how: first | _scores_over([run["scored"][how] for run in each]) for how, first in each[0]["scored"].items()}
-    notes = _notes_over([run["notes"] for run in each], seeds)
-    notes += [_COMPOSED.format(len(each))] if 0 < float(worst["epsilon"]) < math.inf else []
-    notes += _partly_defined(each)
-    return combined | _scores_over(each) | {"scored": ways, "notes": notes}
-
-
-def _partly_defined(each: list[dict[str, Any]]) -> list[str]:
-    """A note on test scores that some seeds lack, over whose others means are taken."""
-    metric = each[0]["metric"]
-    lacking = sum(run["test"].get(metric) is None for run in each)
-    return (
-        [f"Test {metric} is not defined with {lacking} of {len(each)} seeds; means are over the others."]
-        if 0 < lacking < len(each)
-        else []
-    )
-
-
-def _notes_over(each: list[list[str]], seeds: list[int]) -> list[str]:
-    """Notes of all seeds: once where all have the same, else with the seeds that have it in front."""
-    found: dict[str, list[int]] = {}
-    for seed, notes in zip(seeds, each, strict=True):
-        for sentence in notes:
-            found.setdefault(sentence, []).append(seed)
-    named = {sentence: f"seed{'s' * (len(on) > 1)} {', '.join(map(str, on))}" for sentence, on in found.items()}
-    return [
-        sentence if len(on) == len(seeds) else f"With {named[sentence]}: {sentence}" for sentence, on in found.items()
-    ]
-
-
-def _worst_of(told: dict[str, Any], each: list[dict[str, Any]]) -> dict[str, Any]:
-    """For a guarantee of drawn lists, that of the seed with the largest delta; any other guarantee is ``told``."""
-    alike = [other for run in each for other in run["privacy"] if told["of"] == LISTS == other["of"]]
-    alike = [other for other in alike if other["notion"] == told["notion"]]
-    return max(alike, key=lambda other: (other["delta"], float(other["epsilon"])), default=told)
-
-
-def _scores_over(each: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means of scores over runs under their own keys, and deviations under keys that end in ``_std``."""
-    combined: dict[str, Any] = {}
-    combined |= {"alerts": mean_of_alerts([run["alerts"] for run in each])} if "alerts" in each[0] else {}
-    for split in [key for key in ("valid", "test", "valid_pooled", "test_pooled") if key in each[0]]:
-        parts = [run[split] for run in each]
-        combined[split] = _fold(parts, fmean)
-        combined[f"{split}_std"] = _fold(parts, stdev)
-    return combined
-
-
-def _fold(parts: list[dict[str, Any]], how: Any) -> dict[str, Any]:
-    folded: dict[str, Any] = {}
-    for key, first in parts[0].items():
-        values = [part[key] for part in parts]
-        if isinstance(first, dict):
-            folded[key] = _fold(values, how)
-        else:
-            known = [value for value in values if value is not None]
-            folded[key] = how(known) if len(known) > (how is stdev) else None
-    return folded
