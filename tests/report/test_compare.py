@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from isthmus.commands.run import _notes_over
+from isthmus.commands.over_seeds import notes_over
 from isthmus.core.errors import IsthmusError
 from isthmus.report import compare_page
 from isthmus.report.compare import comparison_table, write_comparison
@@ -24,7 +24,7 @@ from isthmus.runs.folder import RunFolder
 from isthmus.runs.summary import curves, final_score, read_flows
 from isthmus.runs.text import bytes_text
 from tests.helpers.command import refuse, succeed
-from tests.helpers.reports import THREE, make_run, make_seeds, read
+from tests.helpers.reports import THREE, ledger_of, make_run, make_seeds, read
 
 
 def test_several_seeds_show_deviations_and_sum_their_ledgers(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_comparison_says_how_many_were_scored_and_learnt_from(tmp_path: Path) ->
 
 def test_notes_of_all_seeds_are_kept() -> None:
     """A seed whose model is useless is told, whichever seed it is."""
-    told = _notes_over([["always", "first"], ["always", "NO BETTER"], ["always", "NO BETTER"]], [4, 5, 6])
+    told = notes_over([["always", "first"], ["always", "NO BETTER"], ["always", "NO BETTER"]], [4, 5, 6])
     assert told == ["always", "With seed 4: first", "With seeds 5, 6: NO BETTER"]
 
 
@@ -234,6 +234,9 @@ def test_a_verdict_says_why_there_is_none(tmp_path: Path) -> None:
         make_run(tmp_path / f"s{i}", {"silo-0": i / 9}, f"m{i}", scored=ways_of({"across": i / 9})) for i in (1, 2)
     ]
     assert "m2 is best: 22.2 %" in said(*single) and "not told without several seeds" in said(*single)
+    alone = make_run(tmp_path / "alone", {"silo-0": 0.1}, "alone", scored=ways_of({"across": 0.1}))
+    three = said(one, seeds_of(tmp_path / "far", "local", FAR), alone)
+    assert "All others that were tested are worse" in three and "alone is not tested" in three
 
 
 def test_curves_that_coincide_are_both_seen(tmp_path: Path) -> None:
@@ -290,3 +293,13 @@ def test_single_runs_are_seeds_of_one_place(tmp_path: Path) -> None:
     parts = [RunFolder.open(tmp_path / "a" / f"seed-{seed}") for seed in range(4)]
     one, four = compared_scores([whole], comparison([whole])), compared_scores(parts, comparison(parts), "method:score")
     assert [dict(e.values) for e in four.entries if e.score] == [dict(e.values) for e in one.entries if e.score]
+
+
+def test_megabytes_of_single_runs_are_a_mean_over_them(tmp_path: Path) -> None:
+    for seed, epochs in enumerate((2, 3, 4)):
+        lines = ledger_of(["silo-0"], ["parameters"], epochs=epochs)
+        make_run(tmp_path / f"s{seed}", {"silo-0": 0.5}, seed=seed, lines=lines, scored=ways_of({"across": 0.5}))
+    parts = [RunFolder.open(tmp_path / f"s{seed}") for seed in range(3)]
+    found = compared_scores(parts, comparison(parts), "method:score").entries
+    (size,) = [entry for entry in found if not entry.score]
+    assert size.mean == pytest.approx(4 * 1700 / 1e6) and len(size.values) == 3

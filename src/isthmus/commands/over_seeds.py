@@ -22,7 +22,7 @@ def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
     combined |= {"epsilon": worst["epsilon"], "privacy": worst_guarantees(each)}
     combined["link"] = _fold([run["link"] for run in each], fmean)
     ways = {how: first | _scores_over([run["scored"][how] for run in each]) for how, first in each[0]["scored"].items()}
-    notes = _notes_over([run["notes"] for run in each], seeds)
+    notes = notes_over([run["notes"] for run in each], seeds)
     notes += [_COMPOSED.format(len(each))] if 0 < float(worst["epsilon"]) < math.inf else []
     notes += _partly_defined(each)
     return combined | _scores_over(each) | {"scored": ways, "notes": notes}
@@ -39,7 +39,7 @@ def _partly_defined(each: list[dict[str, Any]]) -> list[str]:
     )
 
 
-def _notes_over(each: list[list[str]], seeds: list[int]) -> list[str]:
+def notes_over(each: list[list[str]], seeds: list[int]) -> list[str]:
     """Notes of all seeds: once where all have the same, else with the seeds that have it in front."""
     found: dict[str, list[int]] = {}
     for seed, notes in zip(seeds, each, strict=True):

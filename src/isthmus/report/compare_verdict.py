@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isthmus.report.compared_run import ComparedRun
-from isthmus.report.score_table import ALIKE, BEST, UNTESTED, JudgedEntry, ScoreTable
+from isthmus.report.score_table import ALIKE, BEST, UNTESTED, WORSE, JudgedEntry, ScoreTable
 from isthmus.runs.text import bytes_text, list_names, score_text
 
 
@@ -46,21 +46,37 @@ def _seen(footing: str) -> str:
 
 
 def _others(table: ScoreTable, judged: Sequence[JudgedEntry], rows: Sequence[ComparedRun]) -> str:
-    """The sentence on runs that cannot be told from the best, and on the cheapest of them."""
-    alike = [each.entry.at(table.compared) for each in judged if each.mark == ALIKE]
-    sent = {row.name: row.training_bytes for row in rows if row.training_bytes is not None}
-    if any(each.mark == UNTESTED for each in judged):
+    """The sentences on runs that are not the best: what tests tell of them, and which were not tested."""
+    untested = _marked(table, judged, UNTESTED)
+    if not untested:
+        return _tested(table, judged, rows)
+    if not any(each.mark in (ALIKE, WORSE) for each in judged):
         return "Whether others differ by more than chance is not told without several seeds (--seeds 5)."
+    are = "is" if len(untested) == 1 else "are"
+    lacking = f"{list_names(untested)} {are} not tested, which takes two seeds in common and differences that vary."
+    return f"{_tested(table, judged, rows)} {lacking}"
+
+
+def _tested(table: ScoreTable, judged: Sequence[JudgedEntry], rows: Sequence[ComparedRun]) -> str:
+    """The sentence on runs that cannot be told from the best, and on the cheapest of them."""
+    alike, marks = _marked(table, judged, ALIKE), {each.mark for each in judged}
     if not alike:
-        return "All others are worse, by tests paired by seed." if len({e.mark for e in judged}) > 1 else ""
+        whom = "others that were tested" if UNTESTED in marks else "others"
+        return f"All {whom} are worse, by tests paired by seed." if len(marks) > 1 else ""
     worst = [each.student for each in judged if each.mark == ALIKE and each.student is not None]
     said = f"{list_names(alike)} cannot be told from the best (p = {min(worst):.2g} or more)."
-    best = [each.entry.at(table.compared) for each in judged if each.mark == BEST]
+    best = _marked(table, judged, BEST)
+    sent = {row.name: row.training_bytes for row in rows if row.training_bytes is not None}
     costs = {name: sent[name] for name in [*best, *alike] if name in sent}
     cheap = min(costs, key=lambda name: costs[name], default="")
     if cheap in alike and costs.get(best[0], 0) > costs[cheap]:
         said += f" Of these {cheap} sends least: {bytes_text(costs[cheap])}, {best[0]} {bytes_text(costs[best[0]])}."
     return said
+
+
+def _marked(table: ScoreTable, judged: Sequence[JudgedEntry], mark: str) -> list[str]:
+    """The names of runs with a mark."""
+    return [each.entry.at(table.compared) for each in judged if each.mark == mark]
 
 
 def _merged(rows: Sequence[ComparedRun]) -> str:

@@ -85,7 +85,7 @@ def _row(name: str, folder: RunFolder) -> ComparedRun:
     """The figures of the run in a folder."""
     metric, data, merged = primary(folder), folder.config.get("data", {}), is_merged(folder)
     total, seconds = sum(flow.bytes for flow in read_flows(folder)), folder.metrics.get("seconds")
-    training = total - sum(_scoring_bytes(part) for part in members(folder))
+    training = sum(bytes_to_train(part) for part in members(folder))
     return ComparedRun(
         name=name,
         method=str(folder.metrics.get("method", "run")),
@@ -116,10 +116,11 @@ def _learnt(folder: RunFolder) -> int | None:
     return sum(each) if each and None not in each else None
 
 
-def _scoring_bytes(folder: RunFolder) -> int:
-    """Bytes of all validations and final scores of a run."""
+def bytes_to_train(folder: RunFolder) -> int:
+    """Bytes that crossed in a run with one seed, but for those of its validations and final scores."""
     parts = (folder.metrics.get("link") or {}).get("parts", {})
-    return sum(int(parts[name]["bytes"]) for name in ("validation", "end") if name in parts)
+    scoring = sum(int(parts[name]["bytes"]) for name in ("validation", "end") if name in parts)
+    return sum(flow.bytes for flow in read_flows(folder)) - scoring
 
 
 def _tests(folder: RunFolder, metric: str) -> dict[str, Scored]:

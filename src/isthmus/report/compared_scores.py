@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from isthmus.core.errors import IsthmusError
-from isthmus.report.compared_run import SAW, ComparedRun
+from isthmus.report.compared_run import SAW, ComparedRun, bytes_to_train
 from isthmus.report.pivot import TableLayout, read_layout, usual_layout
 from isthmus.report.run_scores import scores_by_footing
 from isthmus.report.score_table import SCORE, ScoreEntry, ScoreTable
@@ -70,15 +71,17 @@ def _entries(folder: RunFolder, row: ComparedRun, place: Mapping[str, str]) -> l
     """The entries of one run: its scores by footing and seed, and what crossed in training."""
     scale = 100.0 if is_share(row.metric) else 1.0
     found: dict[str, dict[int, float]] = {}
+    sizes: dict[int, float] = {}
     for number, part in enumerate(members(folder)):
+        seed = int(part.metrics.get("seed", number))
+        sizes[seed] = bytes_to_train(part) / 1e6
         for footing, value in scores_by_footing(part.metrics, row.metric).items():
-            found.setdefault(footing, {})[int(part.metrics.get("seed", number))] = scale * value
+            found.setdefault(footing, {})[seed] = scale * value
     entries = [
         ScoreEntry(place, footing, values, rival=not row.merged, ground=_ground(folder, row, footing))
         for footing, values in found.items()
     ]
-    size = () if row.training_bytes is None else ((row.training_bytes / 1e6, None),)
-    return entries + [ScoreEntry(place, _MEGABYTES, {}, score=False, given=each) for each in size]
+    return entries if row.merged else [*entries, ScoreEntry(place, _MEGABYTES, sizes, score=False)]
 
 
 def _ground(folder: RunFolder, row: ComparedRun, footing: str) -> str:
@@ -95,12 +98,10 @@ def _add(entries: dict[tuple[str, ...], tuple[ScoreEntry, str]], entry: ScoreEnt
         entries[at] = entry, run
         return
     there, other = entries[at]
-    if not entry.score:
-        return
     if set(there.values) & set(entry.values) or there.ground != entry.ground:
         raise IsthmusError(
             f"--pivot puts '{other}' and '{run}' into one cell, and they are no seeds of one setting; add a key in "
             "which they differ."
         )
     merged = {**there.values, **entry.values}
-    entries[at] = ScoreEntry(there.place, there.measure, merged, rival=there.rival, ground=there.ground), other
+    entries[at] = replace(there, values=merged), other
