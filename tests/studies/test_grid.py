@@ -109,6 +109,16 @@ def test_parts_on_two_machines_make_one_table(grid: Path, tmp_path: Path) -> Non
     assert (first / "tuning.csv").read_text() == (whole / "tuning.csv").read_text()
 
 
+def test_parts_share_the_rows_of_a_pattern_that_fits_label_and_folder(grid: Path) -> None:
+    """``random*`` fits the label ``random / local`` and the folder ``random-local``: that is one row."""
+    study = read_study(grid)
+    wanted = [
+        [job.row.slug for job in plan_study(study, StudyRequest(rows=("random*",), part=part, seeds=1)).wanted]
+        for part in ("", "1/2", "2/2")
+    ]
+    assert wanted == [["random-local", "random-fedavg", "random-mlp"], ["random-local", "random-mlp"], ["random-fedavg"]]
+
+
 def test_runs_of_another_configuration_are_not_merged(grid: Path, tmp_path: Path) -> None:
     words = ("study", grid, "--seeds", 1, "--rows", "random-local")
     succeed(*words, "--out", tmp_path / "a", "--epochs", 3)

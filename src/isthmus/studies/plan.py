@@ -189,13 +189,13 @@ def configs(study: Study, row: StudyRow, request: StudyRequest, seeds: int, firs
 def _choose(study: Study, names: Sequence[str]) -> tuple[StudyRow, ...]:
     """The rows that were asked for, by label or folder name, or by a pattern (``cora-*``); all where none was named."""
     known = {row.slug: row for row in study.rows} | {row.label.lower(): row for row in study.rows}
-    chosen: list[StudyRow] = []
+    chosen: dict[str, StudyRow] = {}  # by folder: a pattern may fit both the label and the folder of a row
     for part in [part for name in names for part in ([name] if name.lower() in known else name.split(","))]:
         found = [row for name, row in known.items() if fnmatch(name, part.strip().lower())]
         if not found:
             raise unknown("row", part, [row.slug for row in study.rows])
-        chosen += [row for row in found if row not in chosen]
-    return tuple(chosen) or study.rows
+        chosen |= {row.slug: row for row in found if row.slug not in chosen}
+    return tuple(chosen.values()) or study.rows
 
 
 def _part(part: str, rows: tuple[StudyRow, ...]) -> tuple[StudyRow, ...]:
