@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -56,6 +56,11 @@ class Job:
         return f"{self.row.label}, seed {self.config.seed}"
 
     @property
+    def row_slug(self) -> str:
+        """The folder of the row that the run belongs to, or whose settings it tries."""
+        return self.trial_of or self.row.slug
+
+    @property
     def state(self) -> str:
         """``finished``, ``begun`` (there is a checkpoint to go on from) or ``new``."""
         if (self.path / "metrics.json").is_file():
@@ -95,25 +100,28 @@ class StudyPlan:
         """The runs of a row, one for each seed."""
         return [job for job in self.jobs if job.row.slug == row.slug]
 
-    def settle(self, overwrite: bool) -> None:
-        """Refuse folders that hold runs of another configuration, or with ``overwrite`` remove these runs."""
-        settle(self.jobs, overwrite)
+    @property
+    def asked(self) -> set[str]:
+        """The folders of the rows that were asked for."""
+        return {job.row.slug for job in self.wanted}
 
 
-def settle(jobs: Sequence[Job], overwrite: bool) -> None:
+def settle(jobs: Sequence[Job], asked: Collection[str], overwrite: bool) -> None:
     """Refuse jobs whose folders hold runs of another configuration, or with ``overwrite`` remove these runs.
 
-    A table of runs with different configurations would mean nothing.
+    A table of runs with different configurations would mean nothing. Runs of rows that nobody ``asked`` for are never
+    removed, and nothing is removed where one of them is in the way.
     """
-    for job in jobs:
-        conflict = job.conflict()
-        if conflict and not overwrite:
-            raise IsthmusError(
-                f"'{job.path}' holds a run of another configuration: {conflict}. "
-                "Choose another --out, or replace such runs with --overwrite."
-            )
-        if conflict:
-            shutil.rmtree(job.path)
+    conflicts = [(job, conflict) for job in jobs if (conflict := job.conflict())]
+    for job, conflict in conflicts:
+        held = f"'{job.path}' holds a run of another configuration: {conflict}."
+        if job.row_slug not in asked:
+            remedy = "ask for this row too and replace its runs with --overwrite"
+            raise IsthmusError(f"{held} Its row was not asked for; choose another --out, or {remedy}.")
+        if not overwrite:
+            raise IsthmusError(f"{held} Choose another --out, or replace such runs with --overwrite.")
+    for job, _ in conflicts:
+        shutil.rmtree(job.path)
 
 
 def plan_study(study: Study, request: StudyRequest) -> StudyPlan:
