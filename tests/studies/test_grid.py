@@ -105,6 +105,9 @@ def test_parts_on_two_machines_make_one_table(grid: Path, tmp_path: Path) -> Non
     succeed("study", grid, "--out", second, "--seeds", 1, "--part", "2/2")
     said = succeed("study", grid, "--out", first, "--seeds", 1, "--merge", second)
     assert "start " not in said.err  # nothing was trained again
+    assert f"4 trials taken over from '{second}'" in said.err and f"2 runs taken over from '{second}'" in said.err
+    again = succeed("study", grid, "--out", first, "--seeds", 1, "--merge", second)
+    assert f"0 runs taken over from '{second}'" in again.err
     assert (first / "results.csv").read_text() == (whole / "results.csv").read_text()
     assert (first / "tuning.csv").read_text() == (whole / "tuning.csv").read_text()
 
@@ -116,7 +119,8 @@ def test_parts_share_the_rows_of_a_pattern_that_fits_label_and_folder(grid: Path
         [job.row.slug for job in plan_study(study, StudyRequest(rows=("random*",), part=part, seeds=1)).wanted]
         for part in ("", "1/2", "2/2")
     ]
-    assert wanted == [["random-local", "random-fedavg", "random-mlp"], ["random-local", "random-mlp"], ["random-fedavg"]]
+    whole = ["random-local", "random-fedavg", "random-mlp"]
+    assert wanted == [whole, [whole[0], whole[2]], [whole[1]]]
 
 
 def test_runs_of_another_configuration_are_not_merged(grid: Path, tmp_path: Path) -> None:
@@ -124,6 +128,30 @@ def test_runs_of_another_configuration_are_not_merged(grid: Path, tmp_path: Path
     succeed(*words, "--out", tmp_path / "a", "--epochs", 3)
     refuse(*words, "--out", tmp_path / "b", "--merge", tmp_path / "a", says=["another configuration", "train.epochs"])
     refuse(*words, "--out", tmp_path / "b", "--merge", tmp_path / "none", says=["no such folder"])
+
+
+def test_a_folder_without_runs_of_the_study_is_not_merged(grid: Path, tmp_path: Path) -> None:
+    """Neither one that is empty, nor the folder above the right one, nor one with runs that have not ended."""
+    words = ("study", grid, "--seeds", 1, "--rows", "random-local")
+    succeed(*words, "--out", tmp_path / "a" / "deeper")
+    (tmp_path / "begun" / "random-local" / "seed-0").mkdir(parents=True)
+    for wrong in (tmp_path / "a", tmp_path / "begun"):
+        says = [f"--merge {wrong}", "no finished run of this study", "'random-local/seed-0'", "--out"]
+        refuse(*words, "--out", tmp_path / "b", "--merge", wrong, says=says)
+    assert not (tmp_path / "b").exists()
+
+
+def test_data_that_lie_elsewhere_make_no_other_run(grid: Path, tmp_path: Path) -> None:
+    """Machines keep the same files in folders of other names, and files can be moved after a run."""
+    here, there, out = (tmp_path / name for name in ("here", "there", "out"))
+    words = ("study", grid, "--seeds", 1, "--out", out, "--rows", "random-local", "--rows", "random-fedavg")
+    succeed(*words, "--set", f"data.folder={here}", "--part", "1/2")
+    theirs = ("study", grid, "--seeds", 1, "--out", tmp_path / "theirs", *words[6:], "--set", f"data.folder={there}")
+    succeed(*theirs)
+    said = succeed(*words, "--set", f"data.folder={here}", "--merge", tmp_path / "theirs")
+    assert "1 run taken over" in said.err and "start " not in said.err
+    assert "start " not in succeed(*words, "--set", f"data.folder={tmp_path / 'moved'}").err
+    refuse(*words, "--set", "data.resolution=2.0", says=["data.resolution is 0.0 there and 2.0 here"])
 
 
 def test_runs_that_have_read_other_data_are_told_of(grid: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from isthmus.runs.recipe import merge_into, parse_set
 from isthmus.studies.study import Study, StudyRow
 
 NEW, BEGUN, FINISHED = "new", "begun", "finished"
+_OF_PLACE = ("data.folder",)  # settings of which finished runs are compared by what they have read
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,11 @@ class Job:
         return BEGUN if any(self.path.glob("checkpoint/epoch-*")) else NEW
 
     def conflict(self) -> str:
-        """How the run that is already in the folder differs from this one, in words; empty where it does not."""
+        """How the run that is already in the folder differs from this one, in words; empty where it does not.
+
+        Where its data lie is no difference, since machines differ in that: what a run has read is in its digests, which
+        tables compare. A run that is only begun goes on with the very configuration of its checkpoint.
+        """
         if not (self.path / "config.toml").is_file():
             return ""
         try:
@@ -77,7 +82,7 @@ class Job:
             return str(error)
         if there.train.epochs != self.config.train.epochs:
             return f"train.epochs is {there.train.epochs} there and {self.config.train.epochs} here"
-        return self.config.difference(there)
+        return self.config.difference(there, () if self.state == BEGUN else _OF_PLACE)
 
     def claim(self) -> RunFolder:
         """Make the folder, write ``config.toml`` into it, and return it."""

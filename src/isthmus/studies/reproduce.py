@@ -19,7 +19,7 @@ from isthmus.studies import catalogue, plots, tuning
 from isthmus.studies.engine import run_jobs, sole_owner
 from isthmus.studies.forecast import read_forecast, short_job, whole_seconds, write_forecast
 from isthmus.studies.grid_page import grid_page
-from isthmus.studies.merge import take_over, to_come
+from isthmus.studies.merge import check_others, take_over, to_come
 from isthmus.studies.needed_data import find_data
 from isthmus.studies.page import study_page
 from isthmus.studies.plan import FINISHED, Job, StudyPlan, StudyRequest, plan_rows, plan_study, settle
@@ -38,6 +38,7 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
     plan = plan_study(study, request)
     layout_of(plan.study)  # refuses keys that the study does not have, before anything runs
     tuned = make_trials(plan.study, request, plan.out) if plan.study.tuning and request.tune else None
+    check_others([*plan.jobs, *(tuned.jobs if tuned else ())], plan.out, request.merge)
     facts = _facts(plan, request)
     errors: dict[str, str] = {}
     with sole_owner(plan.out) as lock:
