@@ -229,6 +229,21 @@ def test_missing_data_is_told_once_before_anything_starts(
     assert len(tried) == 3
 
 
+def test_silos_of_a_grid_are_a_setting_like_any_other(grid: Path, tmp_path: Path) -> None:
+    words = ("study", grid, "--out", tmp_path / "out")
+    fewer = plan_study(read_study(grid), StudyRequest(sets=("data.silos=2",)))
+    assert {job.config.data.silos for job in fewer.jobs} == {2} and fewer.study.rows == read_study(grid).rows
+    assert fewer.out == plan_study(read_study(grid), StudyRequest()).out
+    says = ["'training-or-scoring'", "instead of --silos", "--set data.silos=3"]
+    refuse("reproduce", "training-or-scoring", "--silos", 3, says=says)
+    refuse("reproduce", "hifgl-cora", "--set", "data.silos=3", says=["paper's values", "leave out", "data.silos"])
+    refuse("reproduce", "layerwise-louvain", "--set", "data.silos=few", says=["data.silos is 'few'", "whole number"])
+    refuse(*words, "--set", "data=cora", says=["'data' is a table of values", "data.…"])
+    grid.write_text(GRID.replace('{ data.split = "random" }', "{ data.silos = 2 }"))
+    says = ["rows of 'two' have their own numbers of silos", "leave out", "--set data.silos"]
+    refuse(*words, "--set", "data.silos=3", says=says)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

@@ -10,6 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from isthmus.core.coerce import table_of, whole_number
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import write_atomic
 from isthmus.runs.config import RunConfig, resolve
@@ -135,7 +136,7 @@ def plan_study(study: Study, request: StudyRequest) -> StudyPlan:
         raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
     if request.jobs < 1:
         raise IsthmusError(f"--jobs is {request.jobs}; it must be at least 1.")
-    silos = request.silos if request.silos is not None else parse_set(request.sets).get("data", {}).get("silos")
+    silos = _silos(study, request)
     out = Path(request.out or _default_out(study, silos, request))
     chosen = variant(study, silos, request.quick)
     return plan_rows(replace(chosen, pivot=request.pivot or chosen.pivot or study.pivot), request, out)
@@ -172,6 +173,14 @@ def variant(study: Study, silos: int | None, quick: bool) -> Study:
             raise IsthmusError(f"'{study.name}' has no --quick form; make it short with --epochs and --set.")
         study = study.quick
     return study if silos is None else study.with_silos(silos)
+
+
+def _silos(study: Study, request: StudyRequest) -> int | None:
+    """The number of silos that rows have instead of the study's; None where ``--set`` changes it as any setting."""
+    said = table_of(parse_set(request.sets), "data").get("silos")
+    if request.silos is not None or said is None:
+        return request.silos
+    return None if study.silos_are_free else whole_number("data.silos", said)
 
 
 def _default_out(study: Study, silos: int | None, request: StudyRequest) -> str:
