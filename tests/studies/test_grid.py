@@ -264,6 +264,60 @@ def test_a_grid_that_means_nothing_is_refused(grid: Path, tmp_path: Path, old: s
     refuse("study", tmp_path / "none.toml", says=["none.toml"])
 
 
+TO_TUNE = '[tune]\ngrid."train.lr" = [0.1]\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('{ method = "fedavg" }', '"fedavg"', "axes.method.fedavg is 'fedavg'; it must be a table of settings"),
+        ("[axes.method]", "[axes]\nmethod = 3\n[axes.more]", "axes.method is 3; it must be a table of names"),
+        ("seeds = 3", 'seeds = "three"', "seeds is 'three'; it must be a whole number, 1 or more."),
+        ("seeds = 3", "seeds = 0", "seeds is 0; it must be a whole number"),
+        ("seeds = 3", "seeds = true", "seeds is true; it must be a whole number"),
+        ("vary_data = true", 'vary_data = "false"', "vary_data is 'false'; it must be true or false."),
+        ("seeds = 3", "choose = 5", "choose is 5; it must be the name of an axis or a list of them."),
+        ("seeds = 3", 'choose = ["lr"]', "Unknown axis in choose 'lr'"),
+        ("seeds = 3", 'notes = "hello"', "notes is 'hello'; it must be a list of texts."),
+        ("seeds = 3", 'metric = "acuracy"', "Unknown metric 'acuracy'. Did you mean 'accuracy'?"),
+        ("[base]", "[basis]", "Unknown key of a study 'basis'. Did you mean 'base'?"),
+        ("seeds = 3", 'quick = ["x"]', "quick is ['x']; it must be a table of settings and axes."),
+        ("seeds = 3", "pivot = 1", "pivot is 1; it must be a text."),
+        ('"across,own"', '"own, own"', "base.score is 'own, own', which has 'own' twice"),
+        ('"across,own"', '["own"]', "base.score is ['own']; it must be a text."),
+        (
+            "[[leave_out]]",
+            "[leave_out]",
+            "leave_out is a table; it must be a list of tables, each headed [[leave",
+        ),
+        ('split = "skewed"', "split = 5", "leave_out.split is 5; it must be a name or a list of names."),
+        ('split = "skewed"', "split = []", "leave_out.split is []; it must be a name"),
+        ('split = "skewed"', 'splt = "skewed"', "Unknown axis in [[leave_out]] 'splt'. Did you mean 'split'?"),
+        ('split = "skewed"\nmethod = "mlp"', "", "'two' has nothing to run: all of its rows are left out."),
+        (
+            '"local" }',
+            '"local", tune."train.lr" = [1] }',
+            "axes.method.local.tune has values to choose from, but",
+        ),
+        ('"local" }', '"local", tune.train.lr = [1] }', "tune.train is a table; it must be a list of values"),
+        ("[[leave", TO_TUNE + 'seeds = "a"\n[[leave', "tune.seeds is 'a'; it must be a whole number, 1 or more."),
+        ("[[leave", TO_TUNE + "sedes = 1\n[[leave", "Unknown key in [tune] 'sedes'. Did you mean 'seeds'?"),
+        ("[[leave", "[tune]\n[[leave", "[tune] needs a list of values"),
+        ("[[leave", '[quick.axes]\nmethd = ["local"]\n[[leave', "Unknown axis in [quick.axes] 'methd'. Did you mean"),
+        ("[[leave", '[quick.axes]\nmethod = "local"\n[[leave', "quick.axes.method is 'local'; it must be a list of"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_named(grid: Path, tmp_path: Path, old: str, new: str, says: str) -> None:
+    assert old in GRID
+    grid.write_text(GRID.replace(old, new, 1))
+    refuse("study", grid, "--out", tmp_path / "out", says=[says])
+
+
+def test_a_base_that_is_no_table_is_named(grid: Path, tmp_path: Path) -> None:
+    grid.write_text('base = "x"\n' + GRID[GRID.index("[axes.split]") :])
+    refuse("study", grid, "--out", tmp_path / "out", says=["base is 'x'; it must be a table of settings"])
+
+
 def test_grids_of_the_catalogue_resolve() -> None:
     for path in GRIDS.glob("*.toml"):
         study = read_study(path)

@@ -152,6 +152,8 @@ def plan_rows(study: Study, request: StudyRequest, out: Path) -> StudyPlan:
         if not row.left_out
         for config in _configs_of(study, row, request, seeds, row in asked)
     )
+    if not jobs:
+        raise IsthmusError(f"'{study.name}' has nothing to run: all of its rows are left out.")
     chosen = _part(request.part, asked)
     return StudyPlan(study, out, jobs, tuple(job for job in jobs if job.row in chosen), seeds)
 

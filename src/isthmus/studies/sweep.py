@@ -31,6 +31,8 @@ class SweepRequest:
 
 def sweep_study(request: SweepRequest) -> Study:
     """The study of a sweep: keys of ``data`` with several values are places, any others are chosen by validation."""
+    if request.seeds < 1:
+        raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
     base = read_recipe(request.recipe) if request.recipe else {}
     for option, value in request.options.items():
         merge_into(base, nest(option, value))
