@@ -168,6 +168,18 @@ def test_runs_that_have_read_other_data_are_told_of(grid: Path, tmp_path: Path) 
     assert "have read different data: silo-1 (features)." in (tmp_path / "out" / "report.html").read_text()
 
 
+def test_a_begun_run_goes_on_with_the_folder_of_its_data(grid: Path, tmp_path: Path) -> None:
+    """Its checkpoint belongs to that very configuration."""
+    here, there = (
+        plan_study(read_study(grid), StudyRequest(out=str(tmp_path), sets=(f"data.folder={name}",))).jobs[0]
+        for name in ("/here", "/there")
+    )
+    here.claim()
+    assert there.conflict() == ""
+    (here.path / "checkpoint" / "epoch-1").mkdir(parents=True)
+    assert there.conflict() == "data.folder is '/here' there and '/there' here" and here.conflict() == ""
+
+
 def test_rows_that_scored_unlike_numbers_say_how_many(grid: Path, tmp_path: Path) -> None:
     words = ("study", grid, "--seeds", 1, "--rows", "random-*", "--out", tmp_path / "out")
     assert "Nodes or edges scored" not in succeed(*words).out
