@@ -13,7 +13,6 @@ from isthmus.core.errors import IsthmusError
 from isthmus.protect.accounting.edge_ldp import (
     SHARE,
     amplified,
-    best_slack,
     composed,
     edge_ldp,
     shortest_list,
@@ -56,17 +55,6 @@ def test_ten_million_draws_of_a_long_list_lose_no_digits() -> None:
     assert edge_ldp(7, 5, 0) == (0.0, 0.0) == edge_ldp(1, 5, 0)
 
 
-def test_the_best_slack_spends_what_is_left_of_a_delta() -> None:
-    delta, k = 0.001, 20
-    slack = best_slack(delta, k, 0.05)
-    found = composed([0.2], [delta], [k], slack)
-    assert float(found.delta) == pytest.approx(0.05, rel=1e-12)
-    less = composed([0.2], [delta], [k], slack / 2)
-    assert float(found.epsilon) < float(less.epsilon)
-    assert best_slack(0.01, k, 0.05) == 0.0  # the draws alone cost more
-    assert best_slack(1.0, 1, 0.9) == 0.0
-
-
 def test_a_slack_that_nobody_gives_is_a_hundredth_of_the_draws_and_spared_where_it_gains_nothing() -> None:
     one, many = (edge_ldp(10_000, 5, k) for k in (1, 400))
     assert one[1] == 5 / 10_000
@@ -97,7 +85,6 @@ def test_the_shortest_list_keeps_a_delta_and_one_entry_less_does_not(fanout: int
         (lambda: composed([0.1], [0.1], [-1]), "draws is -1; it must be at least 0"),
         (lambda: composed([0.1], [0.1], [1], 2.0), r"slack is 2; it must be in 0\.\.1"),
         (lambda: amplified(1.0, 0.1, 1.5), "rate is 1.5; .* lies in"),
-        (lambda: best_slack(0.1, 2, 1.5), "total is 1.5; a delta lies in"),
         (lambda: shortest_list(5, 10, 1.0), "delta is 1.0; it must lie between 0 and 1"),
     ],
 )

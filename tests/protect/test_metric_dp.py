@@ -22,7 +22,6 @@ from isthmus.protect.accounting.metric_dp import (
     epsilon,
     epsilon_table,
     neighbour_distances,
-    node_epsilons,
     rho_percentiles,
 )
 from isthmus.studies.tables import read_table
@@ -185,13 +184,12 @@ def test_without_noise_infinite() -> None:
 
 def test_each_node_by_how_often_it_was_released() -> None:
     counts, rho = torch.tensor([3, 0, 64, 3]), torch.tensor([0.1, 0.1, 0.2, 0.4])
-    shared = node_epsilons(counts, 0.5, 0.1, 1e-4)
+    shared = epsilon(counts, 0.5, 0.1, 1e-4)
     assert shared.tolist() == [float(epsilon(int(count), 0.5, 0.1, 1e-4)) for count in counts]
-    assert torch.equal(shared, node_epsilons(counts, 0.5, torch.tensor(0.1, dtype=torch.float64), 1e-4))
-    own = node_epsilons(counts, 0.5, rho, 1e-4, ORDERS)
+    own = epsilon(counts, 0.5, rho, 1e-4, ORDERS)
     expected = [float(epsilon(int(c), 0.5, float(r), 1e-4, ORDERS)) for c, r in zip(counts, rho, strict=True)]
     assert own.tolist() == expected and len(set(expected)) == 4
-    assert len(node_epsilons(torch.zeros(0, dtype=torch.int64), 0.5, 0.1, 1e-4)) == 0
+    assert len(epsilon(torch.zeros(0, dtype=torch.int64), 0.5, 0.1, 1e-4)) == 0
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -302,13 +300,9 @@ def test_what_the_others_refuse() -> None:
     def refuses(message: str) -> Any:
         return pytest.raises(IsthmusError, match=f"^{re.escape(message)}$")
 
-    rows, nodes = draw(3), torch.tensor([1, 2])
+    rows = draw(3)
     broken = rows.clone()
     broken[1, 1] = math.nan
-    with refuses("counts has the shape [2, 1]; it must be [nodes], a number for each node."):
-        node_epsilons(nodes[:, None], 1.0, 0.1, 1e-4)
-    with refuses("rho has the shape [3]; it must be one number, or [2] like counts."):
-        node_epsilons(nodes, 1.0, torch.ones(3), 1e-4)
     with refuses("rows of shape [4] must be [nodes, width], and every value finite."):
         neighbour_distances(rows[0], 1)
     with refuses("rows of shape [3, 4] must be [nodes, width], and every value finite."):

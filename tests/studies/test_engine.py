@@ -205,6 +205,19 @@ def test_runs_of_another_configuration_are_refused_and_replaced_when_told(tmp_pa
     assert snapshot(out / "alone") == kept
 
 
+def test_overwriting_some_rows_keeps_the_finished_runs_of_all_others(tmp_path: Path) -> None:
+    out = tmp_path / "tiny"
+    succeed("reproduce", "tiny", "--out", out, "--seeds", 1, "--rows", "alone", "--rows", "ours", "--epochs", 1)
+    before = snapshot(out)
+    other = ("reproduce", "tiny", "--out", out, "--seeds", 1, "--epochs", 2, "--rows", "alone")
+    says = [f"'{out / 'ours' / 'seed-0'}' holds a run of another configuration", "ask for this row too", "--out"]
+    refuse(*other, "--overwrite", says=says)
+    refuse(*other, says=["--out", "--overwrite"])
+    assert snapshot(out) == before
+    succeed(*other, "--overwrite", "--rows", "ours")
+    assert [metrics(out / row / "seed-0")["epochs"] for row in ("alone", "ours")] == [2, 2]
+
+
 def test_a_longer_place_or_another_device_is_no_other_run(whole: Path) -> None:
     succeed("reproduce", "tiny", "--out", whole, "--set", "system.threads=2", "--set", "train.checkpoint_every=3")
 

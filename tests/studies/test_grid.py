@@ -105,8 +105,22 @@ def test_parts_on_two_machines_make_one_table(grid: Path, tmp_path: Path) -> Non
     succeed("study", grid, "--out", second, "--seeds", 1, "--part", "2/2")
     said = succeed("study", grid, "--out", first, "--seeds", 1, "--merge", second)
     assert "start " not in said.err  # nothing was trained again
+    assert f"4 trials taken over from '{second}'" in said.err and f"2 runs taken over from '{second}'" in said.err
+    again = succeed("study", grid, "--out", first, "--seeds", 1, "--merge", second)
+    assert f"0 runs taken over from '{second}'" in again.err
     assert (first / "results.csv").read_text() == (whole / "results.csv").read_text()
     assert (first / "tuning.csv").read_text() == (whole / "tuning.csv").read_text()
+
+
+def test_parts_share_the_rows_of_a_pattern_that_fits_label_and_folder(grid: Path) -> None:
+    """``random*`` fits the label ``random / local`` and the folder ``random-local``: that is one row."""
+    study = read_study(grid)
+    wanted = [
+        [job.row.slug for job in plan_study(study, StudyRequest(rows=("random*",), part=part, seeds=1)).wanted]
+        for part in ("", "1/2", "2/2")
+    ]
+    whole = ["random-local", "random-fedavg", "random-mlp"]
+    assert wanted == [whole, [whole[0], whole[2]], [whole[1]]]
 
 
 def test_runs_of_another_configuration_are_not_merged(grid: Path, tmp_path: Path) -> None:
@@ -114,6 +128,30 @@ def test_runs_of_another_configuration_are_not_merged(grid: Path, tmp_path: Path
     succeed(*words, "--out", tmp_path / "a", "--epochs", 3)
     refuse(*words, "--out", tmp_path / "b", "--merge", tmp_path / "a", says=["another configuration", "train.epochs"])
     refuse(*words, "--out", tmp_path / "b", "--merge", tmp_path / "none", says=["no such folder"])
+
+
+def test_a_folder_without_runs_of_the_study_is_not_merged(grid: Path, tmp_path: Path) -> None:
+    """Neither one that is empty, nor the folder above the right one, nor one with runs that have not ended."""
+    words = ("study", grid, "--seeds", 1, "--rows", "random-local")
+    succeed(*words, "--out", tmp_path / "a" / "deeper")
+    (tmp_path / "begun" / "random-local" / "seed-0").mkdir(parents=True)
+    for wrong in (tmp_path / "a", tmp_path / "begun"):
+        says = [f"--merge {wrong}", "no finished run of this study", "'random-local/seed-0'", "--out"]
+        refuse(*words, "--out", tmp_path / "b", "--merge", wrong, says=says)
+    assert not (tmp_path / "b").exists()
+
+
+def test_data_that_lie_elsewhere_make_no_other_run(grid: Path, tmp_path: Path) -> None:
+    """Machines keep the same files in folders of other names, and files can be moved after a run."""
+    here, there, out = (tmp_path / name for name in ("here", "there", "out"))
+    words = ("study", grid, "--seeds", 1, "--out", out, "--rows", "random-local", "--rows", "random-fedavg")
+    succeed(*words, "--set", f"data.folder={here}", "--part", "1/2")
+    theirs = ("study", grid, "--seeds", 1, "--out", tmp_path / "theirs", *words[6:], "--set", f"data.folder={there}")
+    succeed(*theirs)
+    said = succeed(*words, "--set", f"data.folder={here}", "--merge", tmp_path / "theirs")
+    assert "1 run taken over" in said.err and "start " not in said.err
+    assert "start " not in succeed(*words, "--set", f"data.folder={tmp_path / 'moved'}").err
+    refuse(*words, "--set", "data.resolution=2.0", says=["data.resolution is 0.0 there and 2.0 here"])
 
 
 def test_runs_that_have_read_other_data_are_told_of(grid: Path, tmp_path: Path) -> None:
@@ -128,6 +166,18 @@ def test_runs_that_have_read_other_data_are_told_of(grid: Path, tmp_path: Path) 
     said = " ".join(succeed(*words).out.split())
     assert "have read different data: silo-1 (features)." in said and "several versions of isthmus: 0.0.1," in said
     assert "have read different data: silo-1 (features)." in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_begun_run_goes_on_with_the_folder_of_its_data(grid: Path, tmp_path: Path) -> None:
+    """Its checkpoint belongs to that very configuration."""
+    here, there = (
+        plan_study(read_study(grid), StudyRequest(out=str(tmp_path), sets=(f"data.folder={name}",))).jobs[0]
+        for name in ("/here", "/there")
+    )
+    here.claim()
+    assert there.conflict() == ""
+    (here.path / "checkpoint" / "epoch-1").mkdir(parents=True)
+    assert there.conflict() == "data.folder is '/here' there and '/there' here" and here.conflict() == ""
 
 
 def test_rows_that_scored_unlike_numbers_say_how_many(grid: Path, tmp_path: Path) -> None:
@@ -191,6 +241,21 @@ def test_missing_data_is_told_once_before_anything_starts(
     assert len(tried) == 3
 
 
+def test_silos_of_a_grid_are_a_setting_like_any_other(grid: Path, tmp_path: Path) -> None:
+    words = ("study", grid, "--out", tmp_path / "out")
+    fewer = plan_study(read_study(grid), StudyRequest(sets=("data.silos=2",)))
+    assert {job.config.data.silos for job in fewer.jobs} == {2} and fewer.study.rows == read_study(grid).rows
+    assert fewer.out == plan_study(read_study(grid), StudyRequest()).out
+    says = ["'training-or-scoring'", "instead of --silos", "--set data.silos=3"]
+    refuse("reproduce", "training-or-scoring", "--silos", 3, says=says)
+    refuse("reproduce", "hifgl-cora", "--set", "data.silos=3", says=["paper's values", "leave out", "data.silos"])
+    refuse("reproduce", "layerwise-louvain", "--set", "data.silos=few", says=["data.silos is 'few'", "whole number"])
+    refuse(*words, "--set", "data=cora", says=["'data' is a table of values", "data.…"])
+    grid.write_text(GRID.replace('{ data.split = "random" }', "{ data.silos = 2 }"))
+    says = ["rows of 'two' have their own numbers of silos", "leave out", "--set data.silos"]
+    refuse(*words, "--set", "data.silos=3", says=says)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -209,6 +274,60 @@ def test_a_grid_that_means_nothing_is_refused(grid: Path, tmp_path: Path, old: s
     grid.write_text(text.replace(old, new, 1))
     refuse("study", grid, "--out", tmp_path / "out", says=says)
     refuse("study", tmp_path / "none.toml", says=["none.toml"])
+
+
+TO_TUNE = '[tune]\ngrid."train.lr" = [0.1]\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('{ method = "fedavg" }', '"fedavg"', "axes.method.fedavg is 'fedavg'; it must be a table of settings"),
+        ("[axes.method]", "[axes]\nmethod = 3\n[axes.more]", "axes.method is 3; it must be a table of names"),
+        ("seeds = 3", 'seeds = "three"', "seeds is 'three'; it must be a whole number, 1 or more."),
+        ("seeds = 3", "seeds = 0", "seeds is 0; it must be a whole number"),
+        ("seeds = 3", "seeds = true", "seeds is true; it must be a whole number"),
+        ("vary_data = true", 'vary_data = "false"', "vary_data is 'false'; it must be true or false."),
+        ("seeds = 3", "choose = 5", "choose is 5; it must be the name of an axis or a list of them."),
+        ("seeds = 3", 'choose = ["lr"]', "Unknown axis in choose 'lr'"),
+        ("seeds = 3", 'notes = "hello"', "notes is 'hello'; it must be a list of texts."),
+        ("seeds = 3", 'metric = "acuracy"', "Unknown metric 'acuracy'. Did you mean 'accuracy'?"),
+        ("[base]", "[basis]", "Unknown key of a study 'basis'. Did you mean 'base'?"),
+        ("seeds = 3", 'quick = ["x"]', "quick is ['x']; it must be a table of settings and axes."),
+        ("seeds = 3", "pivot = 1", "pivot is 1; it must be a text."),
+        ('"across,own"', '"own, own"', "base.score is 'own, own', which has 'own' twice"),
+        ('"across,own"', '["own"]', "base.score is ['own']; it must be a text."),
+        (
+            "[[leave_out]]",
+            "[leave_out]",
+            "leave_out is a table; it must be a list of tables, each headed [[leave",
+        ),
+        ('split = "skewed"', "split = 5", "leave_out.split is 5; it must be a name or a list of names."),
+        ('split = "skewed"', "split = []", "leave_out.split is []; it must be a name"),
+        ('split = "skewed"', 'splt = "skewed"', "Unknown axis in [[leave_out]] 'splt'. Did you mean 'split'?"),
+        ('split = "skewed"\nmethod = "mlp"', "", "'two' has nothing to run: all of its rows are left out."),
+        (
+            '"local" }',
+            '"local", tune."train.lr" = [1] }',
+            "axes.method.local.tune has values to choose from, but",
+        ),
+        ('"local" }', '"local", tune.train.lr = [1] }', "tune.train is a table; it must be a list of values"),
+        ("[[leave", TO_TUNE + 'seeds = "a"\n[[leave', "tune.seeds is 'a'; it must be a whole number, 1 or more."),
+        ("[[leave", TO_TUNE + "sedes = 1\n[[leave", "Unknown key in [tune] 'sedes'. Did you mean 'seeds'?"),
+        ("[[leave", "[tune]\n[[leave", "[tune] needs a list of values"),
+        ("[[leave", '[quick.axes]\nmethd = ["local"]\n[[leave', "Unknown axis in [quick.axes] 'methd'. Did you mean"),
+        ("[[leave", '[quick.axes]\nmethod = "local"\n[[leave', "quick.axes.method is 'local'; it must be a list of"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_named(grid: Path, tmp_path: Path, old: str, new: str, says: str) -> None:
+    assert old in GRID
+    grid.write_text(GRID.replace(old, new, 1))
+    refuse("study", grid, "--out", tmp_path / "out", says=[says])
+
+
+def test_a_base_that_is_no_table_is_named(grid: Path, tmp_path: Path) -> None:
+    grid.write_text('base = "x"\n' + GRID[GRID.index("[axes.split]") :])
+    refuse("study", grid, "--out", tmp_path / "out", says=["base is 'x'; it must be a table of settings"])
 
 
 def test_grids_of_the_catalogue_resolve() -> None:

@@ -86,11 +86,21 @@ def test_lists_and_texts_with_commas_are_one_value() -> None:
     assert len(study.rows) == 4 and [column.label for column in study.columns][-2:] == ["across", "own edges"]
 
 
+def test_values_are_named_as_they_are_read() -> None:
+    sets = ["train.lr=.1,1,1e-3", "train.trim=true,false"]
+    study = sweep_study(SweepRequest(options={"data.name": "blocks"}, sets=sets))
+    assert [row.slug for row in study.rows[::2]] == ["0-1-true-fedavg", "1-true-fedavg", "0-001-true-fedavg"]
+    assert [row.overrides["train"]["lr"] for row in study.rows[::2]] == [0.1, 1, 0.001]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["--set", "train.lr=0.1"], ["one setting alone", "isthmus run"]),
         (["--set", "train.lr=0.1,0.1"], ["0.1 twice"]),
+        (["--set", "train.lr=0.1,0.10"], ["train.lr", "0.1 twice"]),
+        (["--set", "train.lr=1,.5,1.0"], ["1.0 twice"]),
+        (["--set", "train.fanout=[10,5],[10, 5]"], ["[10,5] twice"]),
         (["--set", "train.lr=0.1,,0.2"], ["key=value,value"]),
         (["--set", "train.lr"], ["key=value"]),
         (["--set", "trian.lr=1,2"], ["trian", "train"]),

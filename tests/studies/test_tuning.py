@@ -137,6 +137,16 @@ def test_rows_are_tuned_when_they_are_asked_for(tmp_path: Path) -> None:
     assert "start  Alone" not in said.err and said.err.count("start  Fed & Avg, train.lr") == 4
 
 
+def test_overwriting_some_rows_keeps_the_trials_of_all_others(tmp_path: Path) -> None:
+    tuned = trials(tmp_path, tuning_seeds=1)
+    for job in tuned.jobs:
+        job.claim()
+    before = snapshot(tmp_path / "tuning")
+    other = ("reproduce", "tuned", "--out", tmp_path, "--set", "model.hidden=4", "--rows", "fed-avg", "--overwrite")
+    refuse(*other, says=[f"'{tuned.jobs[0].path}'", "model.hidden is 8 there and 4 here", "was not asked for"])
+    assert snapshot(tmp_path / "tuning") == before
+
+
 def test_settings_that_are_given_are_not_tuned(tmp_path: Path) -> None:
     out = tmp_path / "tuned"
     says = ["--set train.lr", "tunes it for Alone", "--no-tune"]

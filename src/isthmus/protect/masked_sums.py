@@ -45,10 +45,6 @@ class ClientGroups:
             return ""
         return f"There are {self.smallest} clients, so that sums are over {self.smallest}, not over {self.asked}."
 
-    def of_clients(self) -> Tensor:
-        """The group of each client: [n]."""
-        return torch.arange(len(self.starts) - 1).repeat_interleave(torch.tensor(self.starts).diff())
-
 
 def groups(n: int, size: int = GROUP) -> ClientGroups:
     """Divide ``n`` clients into groups of ``size``; the rest joins the last group, so that none is smaller.

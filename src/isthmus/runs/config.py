@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -127,10 +127,13 @@ class RunConfig:
         """A short hash of all settings that affect results; a checkpoint belongs to one digest."""
         return hashlib.blake2b(json.dumps(self._essence(), sort_keys=True).encode(), digest_size=8).hexdigest()
 
-    def difference(self, other: RunConfig) -> str:
-        """The settings that affect results and differ in the configuration ``other``, in words; empty if none do."""
+    def difference(self, other: RunConfig, free: Collection[str] = ()) -> str:
+        """The settings that affect results and differ in the configuration ``other``, in words; empty if none do.
+
+        Dotted keys in ``free`` may differ.
+        """
         here, there = self._essence(), other._essence()
-        keys = [key for key in sorted({*here, *there}) if here.get(key) != there.get(key)]
+        keys = [key for key in sorted({*here, *there} - set(free)) if here.get(key) != there.get(key)]
         words = [f"{key} is {there.get(key)!r} there and {here.get(key)!r} here" for key in keys]
         return "; ".join(words[:3] + (["..."] if len(words) > 3 else []))
 

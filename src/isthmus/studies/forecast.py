@@ -21,14 +21,14 @@ class Forecast:
     """Seconds of a run by row: as measured, else as forecast, else the mean of those that are known."""
 
     def __init__(self, jobs: Sequence[Job], workers: int, known: Mapping[str, float]) -> None:
-        self.waiting = {job.path: row_of(job) for job in jobs}
+        self.waiting = {job.path: job.row_slug for job in jobs}
         self.workers, self.known = workers, dict(known)
         self.measured: dict[str, list[float]] = {}
 
     def ended(self, job: Job, seconds: float) -> None:
         """Record how many seconds a run took."""
         self.waiting.pop(job.path, None)
-        self.measured.setdefault(row_of(job), []).append(seconds)
+        self.measured.setdefault(job.row_slug, []).append(seconds)
 
     def left(self) -> float | None:
         """Seconds until all waiting runs will have ended; None where nothing is known of any."""
@@ -37,11 +37,6 @@ class Forecast:
             return None
         usual = fmean(seconds.values())
         return sum(seconds.get(row, usual) for row in self.waiting.values()) / self.workers
-
-
-def row_of(job: Job) -> str:
-    """The row of the table that a run or a trial belongs to."""
-    return job.trial_of or job.row.slug
 
 
 def read_forecast(out: Path) -> dict[str, float]:

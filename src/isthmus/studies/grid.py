@@ -15,6 +15,7 @@ from isthmus.report.compared_run import SAW
 from isthmus.report.score_table import SCORE
 from isthmus.runs.recipe import merge_into
 from isthmus.runs.text import metric_label
+from isthmus.studies.grid_kinds import check_grid
 from isthmus.studies.study import (
     Study,
     StudyColumn,
@@ -24,9 +25,8 @@ from isthmus.studies.study import (
     scoring_megabytes,
     training_megabytes,
 )
+from isthmus.train.metrics import METRICS, OF_TASK
 
-KEYS = ("title", "summary", "metric", "seeds", "vary_data", "against", "pivot", "choose")
-TABLES = ("base", "axes", "tune", "leave_out", "quick", "notes")
 _Leave = tuple[Mapping[str, Sequence[str]], str]  # values by axis, and why their places are left out
 _LeftOut = Sequence[_Leave]
 
@@ -44,53 +44,72 @@ def read_study(path: Path) -> Study:
 
 def grid_study(name: str, said: Mapping[str, Any]) -> Study:
     """The study of a grid, from the tables of its file."""
-    for key in said:
-        if key not in (*KEYS, *TABLES):
-            raise unknown("key of a study", key, (*KEYS, *TABLES))
-    axes = said.get("axes")
-    if not isinstance(axes, Mapping) or not axes or not all(isinstance(v, Mapping) and v for v in axes.values()):
+    check_grid(said)
+    if "axes" not in said:
         raise IsthmusError("A study needs [axes]: each has names, and for each name the settings that it stands for.")
+    axes: Mapping[str, Mapping[str, Any]] = said["axes"]
     if SCORE in axes:
         raise IsthmusError(
             f"[axes.{SCORE}]: the tables have a key '{SCORE}' for what was measured; choose another name."
         )
+    if "tune" not in said:
+        _refuse_tuned(axes)
     base = dict(said.get("base", {}))
-    metric, compared = str(said.get("metric", "accuracy")), list(axes)[-1]
-    against = str(said.get("against", ""))
+    metric, compared, against = _metric(said.get("metric", "accuracy")), list(axes)[-1], said.get("against", "")
     if against and against not in axes[compared]:
         raise unknown(f"value of axis {compared}", against, axes[compared])
     left_out = _left_out(said.get("leave_out", ()), axes)
     study = Study(
         name=name,
-        title=str(said.get("title", name)),
-        summary=str(said.get("summary", "a grid of your own")),
+        title=said.get("title", name),
+        summary=said.get("summary", "a grid of your own"),
         source="No paper has this table",
         measure=f"test {metric_label(metric) or 'score'}, %",
         columns=_columns(metric, _ways(base)),
         rows=_distinct(_rows(axes, left_out)),
         base=base,
-        seeds=int(said.get("seeds", 1)),
-        notes=tuple(map(str, said.get("notes", ()))),
+        seeds=said.get("seeds", 1),
+        notes=tuple(said.get("notes", ())),
         tuning=_tuning(said.get("tune")),
         axes=tuple(axes),
         against=against,
-        vary_data=bool(said.get("vary_data", False)),
-        pivot=str(said.get("pivot", "")),
+        vary_data=said.get("vary_data", False),
+        pivot=said.get("pivot", ""),
         chosen=_chosen_axes(said.get("choose", ()), axes),
     )
     small = said.get("quick")
-    return replace(study, quick=_small(study, small, axes, left_out)) if small else study
+    return replace(study, quick=_small(study, small, axes, left_out)) if small is not None else study
 
 
-def _chosen_axes(said: Sequence[str], axes: Mapping[str, Any]) -> tuple[str, ...]:
+def _refuse_tuned(axes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise where a grid that is not tuned has values to choose from, which nothing would read."""
+    for axis, names in axes.items():
+        for name, settings in names.items():
+            if "tune" in settings:
+                raise IsthmusError(f"axes.{axis}.{name}.tune has values to choose from, but there is no table [tune].")
+
+
+def _metric(name: str) -> str:
+    """The metric of a grid's scores (empty: the one that each run is known by); raises where no run has it."""
+    if name and name not in METRICS and not name.startswith(f"{OF_TASK}/"):
+        raise unknown("metric", name, (*METRICS, f"{OF_TASK}/TASK"))
+    return name
+
+
+def _chosen_axes(said: str | Sequence[str], axes: Mapping[str, Any]) -> tuple[str, ...]:
     """The axes of ``choose``, whose values validation chooses at every place of the others."""
-    names = (said,) if isinstance(said, str) else tuple(map(str, said))
+    names = tuple(dict.fromkeys(_names(said)))
     for name in names:
         if name not in axes:
             raise unknown("axis in choose", name, axes)
     if len(names) == len(axes):
         raise IsthmusError("choose names every axis; leave one, like the method, for which values are chosen.")
     return names
+
+
+def _names(said: str | Sequence[str]) -> list[str]:
+    """A single name or several as a list."""
+    return [said] if isinstance(said, str) else list(said)
 
 
 def _distinct(rows: tuple[StudyRow, ...]) -> tuple[StudyRow, ...]:
@@ -107,10 +126,12 @@ def _distinct(rows: tuple[StudyRow, ...]) -> tuple[StudyRow, ...]:
 
 def _ways(base: Mapping[str, Any]) -> list[str]:
     """The ways in which every run of the grid is scored."""
-    ways = [way.strip() for way in str(base.get("score", "trained")).split(",")]
+    ways = [way.strip() for way in base.get("score", "trained").split(",")]
     for way in ways:
         if way not in SAW:
             raise unknown("score", way, SAW)
+        if ways.count(way) > 1:
+            raise IsthmusError(f"base.score is '{base['score']}', which has '{way}' twice; name every score once.")
     return ways
 
 
@@ -139,32 +160,26 @@ def _left_out(said: Sequence[Mapping[str, Any]], axes: Mapping[str, Mapping[str,
     """The places of ``[[leave_out]]``, which are not run: values by axis, and the reason."""
     found: list[_Leave] = []
     for entry in said:
-        where = {
-            axis: [names] if isinstance(names, str) else list(names)
-            for axis, names in entry.items()
-            if axis != "because"
-        }
+        where = {axis: _names(names) for axis, names in entry.items() if axis != "because"}
         for axis, names in where.items():
+            if axis not in axes:
+                raise unknown("axis in [[leave_out]]", axis, axes)
             for name in names:
-                if axis not in axes or name not in axes[axis]:
-                    raise unknown(f"value of axis {axis} in [[leave_out]]", name, axes.get(axis, axes))
-        if not entry.get("because"):
+                if name not in axes[axis]:
+                    raise unknown(f"value of axis {axis} in [[leave_out]]", name, axes[axis])
+        if "because" not in entry:
             raise IsthmusError('Every [[leave_out]] says why: because = "...".')
-        found.append((where, str(entry["because"])))
+        found.append((where, entry["because"]))
     return found
 
 
 def _tuning(said: Mapping[str, Any] | None) -> Tuning | None:
     """The stage in which every row chooses settings by validation, if there is one."""
-    if not said:
+    if said is None:
         return None
-    for key in said:
-        if key not in ("grid", "seeds", "changes"):
-            raise unknown("key in [tune]", key, ("grid", "seeds", "changes"))
-    grid = said.get("grid", {})
-    if not grid or not all(isinstance(values, list) and values for values in grid.values()):
+    if not said.get("grid"):
         raise IsthmusError("[tune] needs a list of values for each key of its grid: grid.'train.lr' = [0.01, 0.03].")
-    return Tuning(grid, int(said.get("seeds", 1)), said.get("changes", {}))
+    return Tuning(said["grid"], said.get("seeds", 1), said.get("changes", {}))
 
 
 def _small(study: Study, said: Mapping[str, Any], axes: Mapping[str, Mapping[str, Any]], left_out: _LeftOut) -> Study:
@@ -173,7 +188,11 @@ def _small(study: Study, said: Mapping[str, Any], axes: Mapping[str, Mapping[str
     Of an axis it has a list of names, or a table with names and settings of its own.
     """
     changes = {key: value for key, value in said.items() if key != "axes"}
-    chosen = {axis: _chosen(axis, names, said.get("axes", {}).get(axis)) for axis, names in axes.items()}
+    kept = said.get("axes", {})
+    for axis in kept:
+        if axis not in axes:
+            raise unknown("axis in [quick.axes]", axis, axes)
+    chosen = {axis: _chosen(axis, names, kept.get(axis)) for axis, names in axes.items()}
     base = merge_into(deepcopy(dict(study.base)), deepcopy(changes))
     rows = tuple(replace(row, tune={}) for row in _rows(chosen, left_out))
     note = "Quick: fewer places of the grid, and small runs. Look at what is there, not at the values."

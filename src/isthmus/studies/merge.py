@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import write_atomic
+from isthmus.runs.text import count_text
 from isthmus.studies.plan import FINISHED, Job
 
 _TAKEN = ("metrics.jsonl", "config.toml", "metrics.json")  # the last one says that a run has ended
@@ -23,20 +25,29 @@ def _there(job: Job, out: Path, other: str) -> bool:
     return (Path(other) / job.path.relative_to(out) / "metrics.json").is_file()
 
 
-def take_over(jobs: Sequence[Job], out: Path, others: Sequence[str]) -> int:
-    """Copy what tables need of runs that other folders have finished and this one has not; returns how many.
+def check_others(jobs: Sequence[Job], out: Path, others: Sequence[str]) -> None:
+    """Refuse folders that hold no finished run of a study, whose reported runs and trials are ``jobs``."""
+    for other in others:
+        if not Path(other).is_dir():
+            raise IsthmusError(f"--merge {other}: there is no such folder.")
+        if not any(_there(job, out, other) for job in jobs):
+            raise IsthmusError(
+                f"--merge {other}: there is no finished run of this study in it, such as "
+                f"'{jobs[0].path.relative_to(out)}'; give the folder that another machine had as its --out."
+            )
+
+
+def take_over(jobs: Sequence[Job], out: Path, others: Sequence[str]) -> None:
+    """Copy what tables need of runs that other folders have finished and this one has not, and say how many.
 
     Runs of another configuration are refused: a table of unlike runs would mean nothing.
     """
-    taken = 0
-    for other in map(Path, others):
-        if not other.is_dir():
-            raise IsthmusError(f"--merge {other}: there is no such folder.")
-        for job in jobs:
-            if job.state != FINISHED and _there(job, out, str(other)):
-                _take(job, other / job.path.relative_to(out))
-                taken += 1
-    return taken
+    for other in others:
+        missing = [job for job in jobs if job.state != FINISHED and _there(job, out, other)]
+        for job in missing:
+            _take(job, Path(other) / job.path.relative_to(out))
+        what = "trial" if any(job.trial_of for job in jobs) else "run"
+        print(f"{count_text(len(missing), what)} taken over from '{other}'", file=sys.stderr)
 
 
 def _take(job: Job, there: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from isthmus.core.coerce import table_of, whole_number
 from isthmus.core.errors import IsthmusError, unknown
 from isthmus.core.files import write_atomic
 from isthmus.runs.config import RunConfig, resolve
@@ -18,6 +19,7 @@ from isthmus.runs.recipe import merge_into, parse_set
 from isthmus.studies.study import Study, StudyRow
 
 NEW, BEGUN, FINISHED = "new", "begun", "finished"
+_OF_PLACE = ("data.folder",)  # settings of which finished runs are compared by what they have read
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class Job:
         return f"{self.row.label}, seed {self.config.seed}"
 
     @property
+    def row_slug(self) -> str:
+        """The folder of the row that the run belongs to, or whose settings it tries."""
+        return self.trial_of or self.row.slug
+
+    @property
     def state(self) -> str:
         """``finished``, ``begun`` (there is a checkpoint to go on from) or ``new``."""
         if (self.path / "metrics.json").is_file():
@@ -63,7 +70,11 @@ class Job:
         return BEGUN if any(self.path.glob("checkpoint/epoch-*")) else NEW
 
     def conflict(self) -> str:
-        """How the run that is already in the folder differs from this one, in words; empty where it does not."""
+        """How the run that is already in the folder differs from this one, in words; empty where it does not.
+
+        Where its data lie is no difference, since machines differ in that: what a run has read is in its digests, which
+        tables compare. A run that is only begun goes on with the very configuration of its checkpoint.
+        """
         if not (self.path / "config.toml").is_file():
             return ""
         try:
@@ -72,7 +83,7 @@ class Job:
             return str(error)
         if there.train.epochs != self.config.train.epochs:
             return f"train.epochs is {there.train.epochs} there and {self.config.train.epochs} here"
-        return self.config.difference(there)
+        return self.config.difference(there, () if self.state == BEGUN else _OF_PLACE)
 
     def claim(self) -> RunFolder:
         """Make the folder, write ``config.toml`` into it, and return it."""
@@ -95,25 +106,28 @@ class StudyPlan:
         """The runs of a row, one for each seed."""
         return [job for job in self.jobs if job.row.slug == row.slug]
 
-    def settle(self, overwrite: bool) -> None:
-        """Refuse folders that hold runs of another configuration, or with ``overwrite`` remove these runs."""
-        settle(self.jobs, overwrite)
+    @property
+    def asked(self) -> set[str]:
+        """The folders of the rows that were asked for."""
+        return {job.row.slug for job in self.wanted}
 
 
-def settle(jobs: Sequence[Job], overwrite: bool) -> None:
+def settle(jobs: Sequence[Job], asked: Collection[str], overwrite: bool) -> None:
     """Refuse jobs whose folders hold runs of another configuration, or with ``overwrite`` remove these runs.
 
-    A table of runs with different configurations would mean nothing.
+    A table of runs with different configurations would mean nothing. Runs of rows that nobody ``asked`` for are never
+    removed, and nothing is removed where one of them is in the way.
     """
-    for job in jobs:
-        conflict = job.conflict()
-        if conflict and not overwrite:
-            raise IsthmusError(
-                f"'{job.path}' holds a run of another configuration: {conflict}. "
-                "Choose another --out, or replace such runs with --overwrite."
-            )
-        if conflict:
-            shutil.rmtree(job.path)
+    conflicts = [(job, conflict) for job in jobs if (conflict := job.conflict())]
+    for job, conflict in conflicts:
+        held = f"'{job.path}' holds a run of another configuration: {conflict}."
+        if job.row_slug not in asked:
+            remedy = "ask for this row too and replace its runs with --overwrite"
+            raise IsthmusError(f"{held} Its row was not asked for; choose another --out, or {remedy}.")
+        if not overwrite:
+            raise IsthmusError(f"{held} Choose another --out, or replace such runs with --overwrite.")
+    for job, _ in conflicts:
+        shutil.rmtree(job.path)
 
 
 def plan_study(study: Study, request: StudyRequest) -> StudyPlan:
@@ -122,7 +136,7 @@ def plan_study(study: Study, request: StudyRequest) -> StudyPlan:
         raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
     if request.jobs < 1:
         raise IsthmusError(f"--jobs is {request.jobs}; it must be at least 1.")
-    silos = request.silos if request.silos is not None else parse_set(request.sets).get("data", {}).get("silos")
+    silos = _silos(study, request)
     out = Path(request.out or _default_out(study, silos, request))
     chosen = variant(study, silos, request.quick)
     return plan_rows(replace(chosen, pivot=request.pivot or chosen.pivot or study.pivot), request, out)
@@ -138,6 +152,8 @@ def plan_rows(study: Study, request: StudyRequest, out: Path) -> StudyPlan:
         if not row.left_out
         for config in _configs_of(study, row, request, seeds, row in asked)
     )
+    if not jobs:
+        raise IsthmusError(f"'{study.name}' has nothing to run: all of its rows are left out.")
     chosen = _part(request.part, asked)
     return StudyPlan(study, out, jobs, tuple(job for job in jobs if job.row in chosen), seeds)
 
@@ -159,6 +175,14 @@ def variant(study: Study, silos: int | None, quick: bool) -> Study:
             raise IsthmusError(f"'{study.name}' has no --quick form; make it short with --epochs and --set.")
         study = study.quick
     return study if silos is None else study.with_silos(silos)
+
+
+def _silos(study: Study, request: StudyRequest) -> int | None:
+    """The number of silos that rows have instead of the study's; None where ``--set`` changes it as any setting."""
+    said = table_of(parse_set(request.sets), "data").get("silos")
+    if request.silos is not None or said is None:
+        return request.silos
+    return None if study.silos_are_free else whole_number("data.silos", said)
 
 
 def _default_out(study: Study, silos: int | None, request: StudyRequest) -> str:
@@ -189,13 +213,13 @@ def configs(study: Study, row: StudyRow, request: StudyRequest, seeds: int, firs
 def _choose(study: Study, names: Sequence[str]) -> tuple[StudyRow, ...]:
     """The rows that were asked for, by label or folder name, or by a pattern (``cora-*``); all where none was named."""
     known = {row.slug: row for row in study.rows} | {row.label.lower(): row for row in study.rows}
-    chosen: list[StudyRow] = []
+    chosen: dict[str, StudyRow] = {}  # by folder: a pattern may fit both the label and the folder of a row
     for part in [part for name in names for part in ([name] if name.lower() in known else name.split(","))]:
         found = [row for name, row in known.items() if fnmatch(name, part.strip().lower())]
         if not found:
             raise unknown("row", part, [row.slug for row in study.rows])
-        chosen += [row for row in found if row not in chosen]
-    return tuple(chosen) or study.rows
+        chosen |= {row.slug: row for row in found if row.slug not in chosen}
+    return tuple(chosen.values()) or study.rows
 
 
 def _part(part: str, rows: tuple[StudyRow, ...]) -> tuple[StudyRow, ...]:

@@ -17,9 +17,9 @@ from isthmus.core.files import write_atomic
 from isthmus.core.version import VERSION
 from isthmus.studies import catalogue, plots, tuning
 from isthmus.studies.engine import run_jobs, sole_owner
-from isthmus.studies.forecast import read_forecast, row_of, short_job, whole_seconds, write_forecast
+from isthmus.studies.forecast import read_forecast, short_job, whole_seconds, write_forecast
 from isthmus.studies.grid_page import grid_page
-from isthmus.studies.merge import take_over, to_come
+from isthmus.studies.merge import check_others, take_over, to_come
 from isthmus.studies.needed_data import find_data
 from isthmus.studies.page import study_page
 from isthmus.studies.plan import FINISHED, Job, StudyPlan, StudyRequest, plan_rows, plan_study, settle
@@ -38,11 +38,12 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
     plan = plan_study(study, request)
     layout_of(plan.study)  # refuses keys that the study does not have, before anything runs
     tuned = make_trials(plan.study, request, plan.out) if plan.study.tuning and request.tune else None
+    check_others([*plan.jobs, *(tuned.jobs if tuned else ())], plan.out, request.merge)
     facts = _facts(plan, request)
     errors: dict[str, str] = {}
     with sole_owner(plan.out) as lock:
         if tuned is not None:
-            settle(tuned.jobs, request.overwrite)
+            settle(tuned.jobs, plan.asked, request.overwrite)
             take_over(tuned.jobs, plan.out, request.merge)
             find_data([*waiting(tuned, plan), *to_come(plan.wanted, plan.out, request.merge)])
             for _ in _once_a_minute(_run(waiting(tuned, plan), request, lock, errors, plan.out)):
@@ -50,7 +51,7 @@ def run_study(study: Study, request: StudyRequest) -> tuple[Findings, Path, list
             write_files(tuning.tuning_files(tuned), plan.out)
             plan = plan_rows(tuned.settle_on(plan.study), request, plan.out)
             errors |= tuned.undecided([job.row for job in plan.wanted])
-        plan.settle(request.overwrite)
+        settle(plan.jobs, plan.asked, request.overwrite)
         take_over(plan.jobs, plan.out, request.merge)
         missing = [job for job in plan.wanted if job.state != FINISHED and _ready(job, tuned)]
         find_data(missing)
@@ -110,7 +111,7 @@ def forecast_study(study: Study, request: StudyRequest) -> tuple[dict[str, float
     write_forecast(plan.out, known)
     runs: dict[str, int] = {}
     for job in [*plan.wanted, *(waiting(tuned, plan) if tuned else ())]:
-        runs[row_of(job)] = runs.get(row_of(job), 0) + 1
+        runs[job.row_slug] = runs.get(job.row_slug, 0) + 1
     return known, runs
 
 

@@ -10,12 +10,13 @@ from statistics import fmean
 from typing import Any
 
 from isthmus.core.errors import IsthmusError
-from isthmus.runs.config import RunConfig
+from isthmus.runs.config import RunConfig, flat
 
 Metrics = Mapping[str, Any]  # the content of a run's metrics.json
 Reader = Callable[[Metrics], float | None]
 Settings = Mapping[str, Any]  # dotted keys and values, such as {"train.lr": 0.01}
 Grid = Mapping[str, Sequence[Any]]  # the values that a dotted key may take
+_SILOS = "data.silos"
 
 
 @dataclass(frozen=True)
@@ -221,10 +222,22 @@ class Study:
         """The column that rows are judged by."""
         return self.columns[-1]
 
+    @property
+    def silos_are_free(self) -> bool:
+        """Whether the number of silos is a setting like any other: no row has its own, or values of a paper."""
+        return self.silos is None and not any(row.paper or _SILOS in flat(row.overrides) for row in self.rows)
+
+    def _why_not(self, silos: int) -> str:
+        """Why a study that is not for one number of silos is not for another one, and what to do."""
+        if self.silos_are_free:
+            return f"'{self.name}' has no number of silos of a paper; instead of --silos, use --set {_SILOS}={silos}."
+        who = "rows" if any(_SILOS in flat(row.overrides) for row in self.rows) else "paper's values"
+        return f"The {who} of '{self.name}' have their own numbers of silos; leave out --silos and --set {_SILOS}."
+
     def with_silos(self, silos: int) -> Study:
         """The study for another number of silos, for which the paper has no values."""
         if self.silos is None:
-            raise IsthmusError(f"The rows of '{self.name}' have their own numbers of silos; leave out --silos.")
+            raise IsthmusError(self._why_not(silos))
         base = {**self.base, "data": {**self.base["data"], "silos": silos}}
         if silos == self.silos:
             return replace(self, base=base)

@@ -31,6 +31,8 @@ class SweepRequest:
 
 def sweep_study(request: SweepRequest) -> Study:
     """The study of a sweep: keys of ``data`` with several values are places, any others are chosen by validation."""
+    if request.seeds < 1:
+        raise IsthmusError(f"--seeds is {request.seeds}; it must be at least 1.")
     base = read_recipe(request.recipe) if request.recipe else {}
     for option, value in request.options.items():
         merge_into(base, nest(option, value))
@@ -43,7 +45,7 @@ def sweep_study(request: SweepRequest) -> Study:
         if len(values) == 1:
             merge_into(base, {key: text} if key in _WHOLE else parse_set([f"{key}={values[0]}"]))
         else:
-            axes[key] = {value: parse_set([f"{key}={value}"]) for value in values}
+            axes[key] = _named(key, values)
     methods = list(request.methods or [str(base.pop("method", "fedavg"))])
     base.pop("method", None)
     if not axes:
@@ -84,7 +86,27 @@ def _values(key: str, text: str) -> list[str]:
     values = [value.strip() for value in _ALONE.findall(text)]
     if not key or "=" in key or not values or ",".join(values).replace(" ", "") != text.replace(" ", ""):
         raise IsthmusError(f"--set takes key=value or key=value,value; got '{key}={text}'.")
-    doubled = next((value for value in values if values.count(value) > 1), "")
-    if doubled:
-        raise IsthmusError(f"--set {key} has the value {doubled} twice.")
     return values
+
+
+def _named(key: str, texts: Sequence[str]) -> dict[str, Any]:
+    """The setting of each value of a key, by the value as text; refuses a value that is there twice, also as 0.10."""
+    settings: dict[str, Any] = {}
+    found: list[Any] = []
+    for text in texts:
+        value = parse_set([f"value={text}"])["value"]
+        name = _value_text(value)
+        if name in settings or any(
+            value == other and isinstance(value, bool) == isinstance(other, bool) for other in found
+        ):
+            raise IsthmusError(f"--set {key} has the value {name} twice.")
+        found.append(value)
+        settings[name] = parse_set([f"{key}={text}"])
+    return settings
+
+
+def _value_text(value: Any) -> str:
+    """A value as the name of a place: 0.1 for .1, 0.10 and 1e-1, and text without its quotes."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_value_text, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value) or "empty"

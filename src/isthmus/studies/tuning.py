@@ -129,8 +129,7 @@ def _refuse_fixed(study: Study, request: StudyRequest) -> None:
 
 def waiting(tuned: Tuned, plan: StudyPlan) -> list[Job]:
     """The unfinished runs of the trials of all wanted rows."""
-    wanted = {job.row.slug for job in plan.wanted}
-    return [job for trial in tuned.trials if trial.row.slug in wanted for job in trial.jobs if job.state != FINISHED]
+    return [job for job in tuned.jobs if job.row_slug in plan.asked and job.state != FINISHED]
 
 
 def settings_text(settings: Settings) -> str:

@@ -13,14 +13,17 @@ from isthmus.core.errors import PeerError, unknown
 from isthmus.graph.graph import Schema
 from isthmus.train.alert_figures import RareScores
 
+OF_TASKS, OF_TASK = "macro_pr_auc", "pr_auc"  # the mean over tasks, and of one task: pr_auc/C2
+OF_TWO = ("pr_auc", "f1_minority", "macro_f1", "accuracy")
+OF_MANY = ("accuracy", "macro_f1")
+METRICS = (OF_TASKS, *OF_TWO)  # of classes and tasks, but for those of a single task
+
 
 def metric_names(schema: Schema) -> tuple[str, ...]:
     """Names of a task's metrics; models are selected by the first, unless ``train.metric`` names another."""
     if schema.task == "tasks":
-        return ("macro_pr_auc", *(f"pr_auc/{label}" for label in schema.labels))
-    if len(schema.labels) == 2:
-        return ("pr_auc", "f1_minority", "macro_f1", "accuracy")
-    return ("accuracy", "macro_f1")
+        return (OF_TASKS, *(f"{OF_TASK}/{label}" for label in schema.labels))
+    return OF_TWO if len(schema.labels) == 2 else OF_MANY
 
 
 def led_by(first: str, schema: Schema) -> list[int]:

@@ -84,15 +84,6 @@ def _excess(squares: Numbers, slack: Numbers) -> Numbers:
     return np.where(slack > 0, np.sqrt(2 * squares * np.where(slack > 0, straying, 0.0)), math.inf)
 
 
-def best_slack(delta: float, draws: int, total: float) -> float:
-    """The slack that makes delta~ exactly ``total``, and so epsilon~ least; 0 where the draws alone exceed it."""
-    if not 0 <= total <= 1:
-        raise IsthmusError(f"total is {total}; a delta lies in 0..1.")
-    if draws and delta >= 1:
-        return 0.0
-    return max(0.0, 1 - (1 - total) * math.exp(-draws * math.log1p(-delta))) if total < 1 else 1.0
-
-
 def edge_ldp(degree: int, fanout: int, draws: int, slack: float | None = None) -> tuple[float, float]:
     """Epsilon~ and delta~ of one list of ``degree`` entries from which ``fanout`` were drawn ``draws`` times."""
     pair = single_draw(degree, fanout)

@@ -65,19 +65,6 @@ def composed_epsilon(loss: float | Tensor, delta: float, orders: Sequence[float]
     return torch.where(distinct > 0, least.clamp(min=0), 0.0)[place]
 
 
-def node_epsilons(
-    counts: Tensor, sigma: float, rho: float | Tensor, delta: float, orders: Sequence[float] = FINE_ORDERS
-) -> Tensor:
-    """The privacy loss of each node from how often it was released, ``counts`` [n]; ``rho`` is one for all, or [n]."""
-    if counts.dim() != 1:
-        raise IsthmusError(f"counts has the shape {list(counts.shape)}; it must be [nodes], a number for each node.")
-    if isinstance(rho, Tensor) and rho.dim() and rho.shape != counts.shape:
-        raise IsthmusError(
-            f"rho has the shape {list(rho.shape)}; it must be one number, or {list(counts.shape)} like counts."
-        )
-    return epsilon(counts, sigma, rho, delta, orders)
-
-
 def neighbour_distances(rows: Tensor, k: int, normalise: bool = True) -> Tensor:
     """Each node's distance to its k-th nearest neighbour among ``rows`` [n, width]: float64, [n].
 
