@@ -10,7 +10,7 @@ from isthmus.core.errors import IsthmusError, unknown
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """What a value must be, in ``words``. Of a table: kinds of its ``keys``, and of all ``others``, which may be any.
 
     A ``closed`` table has no others. ``each``: the kind of the entries of a list.
@@ -18,10 +18,10 @@ class Kind:
 
     words: str
     fits: Callable[[Any], bool]
-    keys: Mapping[str, Kind] = field(default_factory=dict)
-    others: Kind | None = None
+    keys: Mapping[str, ValueKind] = field(default_factory=dict)
+    others: ValueKind | None = None
     closed: bool = False
-    each: Kind | None = None
+    each: ValueKind | None = None
 
 
 def _is_text(value: Any) -> bool:
@@ -52,31 +52,33 @@ def _are_some(value: Any) -> bool:
     return isinstance(value, list | tuple) and bool(value)
 
 
-TEXT = Kind("a text", _is_text)
-REASON = Kind("a text that says why", lambda value: _is_text(value) and bool(value))
-SWITCH = Kind("true or false", lambda value: isinstance(value, bool))
-COUNT = Kind("a whole number, 1 or more", _is_count)
-TEXTS = Kind("a list of texts", _are_texts)
-NAMES = Kind("a name or a list of names", _are_names)
-CHOSEN = Kind("the name of an axis or a list of them", lambda value: _is_text(value) or _are_texts(value))
-VALUES = Kind("a list of values, with the dotted key in quotes: 'train.lr' = [0.01, 0.03]", _are_some)
-TRIED = Kind("a table of keys and lists of values, like 'train.lr' = [0.01, 0.03]", _is_table, others=VALUES)
-SETTINGS = Kind('a table of settings, like { method = "fedavg" }', _is_table, {"tune": TRIED})
-AXIS = Kind("a table of names, and for each name the settings that it stands for", _is_filled, others=SETTINGS)
-AXES = Kind("a table of axes, each with names and their settings", _is_filled, others=AXIS)
-BASE = Kind("a table of settings, as a recipe has them", _is_table, {"score": TEXT})
-TUNE = Kind("a table with a grid", _is_table, {"grid": TRIED, "seeds": COUNT, "changes": BASE}, closed=True)
-PLACES = Kind("a place: axes and their names, and because", _is_table, {"because": REASON}, NAMES)
-LEFT_OUT = Kind(
+TEXT = ValueKind("a text", _is_text)
+REASON = ValueKind("a text that says why", lambda value: _is_text(value) and bool(value))
+SWITCH = ValueKind("true or false", lambda value: isinstance(value, bool))
+COUNT = ValueKind("a whole number, 1 or more", _is_count)
+TEXTS = ValueKind("a list of texts", _are_texts)
+NAMES = ValueKind("a name or a list of names", _are_names)
+CHOSEN = ValueKind("the name of an axis or a list of them", lambda value: _is_text(value) or _are_texts(value))
+VALUES = ValueKind("a list of values, with the dotted key in quotes: 'train.lr' = [0.01, 0.03]", _are_some)
+TRIED = ValueKind("a table of keys and lists of values, like 'train.lr' = [0.01, 0.03]", _is_table, others=VALUES)
+SETTINGS = ValueKind('a table of settings, like { method = "fedavg" }', _is_table, {"tune": TRIED})
+AXIS = ValueKind("a table of names, and for each name the settings that it stands for", _is_filled, others=SETTINGS)
+AXES = ValueKind("a table of axes, each with names and their settings", _is_filled, others=AXIS)
+BASE = ValueKind("a table of settings, as a recipe has them", _is_table, {"score": TEXT})
+TUNE = ValueKind("a table with a grid", _is_table, {"grid": TRIED, "seeds": COUNT, "changes": BASE}, closed=True)
+PLACES = ValueKind("a place: axes and their names, and because", _is_table, {"because": REASON}, NAMES)
+LEFT_OUT = ValueKind(
     "a list of tables, each headed [[leave_out]]", lambda value: isinstance(value, list | tuple), each=PLACES
 )
-KEPT = Kind(
+KEPT = ValueKind(
     "a list of names, or a table of names and their settings",
     lambda value: _is_filled(value) or (_are_texts(value) and bool(value)),
     others=SETTINGS,
 )
-QUICK = Kind("a table of settings and axes", _is_table, {"axes": Kind("a table of axes", _is_table, others=KEPT)})
-GRID = Kind(
+QUICK = ValueKind(
+    "a table of settings and axes", _is_table, {"axes": ValueKind("a table of axes", _is_table, others=KEPT)}
+)
+GRID = ValueKind(
     "a table",
     _is_table,
     {
@@ -104,7 +106,7 @@ def check_grid(said: Mapping[str, Any]) -> None:
     _check(said, GRID, "")
 
 
-def _check(value: Any, kind: Kind, name: str) -> None:
+def _check(value: Any, kind: ValueKind, name: str) -> None:
     """Raise where the value of the dotted key ``name``, or anything in it, is of another kind."""
     if not kind.fits(value):
         raise IsthmusError(f"{name} is {_value_text(value)}; it must be {kind.words}.")
