@@ -141,8 +141,8 @@ def test_a_folder_without_runs_of_the_study_is_not_merged(grid: Path, tmp_path: 
     assert not (tmp_path / "b").exists()
 
 
-def test_data_that_lie_elsewhere_make_no_other_run(grid: Path, tmp_path: Path) -> None:
-    """Machines keep the same files in folders of other names, and files can be moved after a run."""
+def test_a_machine_whose_data_lie_elsewhere_is_merged(grid: Path, tmp_path: Path) -> None:
+    """Machines keep the same files in folders of other names; on one machine another folder may hold other data."""
     here, there, out = (tmp_path / name for name in ("here", "there", "out"))
     words = ("study", grid, "--seeds", 1, "--out", out, "--rows", "random-local", "--rows", "random-fedavg")
     succeed(*words, "--set", f"data.folder={here}", "--part", "1/2")
@@ -150,8 +150,10 @@ def test_data_that_lie_elsewhere_make_no_other_run(grid: Path, tmp_path: Path) -
     succeed(*theirs)
     said = succeed(*words, "--set", f"data.folder={here}", "--merge", tmp_path / "theirs")
     assert "1 run taken over" in said.err and "start " not in said.err
-    assert "start " not in succeed(*words, "--set", f"data.folder={tmp_path / 'moved'}").err
-    refuse(*words, "--set", "data.resolution=2.0", says=["data.resolution is 0.0 there and 2.0 here"])
+    assert "start " not in succeed(*words, "--set", f"data.folder={here}").err
+    refuse(
+        *words, "--set", f"data.folder={there}", says=["data.folder is", "here' there", "there' here", "--overwrite"]
+    )
 
 
 def test_runs_that_have_read_other_data_are_told_of(grid: Path, tmp_path: Path) -> None:
@@ -166,18 +168,6 @@ def test_runs_that_have_read_other_data_are_told_of(grid: Path, tmp_path: Path) 
     said = " ".join(succeed(*words).out.split())
     assert "have read different data: silo-1 (features)." in said and "several versions of isthmus: 0.0.1," in said
     assert "have read different data: silo-1 (features)." in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_a_begun_run_goes_on_with_the_folder_of_its_data(grid: Path, tmp_path: Path) -> None:
-    """Its checkpoint belongs to that very configuration."""
-    here, there = (
-        plan_study(read_study(grid), StudyRequest(out=str(tmp_path), sets=(f"data.folder={name}",))).jobs[0]
-        for name in ("/here", "/there")
-    )
-    here.claim()
-    assert there.conflict() == ""
-    (here.path / "checkpoint" / "epoch-1").mkdir(parents=True)
-    assert there.conflict() == "data.folder is '/here' there and '/there' here" and here.conflict() == ""
 
 
 def test_rows_that_scored_unlike_numbers_say_how_many(grid: Path, tmp_path: Path) -> None:

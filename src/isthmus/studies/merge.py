@@ -12,7 +12,8 @@ from isthmus.core.files import write_atomic
 from isthmus.runs.text import count_text
 from isthmus.studies.plan import FINISHED, Job
 
-_TAKEN = ("metrics.jsonl", "config.toml", "metrics.json")  # the last one says that a run has ended
+_TAKEN = ("metrics.jsonl", "metrics.json")  # the last one says that a run has ended
+_OF_PLACE = ("data.folder",)  # in which machines differ; what a run has read is in its digests, which tables compare
 
 
 def to_come(jobs: Sequence[Job], out: Path, others: Sequence[str]) -> list[Job]:
@@ -51,12 +52,12 @@ def take_over(jobs: Sequence[Job], out: Path, others: Sequence[str]) -> None:
 
 
 def _take(job: Job, there: Path) -> None:
-    """Take one finished run over."""
-    conflict = Job(job.row, job.config, there).conflict()
+    """Take one finished run over, under this machine's folder of data; digests tell what it has read on the other."""
+    conflict = Job(job.row, job.config, there).conflict(_OF_PLACE)
     if conflict:
         raise IsthmusError(f"'{there}' holds a run of another configuration: {conflict}.")
     shutil.rmtree(job.path, ignore_errors=True)
-    job.path.mkdir(parents=True)
+    job.claim()
     for name in _TAKEN:
         if (there / name).is_file():
             write_atomic(job.path / name, (there / name).read_bytes())

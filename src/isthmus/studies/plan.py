@@ -19,7 +19,6 @@ from isthmus.runs.recipe import merge_into, parse_set
 from isthmus.studies.study import Study, StudyRow
 
 NEW, BEGUN, FINISHED = "new", "begun", "finished"
-_OF_PLACE = ("data.folder",)  # settings of which finished runs are compared by what they have read
 
 
 @dataclass(frozen=True)
@@ -69,11 +68,10 @@ class Job:
             return FINISHED
         return BEGUN if any(self.path.glob("checkpoint/epoch-*")) else NEW
 
-    def conflict(self) -> str:
+    def conflict(self, free: Collection[str] = ()) -> str:
         """How the run that is already in the folder differs from this one, in words; empty where it does not.
 
-        Where its data lie is no difference, since machines differ in that: what a run has read is in its digests, which
-        tables compare. A run that is only begun goes on with the very configuration of its checkpoint.
+        Dotted keys in ``free`` may differ.
         """
         if not (self.path / "config.toml").is_file():
             return ""
@@ -83,7 +81,7 @@ class Job:
             return str(error)
         if there.train.epochs != self.config.train.epochs:
             return f"train.epochs is {there.train.epochs} there and {self.config.train.epochs} here"
-        return self.config.difference(there, () if self.state == BEGUN else _OF_PLACE)
+        return self.config.difference(there, free)
 
     def claim(self) -> RunFolder:
         """Make the folder, write ``config.toml`` into it, and return it."""
