@@ -402,6 +402,13 @@ def test_options_survive_a_configuration_file() -> None:
             compose(catalogue.get("feddep"), bad)
 
 
+def test_layers_are_those_of_the_paper_or_of_its_authors_code_and_no_others() -> None:
+    assert resolve({"method": "feddep"}).model.name == "sage-gcn"
+    assert resolve({"method": "feddep", "model": {"name": "sage"}}).model.name == "sage"
+    with pytest.raises(IsthmusError, match="has the model 'sage-gcn' or 'sage'.*not 'gin'"):
+        resolve({"method": "feddep", "model": {"name": "gin"}})
+
+
 def test_labels_on_edges_are_refused() -> None:
     graph: Graph = small_graph(30, 140, edge_task=True)
     with pytest.raises(IsthmusError, match="Labels lie on edges, and .* labels on nodes; use another method"):

@@ -230,6 +230,7 @@ def feddep() -> Method:
     """Each silo trains an encoder, prototypes cross once, then FedAvg trains a neighbour generator and a classifier.
 
     Section 3.2 of the paper: prototypes and pseudo-FL; 3.1: generator and embedding-fused layers; equation 3.1: losses.
+    Layers are those of section 3.1 (``sage-gcn``), or GraphSAGE's (``sage``), as in the authors' code.
     """
     encode = Phase("encode", (ENCODER,), ENCODER, exchange=Prototypes(), epochs=50)
     joint = CLASSIFIER, GENERATOR
