@@ -25,6 +25,7 @@ from isthmus.methods.objective.base import Objective
 from isthmus.methods.objective.reconstruction import LiveReconstruction
 from isthmus.methods.sync.fedavg import FedAvg
 from isthmus.nn.embedding_fused import FusedGNN
+from isthmus.runs.config import resolve
 from isthmus.testing.runs import resumed, small_silos, uneven_silos, walk
 from isthmus.train.loop import train
 from isthmus.train.result import Result
