@@ -49,6 +49,29 @@ def test_together_silos_score_as_on_the_graph_of_all_and_alone_they_do_not(run: 
     assert alone.keys() == whole.keys() and alone != pytest.approx(whole, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ('[leave]\nothers = "refuse"', "[leave] others"),
+        ("[leave.embeddings]\nto = []", "[leave.embeddings] to"),
+        ('[run]\nmodels = ["gat"]', "[run] models"),
+        ('[run]\ncolumns = ["nothing"]', "[run] columns"),
+        ("bytes = 1000", "bytes"),
+        ("[budget.row]\nepsilon = 1.0\ndelta = 1e-5", "[budget.row] epsilon"),
+    ],
+)
+def test_a_policy_holds_for_rows_that_leave_to_be_scored(policy: str, says: str, run: Path, tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    shutil.copytree(run / "parts", parts)
+    (parts / "silo-1" / "policy.toml").write_text(policy)
+    together = ("score", run / "run", "--data", parts, "--together", "--out", tmp_path / "out" / "together.csv")
+    refuse(*together, says=["The policy of silo-1 refuses", says])
+    assert not (tmp_path / "out").exists()
+    (parts / "silo-1" / "policy.toml").write_text("bytes = 10_000_000")
+    succeed(*together)
+    assert (parts / "silo-1" / "account.jsonl").is_file()
+
+
 def test_a_bank_needs_no_part_but_its_own(run: Path, tmp_path: Path) -> None:
     mine = tmp_path / "parts"
     mine.mkdir()

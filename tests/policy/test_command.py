@@ -72,6 +72,19 @@ def test_runs_and_plans_are_refused_before_anything_is_sent(command: str, tmp_pa
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_rules_on_bytes_and_columns_hold_for_runs_and_plans(command: str, tmp_path: Path) -> None:
+    few, no_columns = tmp_path / "few.toml", tmp_path / "columns.toml"
+    few.write_text("bytes = 1000")
+    no_columns.write_text('[run]\ncolumns = ["nothing"]')
+    words = (command, *DATA, "--out", tmp_path / "run", "--policy")
+    refuse(*words, few, "--method", "fedavg", says=["refuses", "bytes, of 1,000", "(bytes)"])
+    refuse(*words, no_columns, "--method", "fedavg", says=["[run] columns"])
+    refuse(*words, no_columns, "--method", "centralised", says=["method 'centralised'", "[run]"])
+    few.write_text("bytes = 100_000_000")
+    succeed(*words, few, "--method", "fedavg")
+
+
 def test_a_plan_counts_what_a_whole_run_would_spend(tmp_path: Path) -> None:
     words = (
         "plan",

@@ -21,13 +21,17 @@ from isthmus.federation.scaling import scaled_again
 from isthmus.launch.host import open_run
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.party import parties_of
+from isthmus.launch.policies import Policies
 from isthmus.launch.settings import common_settings
 from isthmus.launch.silos import load_silos
 from isthmus.runs.config import RunConfig
 from isthmus.runs.folder import RunFolder
+from isthmus.train.training import Training
 from isthmus.wire.distributed import DistributedWire
+from isthmus.wire.ledger import Ledger
 from isthmus.wire.local import LocalWire
 from isthmus.wire.meeting import MeetingPlace, meet
+from isthmus.wire.policy import Refused
 from isthmus.wire.wire import Wire
 
 _OF_LABELS = ("labelled by both", "labelled valid")  # in notes on labels, which scoring sets aside
@@ -55,6 +59,9 @@ def score_together(
         wire = DistributedWire(len(names), *where, config.method.chain, settings, meeting)
         try:
             found = _score_over(wire, config, folder, silo, out)
+        except Refused as error:
+            wire.end(error.told)
+            raise
         except IsthmusError:
             wire.end(f"The host of {wire.who[wire.host]} has ended; what it printed says why.")
             raise
@@ -65,28 +72,45 @@ def score_together(
 
 
 def _score_over(wire: Wire, config: RunConfig, folder: RunFolder, silo: str | None, out: Path) -> tuple[Any, list[str]]:
-    """Open the silos of this host over a wire, load the run's parameters, and score."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    """Ask policies, open the silos of this host over a wire, load the run's parameters, and score."""
     model = model_file(folder, silo if wire.hosts == 1 else _own_name(wire))
-    told = folder.metrics.get("scale", {})
+    policies = Policies.on(wire.mine, config, "")
+    policies.check_run(wire.members)
     parts, unseen = fitted(load_silos(config.data, False, wire.mine), folder, config.data.name)
-    training = open_run(config, wire, [scaled_again(to_score(each, config.data.name), told) for each in parts])
-    load_parameters(training, model)
+    policies.check_columns(parts)
+    told = folder.metrics.get("scale", {})
+    silos = [scaled_again(to_score(each, config.data.name), told) for each in parts]
+    with policies.guarding(wire, out.parent, resume=False) as begin:
+        training = open_run(config, wire, silos)
+        policies.note(training.federation)
+        load_parameters(training, model)
+        begin(training)
+        table = _predicted(training, wire)
+    collected = collect_ledgers(wire, training.federation.notes)
+    known = [note for note in collected.notes if not any(words in note for words in _OF_LABELS)]
+    return table, [*dict.fromkeys([*unseen, *known]), _kept(collected.own, wire, out)]
+
+
+def _predicted(training: Training, wire: Wire) -> Any:
+    """Predictions for the silos of this host; over hosts also for edges whose target another silo owns."""
+    import pyarrow as pa
+
     with wire.ledger.during(Purpose.TEST_ACROSS):
         table = predictions(training, training.stage.scorer)
         if wire.hosts > 1 and training.federation.schema.target == "edge":
             table = pa.concat_tables([table, outgoing(training)])
-    collected = collect_ledgers(wire, training.federation.notes)
-    ledger = out.with_name(f"{out.stem}-ledger.parquet")
+    return table
+
+
+def _kept(own: Ledger, wire: Wire, out: Path) -> str:
+    """Write the ledger of this host beside the predictions, and say where."""
+    import pyarrow.parquet as pq
+
+    path = out.with_name(f"{out.stem}-ledger.parquet")
     out.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(collected.own.table(), ledger)
-    sent = f"What crossed for these predictions is in {ledger}"
-    sent += f"; the wire was {wire.security}." if wire.security else "."
-    sent += f"; the wire was {wire.security}." if wire.security else "."
-    known = [note for note in collected.notes if not any(words in note for words in _OF_LABELS)]
-    return table, [*dict.fromkeys([*unseen, *known]), sent]
+    pq.write_table(own.table(), path)
+    how = f"; the wire was {wire.security}" if wire.security else ""
+    return f"What crossed for these predictions is in {path}{how}."
 
 
 def _own_name(wire: Wire) -> str | None:

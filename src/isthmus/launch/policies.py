@@ -19,7 +19,7 @@ from isthmus.policy.chain_file import appending
 from isthmus.policy.foreseen import Demand, permitted, refusals
 from isthmus.policy.guard import Guard, Party
 from isthmus.policy.parties import account_of, note_on_open, policies_of
-from isthmus.policy.rules import Refusal, Rules, RunRules
+from isthmus.policy.rules import Refusal, Rules
 from isthmus.policy.spending import RunId, Spending
 from isthmus.policy.trained import Trained
 from isthmus.runs.config import RunConfig
@@ -56,7 +56,7 @@ class Policies:
     @property
     def refuses_nothing(self) -> bool:
         """Whether no silo here refuses a run, whatever it does with which data."""
-        return self.open and all(rules.run == RunRules() for rules in self.rules.values())
+        return all(rules.refuses_nothing for rules in self.rules.values())
 
     def of_run(self, starters: Sequence[str]) -> Found:
         """What is refused before any data is read: the method, the model, and who has started the run."""
@@ -106,10 +106,14 @@ class Policies:
         """Raise `Refused` for what is refused before any data is read."""
         end_for(self.of_run(starters(members, self.others)))
 
+    def check_columns(self, silos: Sequence[Silo]) -> None:
+        """Raise `Refused` for what is refused of the columns of this host's data."""
+        end_for(self.of_data(silos))
+
     def check_data(self, silos: Sequence[Silo], opened: Opened) -> None:
         """Raise `Refused` for what is refused of this host's data, or of what a trial shows that the run would send."""
         if not self.config.method.merged:
-            end_for(self.of_data(silos))
+            self.check_columns(silos)
             if silos and not self.open:
                 told = foresee(self.config, silos[0].schema, opened)
                 self.notes = [UNKNOWN.format(told.unknown)] if told.unknown else []

@@ -47,7 +47,7 @@ def disclosure_of(
     return {
         "facts": _facts(config, training, sizes) | {"epochs": epochs},
         "config": config.toml(),
-        "passages": [asdict(each) for each in passages_of(_flows(lines, factors))] if lines else [],
+        "passages": [asdict(each) for each in passages_of(planned_flows(lines, factors))] if lines else [],
         "privacy": [each.as_dict() for each in foreseen],
         "happened": sorted(happened),
         "why_unknown": unknown,
@@ -66,7 +66,7 @@ def _facts(config: RunConfig, training: Training, sizes: Mapping[str, Mapping[st
     }
 
 
-def _flows(lines: Sequence[Mapping[str, Any]], factors: Factors) -> list[Flow]:
+def planned_flows(lines: Sequence[Mapping[str, Any]], factors: Factors) -> list[Flow]:
     """The flows of the whole run, scaled from those of the trial."""
     sums: dict[tuple[str, str, str, str], list[float]] = {}
     for line in lines:

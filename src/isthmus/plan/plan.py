@@ -83,7 +83,7 @@ def make_plan(config: RunConfig, trial_steps: int | None = None, policy: str = "
     silo_figures(training)  # called, like the notes, for the messages that the end of a run sends
     training.stage.exchange.notes()
     releases.scale([each.rows for each in tried], [each.often for each in tried])
-    asked.answer(training, releases)
+    asked.answer(training, releases, partial(factors_of, tried))
     accounts = take_account(training)
     by_phase = bytes_by_phase(wire.ledger, tried)
     sizes = over_phases(by_phase)

@@ -9,6 +9,7 @@ from pathlib import Path
 from isthmus.core.kinds import Kind
 from isthmus.graph.silo import Silo
 from isthmus.launch.policies import Found, Policies, end_for, starters, watch
+from isthmus.plan.disclosed import Factors, planned_flows
 from isthmus.policy.chain_file import read_chain
 from isthmus.policy.foreseen import Collector
 from isthmus.policy.guard import Party
@@ -41,10 +42,12 @@ class AskedPolicies:
 
     def set_up(self, silos: Sequence[Silo]) -> None:
         """Look at the columns of the data, and stand at the door."""
-        if self.policies.config.method.merged or self.policies.open:
+        if self.policies.config.method.merged:
             return
         self.found += self.policies.of_data(silos)
         self._end()
+        if self.policies.open:
+            return
         rules = self.policies.rules
         self.collector = Collector({silo.number: Party(silo.name, rules[silo.number]) for silo in silos})
         self.wire.policy = self.collector
@@ -54,13 +57,16 @@ class AskedPolicies:
         if self.collector is not None:
             watch(self.collector, training)
 
-    def answer(self, training: Training, releases: Releases) -> None:
-        """Gather what was refused, and budgets that the whole run, whose ``releases`` these are, would exceed."""
+    def answer(self, training: Training, releases: Releases, factors: Factors) -> None:
+        """Gather what was refused, and what the whole run would exceed: budgets of releases, and bounds on bytes.
+
+        ``releases`` are the whole run's; ``factors`` scale what the trial sent.
+        """
         if self.collector is None:
             return
         self.found += [(party, refusal) for (party, _, _), refusal in self.collector.found.items()]
         unbudgeted = {(party, refusal.rule) for party, refusal in self.found}
-        for party, refusal in self._over_budget(training, releases):
+        for party, refusal in [*self._over_budget(training, releases), *self._over_bytes(training, factors)]:
             if (party, refusal.rule) not in unbudgeted:
                 self.found.append((party, refusal))
         self._end()
@@ -77,6 +83,19 @@ class AskedPolicies:
                     more = dict(_whole_run(budget, releases, slice(*rows), silo.number))
                     refusal = _refused(budget, spent, more)
                     found += [(silo.name, refusal)] if refusal is not None else []
+        return found
+
+    def _over_bytes(self, training: Training, factors: Factors) -> Found:
+        sent: dict[str, int] = {}
+        for flow in planned_flows(training.wire.ledger.table().to_pylist(), factors):
+            sent[flow.sender] = sent.get(flow.sender, 0) + flow.bytes
+        found = Found()
+        for silo in training.federation.silos:
+            most, size = self.policies.rules[silo.number].bytes, sent.get(silo.name, 0)
+            if most and size > most:
+                found.append(
+                    (silo.name, Refusal("the whole run", "bytes", f"it would send {size:,} bytes, of {most:,}"))
+                )
         return found
 
 

@@ -164,12 +164,16 @@ class Rules:
         free = all(each.free for each in self.leave.values())
         return self.others == ALLOW and free and not self.bytes and not self.budgets
 
+    @property
+    def refuses_nothing(self) -> bool:
+        """Whether nothing is refused, neither what leaves nor a run, whatever it does with which data."""
+        return self.open and self.run == RunRules()
+
     def of_method(self, label: str, merged: bool) -> Refusal | None:
         """Why a method may not be run; one that is ``merged`` sends nothing, for all data is in one place before."""
-        if merged and not self.open:
-            return Refusal(
-                f"method '{label}'", "[leave]", "it puts all data in one place, past every rule on what leaves"
-            )
+        if merged and not self.refuses_nothing:
+            rule = "[run]" if self.open else "[leave]"
+            return Refusal(f"method '{label}'", rule, "it puts all data in one place, past every rule on what leaves")
         return self.run.of_method(label)
 
     def refusal(self, what: Leaving) -> Refusal | None:
