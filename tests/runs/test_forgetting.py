@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,13 @@ def test_of_a_folder_of_runs_those_that_are_old(tmp_path: Path) -> None:
     assert all((tmp_path / "runs" / "new" / seed / "released.safetensors").exists() for seed in ("seed-0", "seed-1"))
     refuse("forget", tmp_path / "runs", "--older-than", -1, says=["--older-than is -1"])
     refuse("forget", tmp_path / "nothing", says=["holds no run"])
+
+
+@pytest.mark.usefixtures("no_report")
+def test_rows_in_folders_of_parties_are_deleted(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    succeed(*SMALL, *NOISY, "--epochs", 1, "--hosts", 2, "--seeds", 2, "--out", runs / "seeds")
+    shutil.copytree(runs / "seeds" / "seed-0", runs / "alone")
+    assert [*runs.glob("alone/parties/*/released*")] and [*runs.glob("seeds/seed-1/parties/*/released*")]
+    succeed("forget", runs)
+    assert not [*runs.rglob("released*"), *runs.rglob("checkpoint"), *runs.rglob("parts")]

@@ -32,9 +32,8 @@ class Forgotten:
 
 
 def runs_below(path: Path) -> list[Path]:
-    """The run in a folder and those of its seeds, or the runs that lie in it; raises where there is none."""
-    found = [path] if (path / "config.toml").is_file() else []
-    found += sorted(each.parent for depth in ("*", "*/*") for each in path.glob(f"{depth}/config.toml"))
+    """The run in a folder and all that lie below it: runs, their seeds, and what each party has; raises for none."""
+    found = sorted(each.parent for each in path.rglob("config.toml"))
     if not found:
         raise IsthmusError(f"'{path}' holds no run; give the folder of a run, or one that holds runs, like runs.")
     return found
