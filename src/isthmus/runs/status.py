@@ -80,6 +80,17 @@ def status_of(path: Path) -> RunStatus:
     )
 
 
+def epochs_taken(path: Path) -> int:
+    """The epochs that a run has taken, or the seed that is furthest: by its metrics, and by what all hosts committed.
+
+    Files that are damaged count for nothing here; whoever reads them says so.
+    """
+    timed = _read(path / "metrics.json", []).get("seconds_by_epoch")
+    ended = len(timed) if isinstance(timed, list) else 0
+    seeds = [epochs_taken(each) for each in path.glob("seed-*") if (each / "config.toml").is_file()]
+    return max(ended, min(_checkpoints(path).values(), default=0), *seeds, 0)
+
+
 def is_held(path: Path) -> bool:
     """Whether a process of this machine works in a run folder now."""
     try:
