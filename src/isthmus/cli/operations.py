@@ -29,7 +29,8 @@ def status(
     if as_json:
         print(json.dumps(found.as_dict()))
         return
-    console.print(f"{found.folder}: {found.state}", markup=False, highlight=False, soft_wrap=True)
+    of_seed = f", {found.seed}" if found.seed else ""
+    console.print(f"{found.folder}: {found.state}{of_seed}", markup=False, highlight=False, soft_wrap=True)
     for host in found.hosts:
         console.print(_line(host, found.checkpoints.get(host.host)), markup=False, highlight=False, soft_wrap=True)
     for host in found.hosts:
