@@ -1,5 +1,7 @@
 """What several seeds promise together is the worst of what each promises, guarantee by guarantee and silo by silo."""
 
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -48,3 +50,16 @@ def test_a_run_with_seeds_tells_the_worst_of_them(tmp_path: Any) -> None:
         max((run[place]["epsilon"] for run in each), key=float) for place in range(len(told))
     ]
     assert len({run[1]["epsilon"] for run in each}) > 1
+    _bytes_are_means(tmp_path / "run", 3)
+
+
+def _bytes_are_means(run: Path, seeds: int) -> None:
+    """Check that bytes of a run are means over its seeds, as those in ``link`` are."""
+    told, each = metrics(run), [metrics(run / f"seed-{seed}") for seed in range(seeds)]
+    assert len({one["bytes"]["total"] for one in each}) > 1
+    for table in ("bytes", "bytes_by_model"):
+        assert told[table] == {key: round(fmean(one[table][key] for one in each)) for key in each[0][table]}
+    of_link = sum(part["bytes"] for part in told["link"]["parts"].values())
+    assert told["bytes"]["total"] == pytest.approx(of_link, abs=1)
+    for how, way in told["scored"].items():
+        assert way["bytes"] == round(fmean(one["scored"][how]["bytes"] for one in each))

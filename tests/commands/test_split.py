@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from isthmus.data.feature_columns import Reading
 from isthmus.data.parts import read_part
-from tests.helpers.command import isthmus
+from tests.helpers.command import isthmus, refuse
 
 EDGES = "source,target,label,split\na,b,0,train\nb,c,1,train\nc,d,0,valid\nd,a,1,test\n"
 
@@ -32,3 +34,11 @@ def test_words_of_a_written_part_may_be_named_again_as_scoring_does(tmp_path: Pa
     assert isthmus("split", tmp_path, "--split", "attribute:bank", "--out", tmp_path / "parts").code == 0
     part = read_part(tmp_path / "parts", ["x", "y"], 0, Reading(words=("kind",)))
     assert set(part.schema.feature_names) == {"kind=shop", "kind=home"}
+
+
+@pytest.mark.parametrize("silos", [0, -1, 1_000_001])
+def test_a_number_of_silos_that_no_federation_has_is_refused(silos: int, tmp_path: Path) -> None:
+    says = [f"--silos is {silos}", "a federation has at"]
+    for command in (("split", "blocks"), ("split", "blocks", "--split", "attribute:block"), ("check", "blocks")):
+        refuse(*command, "--silos", silos, says=says)
+    refuse("split", "blocks", "--set", f"data.silos={silos}", says=says)

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from isthmus.runs.folder import FORGOTTEN, LOCK
 from isthmus.train import loop
-from tests.helpers.command import SMALL, refuse, snapshot, succeed
+from tests.helpers.command import SMALL, isthmus, refuse, snapshot, succeed
 from tests.helpers.killing import at, killed
 
 NOISY: tuple[Any, ...] = ("--method", "optimes", "--set", "protect.sigma=0.1", "--set", "protect.clip=1")
@@ -66,3 +67,35 @@ def test_of_a_folder_of_runs_those_that_are_old(tmp_path: Path) -> None:
     assert all((tmp_path / "runs" / "new" / seed / "released.safetensors").exists() for seed in ("seed-0", "seed-1"))
     refuse("forget", tmp_path / "runs", "--older-than", -1, says=["--older-than is -1"])
     refuse("forget", tmp_path / "nothing", says=["holds no run"])
+
+
+@pytest.mark.usefixtures("no_report")
+def test_rows_in_folders_of_parties_are_deleted(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    succeed(*SMALL, *NOISY, "--epochs", 1, "--hosts", 2, "--seeds", 2, "--out", runs / "seeds")
+    shutil.copytree(runs / "seeds" / "seed-0", runs / "alone")
+    assert [*runs.glob("alone/parties/*/released*")] and [*runs.glob("seeds/seed-1/parties/*/released*")]
+    succeed("forget", runs)
+    assert not [*runs.rglob("released*"), *runs.rglob("checkpoint"), *runs.rglob("parts")]
+
+
+@pytest.mark.usefixtures("no_report")
+def test_runs_that_have_not_finished_stand_in_no_others_way(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    succeed(*SMALL, *NOISY, "--epochs", 1, "--out", runs / "a")
+    succeed(*SMALL, *NOISY, "--epochs", 1, "--seeds", 2, "--out", runs / "b")
+    for name in ("c", "d"):
+        shutil.copytree(runs / "a", runs / name)
+    (runs / "b" / "metrics.json").unlink()  # its second seed may need the first
+    (runs / "c" / "metrics.json").unlink()
+    said = isthmus("forget", runs)
+    assert said.code == 2 and "4 of 6 runs were left as they are" in said.err
+    assert said.err.count("has not finished") == 2 and f"'{runs / 'b'}'" in said.err and f"'{runs / 'c'}'" in said.err
+    assert [line.split(": ")[0] for line in said.out.splitlines()] == [str(runs / "a"), str(runs / "d")]
+    kept = {path.parent.relative_to(runs) for path in runs.rglob("released.safetensors")}
+    assert kept == {Path("b/seed-0"), Path("b/seed-1"), Path("c")}
+    with open(runs / "b" / LOCK, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refuse("forget", runs / "b" / "seed-0", "--unfinished", says=["b' is in use by another process"])
+    assert len(json.loads(succeed("forget", runs, "--unfinished", "--json").out)) == 6
+    assert not [*runs.rglob("released.safetensors")]

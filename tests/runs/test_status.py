@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +46,36 @@ def test_a_finished_run_and_its_log(tmp_path: Path) -> None:
     succeed(*SMALL, "--out", tmp_path / "silent")
     same_run(run, tmp_path / "silent", also=["metrics.jsonl"])
     assert "system.log" not in refuse(*SMALL, "--out", run, "--resume", "--seed", 1)  # a log changes no result
+
+
+def test_a_finished_run_that_is_resumed_stands_as_it_did(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for options in ((), ("--set", "train.patience=1", "--epochs", 50, "--overwrite")):  # one that ends before its time
+        succeed(*SMALL, *options, "--out", run)
+        before = status_of(run)
+        succeed("run", "--out", run, "--resume")
+        after = status_of(run)
+        assert after.hosts[0].loss is not None and after.hosts[0].steps_per_second > 0
+        new = {name: getattr(after.hosts[0], name) for name in ("pid", "started", "updated")}
+        assert after == replace(before, hosts=[replace(before.hosts[0], **new, crossed=after.hosts[0].crossed)])
+
+
+def test_a_run_with_seeds_stands_as_the_seed_that_told_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, plain, found = tmp_path / "run", loop.step, list[Any]()
+
+    def looked(stage: Any, progress: Any, seeds: Any) -> None:
+        found.append(status_of(run))
+        plain(stage, progress, seeds)
+
+    monkeypatch.setattr(loop, "step", looked)
+    succeed(*SMALL, "--epochs", 2, "--seeds", 2, "--out", run)
+    assert [(each.state, each.seed, len(each.hosts)) for each in found] == [
+        ("running", seed, 1) for seed in ("seed-0", "seed-0", "seed-1", "seed-1")
+    ]
+    assert [each.checkpoints for each in found] == [{}, {0: 1}] * 2
+    assert status_of(run).state == "finished" and "run: finished, seed-1" in succeed("status", run).out
+    (run / "metrics.json").unlink()
+    assert status_of(run).state == "cut off"
 
 
 def crossed_at_steps(monkeypatch: pytest.MonkeyPatch) -> dict[int, dict[str, int]]:

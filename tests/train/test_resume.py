@@ -21,7 +21,7 @@ from isthmus.launch import host
 from isthmus.launch.silos import load_silos
 from isthmus.launch.start import Start
 from isthmus.runs.config import resolve
-from isthmus.runs.folder import RunFolder
+from isthmus.runs.folder import LOCK, RunFolder
 from isthmus.train import checkpoint
 from isthmus.train import loop as train
 from isthmus.train.checkpoint import Checkpoints
@@ -200,6 +200,29 @@ def test_resuming_with_more_epochs_goes_on(name: str, whole: Callable[[str], Pat
     for file in ("metrics.jsonl", "model.safetensors", "config.toml"):
         assert (tmp_path / "run" / file).read_bytes() == (whole(name) / file).read_bytes(), file
     refuse("run", "--out", tmp_path / "run", "--resume", "--epochs", 9, "--seed", 1, says=["seed is 0 there"])
+
+
+@pytest.mark.parametrize("options", [(), ("--seeds", 2), ("--hosts", 2), ("--set", "train.checkpoint_every=2")])
+def test_fewer_epochs_than_were_taken_are_refused(options: tuple[Any, ...], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    succeed(*SMALL, *options, "--epochs", 3, "--out", run)
+    again = ("run", "--out", run, "--resume", *(options if "--seeds" in options else ()))
+    before = snapshot(run)
+    refuse(*again, "--epochs", 2, says=["--epochs is 2", "has taken 3 epochs"])
+    assert snapshot(run) == before
+    succeed(*again, "--epochs", 4)
+
+
+@pytest.mark.parametrize("options", [(), ("--method", "pretrained-fedavg", "--set", "phase.pretrain.epochs=1")])
+def test_a_run_that_was_cut_off_takes_no_fewer_epochs_than_it_has(options: tuple[Any, ...], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    killed(at(Checkpoints, "commit", 3, after=True), *SMALL, *options, "--epochs", 5, "--out", run)
+    (run / LOCK).unlink()  # left by the process that was killed
+    before = snapshot(run)
+    refuse("run", "--out", run, "--resume", "--epochs", 2, says=["--epochs is 2", "has taken 3 epochs"])
+    assert snapshot(run) == before
+    succeed("run", "--out", run, "--resume", "--epochs", 4)
+    assert history(run)[-1]["epoch"] == 4
 
 
 # Processes

@@ -12,6 +12,7 @@ from isthmus.cli.shared import Json, console
 from isthmus.core.errors import IsthmusError
 
 if TYPE_CHECKING:
+    from isthmus.runs.forgetting import Forgotten
     from isthmus.runs.status import HostStatus
 
 
@@ -28,7 +29,8 @@ def status(
     if as_json:
         print(json.dumps(found.as_dict()))
         return
-    console.print(f"{found.folder}: {found.state}", markup=False, highlight=False, soft_wrap=True)
+    of_seed = f", {found.seed}" if found.seed else ""
+    console.print(f"{found.folder}: {found.state}{of_seed}", markup=False, highlight=False, soft_wrap=True)
     for host in found.hosts:
         console.print(_line(host, found.checkpoints.get(host.host)), markup=False, highlight=False, soft_wrap=True)
     for host in found.hosts:
@@ -66,20 +68,35 @@ def forget(
 ) -> None:
     """Delete what runs keep of single nodes (rows that left, checkpoints); scores, ledger and accounts stay."""
     from isthmus.runs.forgetting import days_since_end, forget, runs_below
-    from isthmus.runs.text import bytes_text
 
     if older_than is not None and not older_than >= 0:
         raise IsthmusError(f"--older-than is {older_than:g}; it must be 0 days or more.")
     every = [run for path in runs for run in runs_below(Path(path))]
     chosen = [run for run in every if older_than is None or days_since_end(run) > older_than]
-    done = [forget(run, unfinished) for run in chosen]
+    done: list[Forgotten] = []
+    left: dict[str, str] = {}
+    for run in chosen:
+        try:
+            done.append(forget(run, unfinished))
+        except IsthmusError as error:
+            left[str(run)] = str(error)
+            continue
+        if not as_json:
+            _print_forgotten(done[-1])
     if as_json:
         print(json.dumps([{"folder": str(d.folder), "deleted": d.deleted, "bytes": d.size} for d in done]))
-        return
-    for each in done:
-        what = "; ".join(f"{name} ({held})" for name, held in each.deleted.items())
-        told = f"deleted {bytes_text(each.size)}: {what}" if what else "holds no rows of nodes"
-        console.print(f"{each.folder}: {told}", markup=False, highlight=False, soft_wrap=True)
     younger = len(every) - len(chosen)
-    if younger:
+    if younger and not as_json:
         console.print(f"{younger} of {len(every)} runs are younger than {older_than:g} days and keep what they have.")
+    if left:
+        why = " ".join(dict.fromkeys(left.values()))  # a run and its seeds are left for one reason
+        raise IsthmusError(f"{len(left)} of {len(chosen)} runs were left as they are. {why}" if done else why)
+
+
+def _print_forgotten(each: Forgotten) -> None:
+    """Say what was deleted of one run, in one line."""
+    from isthmus.runs.text import bytes_text
+
+    what = "; ".join(f"{name} ({held})" for name, held in each.deleted.items())
+    told = f"deleted {bytes_text(each.size)}: {what}" if what else "holds no rows of nodes"
+    console.print(f"{each.folder}: {told}", markup=False, highlight=False, soft_wrap=True)

@@ -16,16 +16,31 @@ _COMPOSED = (
 
 
 def over_seeds(each: list[dict[str, Any]], seeds: list[int]) -> dict[str, Any]:
-    """Metrics over seeds: means and deviations of scores, the worst epsilon, all notes; else the first seed's."""
+    """Metrics over seeds: means of scores, bytes and times, the worst epsilon, all notes; else the first seed's.
+
+    Scores have deviations too; means of bytes are rounded to whole bytes.
+    """
     combined = {**each[0], "seeds": seeds, "seconds": fmean(run["seconds"] for run in each)}
     worst = max(each, key=lambda run: float(run["epsilon"]))
     combined |= {"epsilon": worst["epsilon"], "privacy": worst_guarantees(each)}
     combined["link"] = _fold([run["link"] for run in each], fmean)
-    ways = {how: first | _scores_over([run["scored"][how] for run in each]) for how, first in each[0]["scored"].items()}
+    combined |= {name: _mean_sizes([run[name] for run in each]) for name in ("bytes", "bytes_by_model", "transport")}
+    ways = {how: _way_over([run["scored"][how] for run in each]) for how in each[0]["scored"]}
     notes = notes_over([run["notes"] for run in each], seeds)
     notes += [_COMPOSED.format(len(each))] if 0 < float(worst["epsilon"]) < math.inf else []
     notes += _partly_defined(each)
     return combined | _scores_over(each) | {"scored": ways, "notes": notes}
+
+
+def _mean_sizes(each: list[dict[str, int]]) -> dict[str, int]:
+    """Means of bytes by kind or by model; what a seed does not tell of is 0 bytes there."""
+    names = dict.fromkeys(name for sizes in each for name in sizes)
+    return {name: round(fmean(sizes.get(name, 0) for sizes in each)) for name in names}
+
+
+def _way_over(each: list[dict[str, Any]]) -> dict[str, Any]:
+    """One way of scoring over seeds: means of scores, and of the bytes of one test; else the first seed's."""
+    return {**each[0], **_scores_over(each), "bytes": round(fmean(way["bytes"] for way in each))}
 
 
 def _partly_defined(each: list[dict[str, Any]]) -> list[str]:

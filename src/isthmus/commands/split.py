@@ -16,7 +16,7 @@ from isthmus.graph.cut import split_graph
 from isthmus.graph.partition import note_on_names, partition, silo_names, values_of
 from isthmus.graph.stats import split_statistics
 from isthmus.launch.silos import load_graph
-from isthmus.runs.data_config import DataConfig, split_options
+from isthmus.runs.data_config import DataConfig, check_silos, split_options
 from isthmus.runs.recipe import parse_set
 
 
@@ -32,8 +32,11 @@ def split_command(
         raise IsthmusError(f"'isthmus split' reads data.… keys only, not '{sorted(unknown_tables)[0]}'.")
     own, options = split_options(table.get("data", {}))
     config = replace(fill(DataConfig(name=name, split=how), own, "data"), options=options)
+    asked = config.silos if silos is None and "silos" in own else silos
+    if asked is not None:
+        check_silos(asked)
     graph = load_graph(config)
-    count = silos or own.get("silos") or len(values_of(graph, how)) or config.silos
+    count = asked or len(values_of(graph, how)) or config.silos
     owner = partition(graph, how, count, config.seed, config.resolution or None, config.communities or None)
     names = silo_names(graph, how, count)
     graph = replace(graph, notes=(*graph.notes, *note_on_names(graph, how, names)))

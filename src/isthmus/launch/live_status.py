@@ -17,7 +17,7 @@ from typing import Any
 from isthmus.core.errors import PeerError
 from isthmus.core.files import write_atomic
 from isthmus.core.kinds import KINDS
-from isthmus.runs.status import FILE, HostStatus
+from isthmus.runs.status import FILE, HostStatus, last_told
 from isthmus.train.progress import Progress
 from isthmus.train.training import Training
 from isthmus.train.watcher import Watcher
@@ -64,7 +64,11 @@ class Live(Watcher):
         """Begin to tell of a training that is ready for its next step; ``inner`` watches it too."""
         progress, self.training = training.progress, training
         self.inner, self._began, self._first = inner, time.monotonic(), progress.step
-        self.now |= {"party": self.wire.who[self.wire.host], "epoch": progress.epoch, "step": progress.step}
+        told = {"epoch": progress.epoch, "epochs": progress.epochs, "step": progress.step, "phase": training.phase_name}
+        self.now |= {"party": self.wire.who[self.wire.host], **told}
+        if training.over:  # no step is left to take, and what was told of the last one stays
+            before = last_told(self.place.parent, self.wire.host)
+            self.now |= {"loss": before.loss, "steps_per_second": before.steps_per_second, "bytes": before.bytes}
         self.log.party = self.now["party"]
         self.log.write("training", epoch=progress.epoch, step=progress.step)
         self._count(progress)

@@ -14,6 +14,7 @@ from isthmus.launch.host import host_main, prepare
 from isthmus.launch.start import Start
 from isthmus.runs.config import RunConfig, resolve
 from isthmus.runs.folder import RunFolder
+from isthmus.runs.status import epochs_taken
 from isthmus.wire.meeting import MeetingPlace, meet
 
 
@@ -51,12 +52,21 @@ def parties_of(config: RunConfig, name: str) -> list[str]:
 
 
 def keep_config(config: RunConfig, folder: RunFolder, resume: bool) -> None:
-    """Write ``config.toml``; refuse to resume a run whose ``config.toml`` differs in more than length and place."""
+    """Write ``config.toml``; refuse to resume a run whose ``config.toml`` differs in more than length and place.
+
+    A run that counts epochs is refused where it has taken more of them than it is to have.
+    """
     if resume and (folder.path / "config.toml").is_file():
         kept = resolve(folder.config)
         if kept.digest() != config.digest():
             raise IsthmusError(
                 f"'{folder.path}' is a run of another configuration: {config.difference(kept)}. "
                 "Resume with the same options, or start again with --overwrite."
+            )
+        taken = 0 if config.train.steps else epochs_taken(folder.path)
+        if config.train.epochs < taken:
+            raise IsthmusError(
+                f"--epochs is {config.train.epochs}, but the run in '{folder.path}' has taken {taken} epochs already; "
+                f"resume it with {taken} or more, or start again with --overwrite."
             )
     write_atomic(folder.path / "config.toml", config.toml().encode())

@@ -89,9 +89,8 @@ def _metrics(path: Path) -> dict[str, Any]:
 
 
 def _hosts(path: Path) -> list[HostStatus]:
-    """What hosts tell; of several seeds, those of the seed that was begun last."""
-    seeds = [each for each in seed_folders(path) if (each / "config.toml").is_file()]
-    return status_of(seeds[-1] if seeds else path).hosts
+    """What hosts tell; of several seeds, those of the seed that told last."""
+    return status_of(path).hosts
 
 
 def _newest_host(path: Path) -> HostStatus | None:

@@ -98,18 +98,12 @@ def read_run(shelf: Shelf, path: Path, name: str) -> ShownRun:
 
 
 def _status(path: Path) -> RunStatus:
-    """How a run stands; of one with several seeds, the seed that was begun last."""
+    """How a run stands, also before it has a configuration."""
     if not (path / "config.toml").is_file():
         if is_held(path):
             return RunStatus(str(path), "starting", [], {}, "", [])
         raise IsthmusError("There is no config.toml in this folder, so that it cannot be told what ran.")
-    status = status_of(path)
-    seeds = [each for each in seed_folders(path) if (each / FILE.format(0)).is_file()]
-    if not status.hosts and seeds and not (path / "metrics.json").is_file():
-        last = status_of(seeds[-1])
-        ended = last.state if last.state == "failed" else "cut off"
-        return replace(last, state="running" if is_held(path) else ended)
-    return status
+    return status_of(path)
 
 
 def _state(status: RunStatus) -> str:

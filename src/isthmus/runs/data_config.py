@@ -53,10 +53,8 @@ def read_data(table: dict[str, Any]) -> DataConfig:
     data = fill(DataConfig(), own, "data")
     if "silos" not in own and attribute_of(data.split):
         data = replace(data, silos=AS_MANY)
-    if data.silos > MOST_SILOS:
-        raise IsthmusError(f"--silos is {data.silos}; a federation has at most {MOST_SILOS:,} silos.")
-    if data.silos < 1 and "silos" in own:
-        raise IsthmusError(f"--silos is {data.silos}; a federation has at least one silo.")
+    if "silos" in own:
+        check_silos(data.silos)
     if data.scale not in SCALES:
         raise unknown("data.scale", data.scale, SCALES)
     if data.cross and data.cross not in CROSS:
@@ -69,6 +67,14 @@ def read_data(table: dict[str, Any]) -> DataConfig:
     data = replace(data, name=_from_anywhere(data.name), folder=_from_anywhere(data.folder))
     options = _loader_options(data.name, options)
     return replace(data, options={key: _from_anywhere(v) if key == "path" else v for key, v in options.items()})
+
+
+def check_silos(silos: int) -> None:
+    """Refuse a number of silos that no federation has."""
+    if silos > MOST_SILOS:
+        raise IsthmusError(f"--silos is {silos}; a federation has at most {MOST_SILOS:,} silos.")
+    if silos < 1:
+        raise IsthmusError(f"--silos is {silos}; a federation has at least one silo.")
 
 
 def _from_anywhere(name: str) -> str:

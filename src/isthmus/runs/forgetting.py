@@ -11,6 +11,7 @@ from pathlib import Path
 from isthmus.core.errors import IsthmusError
 from isthmus.core.files import write_atomic
 from isthmus.runs.folder import FORGOTTEN, locked
+from isthmus.runs.status import is_held
 
 # What holds rows of nodes: rows as they left, rows before noise and far ends' rows in checkpoints, and the data itself
 # where one process has split it for several hosts.
@@ -32,20 +33,26 @@ class Forgotten:
 
 
 def runs_below(path: Path) -> list[Path]:
-    """The run in a folder and those of its seeds, or the runs that lie in it; raises where there is none."""
-    found = [path] if (path / "config.toml").is_file() else []
-    found += sorted(each.parent for depth in ("*", "*/*") for each in path.glob(f"{depth}/config.toml"))
+    """The run in a folder and all that lie below it: runs, their seeds, and what each party has; raises for none."""
+    found = sorted(each.parent for each in path.rglob("config.toml"))
     if not found:
         raise IsthmusError(f"'{path}' holds no run; give the folder of a run, or one that holds runs, like runs.")
     return found
 
 
 def forget(path: Path, unfinished: bool = False) -> Forgotten:
-    """Delete what a run keeps of single nodes, and write down when; a run that is going on is refused."""
-    if not (path / "metrics.json").is_file() and not unfinished:
-        raise IsthmusError(
-            f"'{path}' has not finished, and without its checkpoints it cannot go on; add --unfinished to give it up."
-        )
+    """Delete what a run keeps of single nodes, and write down when; a run that is going on is refused.
+
+    A seed, or what a party has, stays as long as the whole run may need it.
+    """
+    for run in _wholes(path):
+        if not (run / "metrics.json").is_file() and not unfinished:
+            raise IsthmusError(
+                f"'{run}' has not finished, and without its checkpoints it cannot go on; add --unfinished to give it "
+                "up."
+            )
+        if is_held(run):
+            raise IsthmusError(f"'{run}' is in use by another process; wait until that has ended.")
     with locked(path):
         doomed = {found: what for name, what in ROWS.items() for found in sorted(path.glob(name))}
         size = sum(each.stat().st_size for found in doomed for each in _files(found))
@@ -56,6 +63,13 @@ def forget(path: Path, unfinished: bool = False) -> Forgotten:
         for found in doomed:
             shutil.rmtree(found) if found.is_dir() else found.unlink()
     return Forgotten(path, {found.name: what for found, what in doomed.items()}, size)
+
+
+def _wholes(path: Path) -> list[Path]:
+    """The run that a folder of a seed or of a party belongs to, from the outermost down to the folder itself."""
+    above = path.parent.parent if path.parent.name == "parties" else path.parent
+    belongs = above != path.parent or path.name.startswith("seed-")
+    return [*(_wholes(above) if belongs and (above / "config.toml").is_file() else []), path]
 
 
 def days_since_end(path: Path) -> float:

@@ -47,7 +47,10 @@ class HostStatus:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How a whole run stands: its state, the last checkpoint of each host, what its hosts tell, what is damaged."""
+    """How a whole run stands: its state, the last checkpoint of each host, what its hosts tell, what is damaged.
+
+    Of a run with several seeds, hosts and checkpoints are those of the ``seed`` (its folder's name) that told last.
+    """
 
     folder: str
     state: str
@@ -55,6 +58,7 @@ class RunStatus:
     checkpoints: dict[int, int]  # by host, the last epoch that it committed
     forgotten: str  # when its rows were deleted
     damaged: list[str]
+    seed: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The status as ``isthmus status --json`` prints it."""
@@ -67,17 +71,43 @@ def status_of(path: Path) -> RunStatus:
         raise IsthmusError(f"'{path}' is not a run (no config.toml); give the folder of a run, like runs/demo/fedavg.")
     damaged: list[str] = []
     held = is_held(path)
-    hosts = [_host(path, number, damaged, held) for number in _numbers(path, FILE)]
+    seed = _newest_seed(path)
+    told_in = seed or path
+    hosts = [_host(told_in, number, damaged, held) for number in _numbers(told_in, FILE)]
     finished = _read(path / "metrics.json", damaged)
     forgotten = _read(path / "forgotten.json", damaged)
     return RunStatus(
         str(path),
         _state(hosts, bool(finished), held),
         hosts,
-        _checkpoints(path),
+        _checkpoints(told_in),
         str(forgotten.get("when", "")),
         damaged,
+        seed.name if seed else "",
     )
+
+
+def last_told(path: Path, number: int) -> HostStatus:
+    """What a host of the run in a folder has told last, whether it still runs or not."""
+    return _host(path, number, [], held=True)
+
+
+def _newest_seed(path: Path) -> Path | None:
+    """The folder of the seed whose first host has told last; None in a run with one seed, or before it tells."""
+    told = path.glob(f"seed-*/{FILE.format(0)}")
+    newest = max(told, key=lambda file: file.stat().st_mtime, default=None)
+    return None if newest is None else newest.parent
+
+
+def epochs_taken(path: Path) -> int:
+    """The epochs that a run has taken, or the seed that is furthest: by its metrics, and by what all hosts committed.
+
+    Files that are damaged count for nothing here; whoever reads them says so.
+    """
+    timed = _read(path / "metrics.json", []).get("seconds_by_epoch")
+    ended = len(timed) if isinstance(timed, list) else 0
+    seeds = [epochs_taken(each) for each in path.glob("seed-*") if (each / "config.toml").is_file()]
+    return max(ended, min(_checkpoints(path).values(), default=0), *seeds, 0)
 
 
 def is_held(path: Path) -> bool:

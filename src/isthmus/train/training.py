@@ -114,6 +114,11 @@ class Training:
             return True
         return stage.epoch_over(progress.step) and stage.best.exhausted(self.train.patience)
 
+    @property
+    def over(self) -> bool:
+        """Whether the last phase has ended."""
+        return self.progress.phase == len(self.phases) - 1 and self.phase_over
+
     def count_round(self) -> None:
         """Count the round that has ended, and for whom it was missed, whose own parameters stand still."""
         self.progress.round += 1

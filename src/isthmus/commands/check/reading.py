@@ -19,7 +19,7 @@ from isthmus.graph.differing_edges import with_notes_on_edges
 from isthmus.graph.partition import partition, silo_names, values_of
 from isthmus.graph.silo import Silo
 from isthmus.launch.silos import categories_of, load_graph, load_silos
-from isthmus.runs.data_config import DataConfig, split_options
+from isthmus.runs.data_config import DataConfig, check_silos, split_options
 from isthmus.runs.recipe import parse_set
 from isthmus.wire.local import LocalWire
 
@@ -53,7 +53,9 @@ def configured(request: CheckRequest) -> DataConfig:
     own, options = split_options(table.get("data", {}))
     config = fill(DataConfig(name=request.data), own, "data")
     parts = is_parts(request.data)
-    if parts and (request.silos or request.split):
+    if request.silos is not None:
+        check_silos(request.silos)
+    if parts and (request.silos is not None or request.split):
         raise IsthmusError(f"'{request.data}' holds parts, split already; leave out --silos and --split.")
     if request.silo and not parts:
         raise IsthmusError(f"'{request.data}' holds no parts; --silo names one of a folder of parts.")
