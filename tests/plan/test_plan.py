@@ -38,6 +38,14 @@ EXACT: dict[str, tuple[Any, ...]] = {
         *("--method", "pretrained-fedavg", "--epochs", 17, "--set", "phase.pretrain.epochs=6"),
         *("--set", "train.evaluate_every=4", "--set", "sync.local_epochs=3"),
     ),
+    "validations counted over two phases": (
+        *("--method", "pretrained-fedavg", "--epochs", 12, "--set", "score=own,across"),
+        *("--set", "train.evaluate_every=3"),
+    ),
+    "validations counted over two phases, the last epoch too": (
+        *("--method", "pretrained-fedavg", "--epochs", 13, "--set", "score=own,across"),
+        *("--set", "train.evaluate_every=4"),
+    ),
     "one step": ("--epochs", 1),
     "no step": ("--epochs", 0),
 }
@@ -136,7 +144,7 @@ def test_seeds_of_silos_that_cross_are_counted_without_a_step(batches: str) -> N
     settings = {"batch": 4, "fanout": (2,), "batches": batches, "epochs": 5}
     owner = torch.arange(60).clamp(max=40) % 3
     training = run_method("swift-fedgnn", small_graph(60, 140), owner, 3, options=options, **settings).training
-    planned = length_of(training.stage, training.stage.last_step)
+    planned = length_of(training.stage, training.stage.last_step, 0)
     stage, progress = training.stage, training.progress
     crossed = rests = progress.step = 0
     for progress.epoch in range(5):
