@@ -13,7 +13,7 @@ from torch import Tensor
 
 from isthmus.core.coerce import table_of
 from isthmus.core.errors import IsthmusError, unknown
-from isthmus.core.files import write_atomic
+from isthmus.core.files import is_folder, telling_of_disks, write_atomic
 from isthmus.core.version import VERSION
 from isthmus.data.whole_numbers import whole_numbers
 from isthmus.graph.cut import split_graph
@@ -203,7 +203,14 @@ def save(result: Result, path: str | Path, silo: int = 0) -> None:
 
     Masks, where a model has any, are multiplied into its weights.
     """
+    path, count = Path(path), result.training.wire.silos
+    if isinstance(silo, bool) or not isinstance(silo, int) or not 0 <= silo < count:
+        raise IsthmusError(f"silo is {silo!r}; the run has {count}, numbered from 0 to {count - 1}.")
+    if not is_folder(path.parent) or is_folder(path):
+        why = "that is a folder" if is_folder(path) else f"there is no folder '{path.parent}'"
+        raise IsthmusError(f"'{path}' cannot be written: {why}; give the path of a file in a folder that is there.")
     live = result.training.learner.unmasked()
     chosen = {name: t[min(silo, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()}
     about = {"isthmus": VERSION, "labels": json.dumps(result.training.federation.schema.labels)}
-    write_atomic(Path(path), safetensors.torch.save(chosen, about))
+    with telling_of_disks():
+        write_atomic(path, safetensors.torch.save(chosen, about))

@@ -1,6 +1,7 @@
 """What ``fit`` and ``split`` take, and what they refuse instead of guessing."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,3 +102,18 @@ def test_what_is_split_is_checked_first() -> None:
         isthmus.split(replace(GRAPH, split=torch.full((30,), 9, dtype=torch.int8)), THREE)
     with pytest.raises(IsthmusError, match="silos is 2.5"):
         isthmus.split(GRAPH, "random", 2.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "local"])
+def test_only_silos_that_there_are_have_a_model_to_save(method: str, tmp_path: Path) -> None:
+    result = isthmus.fit(split_graph(GRAPH, THREE, 3), method, settings=FEW)
+    for silo in (3, 99, -5, True, "0"):
+        with pytest.raises(IsthmusError, match=f"silo is {silo!r}; the run has 3, numbered from 0 to 2"):
+            isthmus.save(result, tmp_path / "model.safetensors", silo=silo)  # type: ignore[arg-type]
+    with pytest.raises(IsthmusError, match="there is no folder '.*nowhere'"):
+        isthmus.save(result, tmp_path / "nowhere" / "model.safetensors")
+    with pytest.raises(IsthmusError, match="that is a folder"):
+        isthmus.save(result, tmp_path)
+    assert not list(tmp_path.iterdir())
+    isthmus.save(result, tmp_path / "model.safetensors", silo=2)
+    assert (tmp_path / "model.safetensors").is_file()

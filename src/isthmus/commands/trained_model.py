@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from isthmus.commands.predictions import refuse_nothing
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.name_lists import some_of
 from isthmus.data import is_own
 from isthmus.data.members import is_parts
 from isthmus.engine.learner import ModelSpec
@@ -107,9 +108,19 @@ def silo_number(names: Sequence[str], silo: str) -> int:
     """The number of a silo that was named, or given by its number."""
     if silo in names:
         return list(names).index(silo)
-    if silo.isdigit():
+    if silo.isdecimal():
         return int(silo)
     raise unknown("silo", silo, names)
+
+
+def part_number(names: Sequence[str], silo: str) -> int:
+    """The number of a silo that was named, or given by its number, and that there is a part of."""
+    number = silo_number(names, silo)
+    if number >= len(names):
+        raise IsthmusError(
+            f"There is no part of silo {number}; there are {len(names)}, numbered from 0: {some_of(names)}."
+        )
+    return number
 
 
 def trained_with(folder: RunFolder) -> Mapping[str, Any]:
