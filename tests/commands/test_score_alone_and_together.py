@@ -66,6 +66,11 @@ def test_a_number_that_no_part_has_is_refused(run: Path, command: str) -> None:
     refuse(*given, "--silo", "²", says=["Unknown silo '²'"])
 
 
+def test_together_too_no_method_is_taken(run: Path) -> None:
+    given = ("score", run / "run", "--data", run / "parts", "--together")
+    refuse(*given, "--set", "method=local", says=["method means nothing to score"])
+
+
 def as_party(host: int, root: str, port: int) -> dict[str, Any]:
     """One of three silos scores together with the others, each by name."""
     for name in ("RANK", "WORLD_SIZE"):

@@ -38,6 +38,9 @@ def configure(folder: RunFolder, data: str, sets: tuple[str, ...], together: boo
 
     One party has no exchange. Silos together get fresh rows of far ends, which leave under the run's own protection.
     """
+    asked = parse_set(sets)
+    if "method" in asked:
+        raise IsthmusError("method means nothing to score, which takes the model that the run trained; leave it out.")
     recipe = {key: value for key, value in folder.config.items() if key not in (*TABLES, "score")}
     trained_on = recipe.get("data", {})
     kept = {key: trained_on[key] for key in ("scale", "folder", "edges", *READING) if key in trained_on}
@@ -59,7 +62,7 @@ def configure(folder: RunFolder, data: str, sets: tuple[str, ...], together: boo
         recipe["data"] |= {"silos": 1, "split": "random"}
     recipe["system"] = {**recipe.get("system", {}), "hosts": 1}
     alone = replace(catalogue.get(method), models=_models(folder.config))
-    config = resolve(merge_into(recipe, parse_set(sets)), alone)
+    config = resolve(merge_into(recipe, asked), alone)
     check_device(config.system.device)
     return config
 
