@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,8 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from isthmus.core.coerce import table_of
 from isthmus.core.errors import IsthmusError, unknown
-from isthmus.core.files import write_atomic
+from isthmus.core.files import is_folder, telling_of_disks, write_atomic
 from isthmus.core.version import VERSION
 from isthmus.data.whole_numbers import whole_numbers
 from isthmus.graph.cut import split_graph
@@ -23,14 +22,14 @@ from isthmus.graph.merged import merge
 from isthmus.graph.partition import partition
 from isthmus.graph.silo import Silo
 from isthmus.graph.stack import Stack
+from isthmus.launch.fit_arguments import check_arguments
 from isthmus.launch.given import train_into
-from isthmus.launch.host import open_run
+from isthmus.launch.host import check_device, open_run, process_set_up
 from isthmus.launch.silos import agree_before_merge
 from isthmus.launch.trackers import tell_the_end, watcher_of
 from isthmus.methods import catalogue
 from isthmus.methods.compose import compose
 from isthmus.methods.method import Method
-from isthmus.methods.phase import AXES
 from isthmus.protect.base import Mechanism
 from isthmus.report.report import write_report
 from isthmus.runs.config import resolve
@@ -85,15 +84,17 @@ def fit(
     ``method`` is a name of the catalogue, or a :class:`Method` of your own. ``parts`` swap parts of a method of one
     phase: ``exchange``, ``schedule``, ``sync``, ``objective`` (a name, or a part), ``protect`` (a name such as
     ``"gaussian,int8"``, a mechanism, or a sequence of them) and ``score``. ``settings`` are the keys of the command
-    line's ``--set``, as tables or dotted: ``{"train": {"epochs": 50}, "sync.local_epochs": 3}``.
+    line's ``--set``, as tables or dotted: ``{"train": {"epochs": 50}, "sync.local_epochs": 3}``. While it trains the
+    process has as many threads as ``system.threads`` says (1), as on the command line (0: as many as it has).
     """
     ordered = _in_order(silos)
-    _refuse_idle_settings(settings or {})
+    check_arguments(method, settings, parts)
     recipe: dict[str, Any] = {"seed": seed, "dtype": dtype, "model": {"name": model}}
     for key, value in (settings or {}).items():
         merge_into(recipe, nest(key if isinstance(value, Mapping) else full_key(key), value))
     base = catalogue.get(method) if isinstance(method, str) else method
     config = resolve(recipe, _with_parts(base, parts))
+    check_device(config.system.device)
     config = replace(config, data=replace(config.data, name=GIVEN, silos=len(ordered), split="as given"))
     if keep_data and out is None:
         raise IsthmusError("keep_data=True keeps the silos in a run folder; say in which, like out='runs/mine'.")
@@ -101,10 +102,11 @@ def fit(
     whole = [merge(agree_before_merge(given, config.data))] if config.method.merged else given
     followed = watcher_of(config, watcher)
     try:
-        if out is None:
-            result = train(open_run(config, LocalWire(len(whole), config.method.chain), whole), followed)
-        else:
-            result = train_into(Path(out), config, whole, ordered if keep_data else [], followed, overwrite)
+        with process_set_up(config):
+            if out is None:
+                result = train(open_run(config, LocalWire(len(whole), config.method.chain), whole), followed)
+            else:
+                result = train_into(Path(out), config, whole, ordered if keep_data else [], followed, overwrite)
         tell_the_end(followed, result)
     finally:
         followed.close()
@@ -113,22 +115,9 @@ def fit(
     return result
 
 
-def _refuse_idle_settings(settings: Mapping[str, Any]) -> None:
-    """Raise for settings that say which graph to load, how to split it or where to run it: ``fit`` has silos here."""
-    told: dict[str, Any] = {}
-    for key, value in settings.items():
-        merge_into(told, nest(key, value))
-    asked = [f"data.{key}" for key in table_of(told, "data") if key not in ("scale", "edges", "cross", "seed")]
-    asked += ["system.hosts"] if table_of(told, "system").get("hosts", 1) != 1 else []
-    if asked:
-        raise IsthmusError(
-            f"{asked[0]} means nothing to fit, which trains over the silos that it is given; leave it out."
-        )
-
-
 def _in_order(silos: Sequence[Silo]) -> list[Silo]:
     """The silos by number, whatever order they come in; raises where a number is missing or taken twice."""
-    if isinstance(silos, Graph) or not all(isinstance(silo, Silo) for silo in silos):
+    if isinstance(silos, Graph) or not isinstance(silos, Iterable) or not all(isinstance(silo, Silo) for silo in silos):
         raise IsthmusError("fit takes a list of silos, as isthmus.split makes them of a graph.")
     ordered = sorted(silos, key=lambda silo: silo.number)
     numbers = [silo.number for silo in ordered]
@@ -143,8 +132,6 @@ def _with_parts(method: Method, parts: Mapping[str, Any]) -> Method:
     named = {key: value if key == "score" else {"name": value} for key, value in words.items()}
     method = compose(method, named)
     for axis, part in parts.items():
-        if axis not in (*AXES, "protect", "score"):
-            raise unknown("part", axis, (*AXES, "protect", "score"))
         if axis in words:
             continue
         if axis == "protect":
@@ -203,7 +190,14 @@ def save(result: Result, path: str | Path, silo: int = 0) -> None:
 
     Masks, where a model has any, are multiplied into its weights.
     """
+    path, count = Path(path), result.training.wire.silos
+    if isinstance(silo, bool) or not isinstance(silo, int) or not 0 <= silo < count:
+        raise IsthmusError(f"silo is {silo!r}; the run has {count}, numbered from 0 to {count - 1}.")
+    if not is_folder(path.parent) or is_folder(path):
+        why = "that is a folder" if is_folder(path) else f"there is no folder '{path.parent}'"
+        raise IsthmusError(f"'{path}' cannot be written: {why}; give the path of a file in a folder that is there.")
     live = result.training.learner.unmasked()
     chosen = {name: t[min(silo, len(t) - 1)][None].detach().cpu().contiguous() for name, t in live.items()}
     about = {"isthmus": VERSION, "labels": json.dumps(result.training.federation.schema.labels)}
-    write_atomic(Path(path), safetensors.torch.save(chosen, about))
+    with telling_of_disks():
+        write_atomic(path, safetensors.torch.save(chosen, about))

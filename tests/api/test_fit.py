@@ -1,16 +1,21 @@
 """What ``fit`` and ``split`` take, and what they refuse instead of guessing."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import isthmus
+from isthmus import kernels
 from isthmus.core.errors import IsthmusError
 from isthmus.graph.cut import split_graph
 from isthmus.graph.differing_edges import differing_edges
 from isthmus.graph.silo import Silo
+from isthmus.methods.sync.fedavg import FedAvg
+from isthmus.train.progress import Progress
+from isthmus.train.watcher import Watcher
 from tests.helpers.small import losses, small_graph
 
 GRAPH, THREE = small_graph(30, 140), torch.arange(30) % 3
@@ -101,3 +106,68 @@ def test_what_is_split_is_checked_first() -> None:
         isthmus.split(replace(GRAPH, split=torch.full((30,), 9, dtype=torch.int8)), THREE)
     with pytest.raises(IsthmusError, match="silos is 2.5"):
         isthmus.split(GRAPH, "random", 2.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "local"])
+def test_only_silos_that_there_are_have_a_model_to_save(method: str, tmp_path: Path) -> None:
+    result = isthmus.fit(split_graph(GRAPH, THREE, 3), method, settings=FEW)
+    for silo in (3, 99, -5, True, "0"):
+        with pytest.raises(IsthmusError, match=f"silo is {silo!r}; the run has 3, numbered from 0 to 2"):
+            isthmus.save(result, tmp_path / "model.safetensors", silo=silo)  # type: ignore[arg-type]
+    with pytest.raises(IsthmusError, match="there is no folder '.*nowhere'"):
+        isthmus.save(result, tmp_path / "nowhere" / "model.safetensors")
+    with pytest.raises(IsthmusError, match="that is a folder"):
+        isthmus.save(result, tmp_path)
+    assert not list(tmp_path.iterdir())
+    isthmus.save(result, tmp_path / "model.safetensors", silo=2)
+    assert (tmp_path / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"method": None}, "method is None; give the name"),
+        ({"settings": {"method": "local"}}, r"method is an argument of fit and no setting; .* fit\(silos, method="),
+        ({"settings": {"seed": 5}}, "seed is an argument of fit"),
+        ({"settings": ["train.epochs"]}, r"settings is \['train.epochs'\]; give keys and values"),
+        ({"settings": {3: 4}}, "settings is {3: 4}; give keys and values"),
+        ({"protect": ["int8"]}, r"protect is \['int8'\]; give names in one text"),
+        ({"protect": None}, "protect is None"),
+        ({"exchange": None}, "exchange is None; give the name of a part, or a part of the kind Exchange"),
+        ({"exchange": FedAvg()}, r"exchange is FedAvg\(.*give the name of a part"),
+        ({"sync": FedAvg}, "sync is <class"),
+        ({"score": None}, "score is None"),
+        ({"halo": "nothing"}, "Unknown part 'halo'"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(IsthmusError, match=says):
+        isthmus.fit(split_graph(GRAPH, THREE, 3), **{"settings": FEW, **given})
+    with pytest.raises(IsthmusError, match="fit takes a list of silos"):
+        isthmus.fit(3)  # type: ignore[arg-type]
+
+
+def test_no_gpu_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(IsthmusError, match="PyTorch sees no GPU here"):
+        isthmus.fit(split_graph(GRAPH, THREE, 3), settings={**FEW, "system.device": "cuda"})
+
+
+class Noting(Watcher):
+    """Notes how the process is set up at the last epoch."""
+
+    seen: tuple[int, str] = (0, "")
+
+    def on_epoch(self, progress: Progress, lines: list[dict[str, Any]]) -> None:
+        """Note threads and kernels."""
+        self.seen = torch.get_num_threads(), kernels.chosen()
+
+
+def test_threads_and_kernels_are_those_asked_for_while_it_trains() -> None:
+    before, noting = (torch.get_num_threads(), kernels.chosen()), Noting()
+    silos, asked = split_graph(GRAPH, THREE, 3), {"system.threads": before[0] + 1, "system.kernels": "plain"}
+    isthmus.fit(silos, settings={**FEW, **asked}, watcher=noting)
+    assert noting.seen == (before[0] + 1, "plain")
+    assert (torch.get_num_threads(), kernels.chosen()) == before
+    isthmus.fit(silos, settings={**FEW, "system.threads": 0}, watcher=noting)
+    assert noting.seen == (before[0], "auto")

@@ -172,6 +172,9 @@ def test_data_that_the_model_does_not_know(mine: Path, tmp_path: Path) -> None:
 
 def test_runs_that_cannot_score(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse("score", tmp_path, "--data", mine / "graph", says=["is not a run"])
+    for method in ("bogus", "fedavg"):
+        other = ("--data", mine / "graph", "--set", f"method={method}")
+        refuse("score", mine / "centralised", *other, says=["method means nothing to score", "leave it out"])
     run = tmp_path / "run"
     succeed("run", "--data", mine / "graph", "--silos", 2, *TRAIN, "--out", run)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

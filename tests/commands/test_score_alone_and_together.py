@@ -82,6 +82,18 @@ def test_a_bank_needs_no_part_but_its_own(run: Path, tmp_path: Path) -> None:
     refuse("score", run / "run", "--data", mine, "--silo", "silo-9", says=["Unknown silo 'silo-9'", "silo-0, silo-1"])
 
 
+@pytest.mark.parametrize("command", ["score", "check"])
+def test_a_number_that_no_part_has_is_refused(run: Path, command: str) -> None:
+    given = ("score", run / "run", "--data", run / "parts") if command == "score" else ("check", run / "parts")
+    refuse(*given, "--silo", 3, says=["no part of silo 3", "there are 3", "silo-0, silo-1, silo-2"])
+    refuse(*given, "--silo", "²", says=["Unknown silo '²'"])
+
+
+def test_together_too_no_method_is_taken(run: Path) -> None:
+    given = ("score", run / "run", "--data", run / "parts", "--together")
+    refuse(*given, "--set", "method=local", says=["method means nothing to score"])
+
+
 def as_party(host: int, root: str, port: int) -> dict[str, Any]:
     """One of three silos scores together with the others, each by name."""
     for name in ("RANK", "WORLD_SIZE"):

@@ -38,6 +38,14 @@ EXACT: dict[str, tuple[Any, ...]] = {
         *("--method", "pretrained-fedavg", "--epochs", 17, "--set", "phase.pretrain.epochs=6"),
         *("--set", "train.evaluate_every=4", "--set", "sync.local_epochs=3"),
     ),
+    "validations counted over two phases": (
+        *("--method", "pretrained-fedavg", "--epochs", 12, "--set", "score=own,across"),
+        *("--set", "train.evaluate_every=3"),
+    ),
+    "validations counted over two phases, the last epoch too": (
+        *("--method", "pretrained-fedavg", "--epochs", 13, "--set", "score=own,across"),
+        *("--set", "train.evaluate_every=4"),
+    ),
     "one step": ("--epochs", 1),
     "no step": ("--epochs", 0),
 }
@@ -129,6 +137,22 @@ def test_trial_steps(tmp_path: Path) -> None:
     assert early["validations"] == 50 and "train.patience" in early["notes"][0]
 
 
+def test_patience_ends_nothing_where_silos_select_for_themselves(tmp_path: Path) -> None:
+    """Neither the run nor its plan is shorter, and both say why."""
+    plan, ran = both(tmp_path / "run", "--method", "local", "--epochs", 30, "--set", "train.patience=1")
+    assert ran["epochs"] == 30
+    for notes in (plan["notes"], ran["notes"]):
+        assert [note for note in notes if "train.patience" in note] == [
+            "train.patience never ends this run: each silo selects a model for itself, and training ends early only "
+            "where silos select together."
+        ]
+    phases = planned("--method", "pretrained-fedavg", "--epochs", 12, "--set", "train.patience=1")["notes"]
+    assert any("may end the run earlier" in note for note in phases)
+    assert any("never ends phase pretrain" in note for note in phases)
+    together = planned("--epochs", 12, "--set", "train.patience=1")["notes"]
+    assert not any("never ends" in note for note in together)
+
+
 @pytest.mark.parametrize("batches", ["local", "joint"])
 def test_seeds_of_silos_that_cross_are_counted_without_a_step(batches: str) -> None:
     """Silos of different size, whose last batches of an epoch are smaller."""
@@ -136,7 +160,7 @@ def test_seeds_of_silos_that_cross_are_counted_without_a_step(batches: str) -> N
     settings = {"batch": 4, "fanout": (2,), "batches": batches, "epochs": 5}
     owner = torch.arange(60).clamp(max=40) % 3
     training = run_method("swift-fedgnn", small_graph(60, 140), owner, 3, options=options, **settings).training
-    planned = length_of(training.stage, training.stage.last_step)
+    planned = length_of(training.stage, training.stage.last_step, 0)
     stage, progress = training.stage, training.progress
     crossed = rests = progress.step = 0
     for progress.epoch in range(5):

@@ -13,7 +13,7 @@ from isthmus.commands.trained_model import (
     fitted,
     load_parameters,
     model_file,
-    silo_number,
+    part_number,
     to_score,
 )
 from isthmus.data.members import is_parts, member_names
@@ -87,7 +87,7 @@ def _score_alone(folder: RunFolder, request: ScoreRequest) -> tuple[Any, list[st
 
 def _own_part(config: DataConfig, name: str) -> tuple[list[Silo], list[str]]:
     """One silo's part without the edges that leave it, and how many these were."""
-    (silo,) = load_silos(config, False, [silo_number(member_names(Path(config.name)), name)])
+    (silo,) = load_silos(config, False, [part_number(member_names(Path(config.name)), name)])
     cut = int(silo.crosses.sum())
     told = f"{silo.name} was scored along its own edges: {cut:,} edges that leave it were left out."
     return [replace(keep_edges(silo, ~silo.crosses), number=0)], [told] if cut else []

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from isthmus.commands.predictions import refuse_nothing
 from isthmus.core.errors import IsthmusError, unknown
+from isthmus.core.name_lists import some_of
 from isthmus.data import is_own
 from isthmus.data.members import is_parts
 from isthmus.engine.learner import ModelSpec
@@ -37,6 +38,9 @@ def configure(folder: RunFolder, data: str, sets: tuple[str, ...], together: boo
 
     One party has no exchange. Silos together get fresh rows of far ends, which leave under the run's own protection.
     """
+    asked = parse_set(sets)
+    if "method" in asked:
+        raise IsthmusError("method means nothing to score, which takes the model that the run trained; leave it out.")
     recipe = {key: value for key, value in folder.config.items() if key not in (*TABLES, "score")}
     trained_on = recipe.get("data", {})
     kept = {key: trained_on[key] for key in ("scale", "folder", "edges", *READING) if key in trained_on}
@@ -58,7 +62,7 @@ def configure(folder: RunFolder, data: str, sets: tuple[str, ...], together: boo
         recipe["data"] |= {"silos": 1, "split": "random"}
     recipe["system"] = {**recipe.get("system", {}), "hosts": 1}
     alone = replace(catalogue.get(method), models=_models(folder.config))
-    config = resolve(merge_into(recipe, parse_set(sets)), alone)
+    config = resolve(merge_into(recipe, asked), alone)
     check_device(config.system.device)
     return config
 
@@ -107,9 +111,19 @@ def silo_number(names: Sequence[str], silo: str) -> int:
     """The number of a silo that was named, or given by its number."""
     if silo in names:
         return list(names).index(silo)
-    if silo.isdigit():
+    if silo.isdecimal():
         return int(silo)
     raise unknown("silo", silo, names)
+
+
+def part_number(names: Sequence[str], silo: str) -> int:
+    """The number of a silo that was named, or given by its number, and that there is a part of."""
+    number = silo_number(names, silo)
+    if number >= len(names):
+        raise IsthmusError(
+            f"There is no part of silo {number}; there are {len(names)}, numbered from 0: {some_of(names)}."
+        )
+    return number
 
 
 def trained_with(folder: RunFolder) -> Mapping[str, Any]:

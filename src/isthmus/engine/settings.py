@@ -24,8 +24,9 @@ class TrainConfig:
     and their splits follow each other in time: along ``all`` edges, or only along those of the ``past``, up to the
     split that is scored.
     ``decay``: the learning rate is multiplied by it after every ``decay_every`` epochs of a phase (1: it stays).
-    ``patience`` counts evaluations without a better score before training stops (0: never). ``checkpoint_every`` counts
-    epochs; 0 is every epoch, or as many as keep the bytes written for an epoch below 32 MB in large federations.
+    ``patience`` counts evaluations without a better score before training stops (0: never), where silos select a model
+    together. ``checkpoint_every`` counts epochs; 0 is every epoch, or as many as keep the bytes written for an epoch
+    below 32 MB in large federations.
     ``top`` and ``alerts``, where labels are of two classes: how many of the highest scores of the rare one are looked
     at, in all and (where edges have times) each day; 0 alerts: no budget a day.
     ``metric`` is the one that models are selected by (empty: the task's usual one: PR-AUC, or accuracy where there are

@@ -26,6 +26,11 @@ def choose(kernels: str) -> None:
     _chosen = kernels
 
 
+def chosen() -> str:
+    """The choice of this process: ``auto`` or ``plain``."""
+    return _chosen
+
+
 def compiled(device: torch.device, dtype: torch.dtype = torch.float32) -> ModuleType | None:
     """The module of compiled kernels for a device and number format; None where plain torch is used."""
     if _chosen == "plain" or dtype not in (torch.float32, torch.float64):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,18 @@ def set_up_process(config: RunConfig) -> None:
     if config.system.threads:
         torch.set_num_threads(config.system.threads)
     kernels.choose(config.system.kernels)
+
+
+@contextmanager
+def process_set_up(config: RunConfig) -> Iterator[None]:
+    """Set the process up inside a ``with`` block alone: afterwards threads and kernels are those of its owner again."""
+    before = torch.get_num_threads(), kernels.chosen()
+    set_up_process(config)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        kernels.choose(before[1])
 
 
 def check_device(device: str) -> None:

@@ -24,7 +24,7 @@ from isthmus.runs.network_time import PARTS
 from isthmus.runs.smaller import advice
 from isthmus.runs.text import count_text
 from isthmus.train.result import finish
-from isthmus.train.stage import Stage
+from isthmus.train.stage import Stage, selects_alone
 from isthmus.train.training import Training
 from isthmus.wire.local import LocalWire
 
@@ -156,7 +156,7 @@ def _why_unknown(stage: Stage, length: Length, trial: Length) -> str:
 def _notes(config: RunConfig, training: Training, round_fits: bool, sizes: Sizes) -> list[str]:
     """Notes on what the figures of a plan do and do not cover."""
     notes = []
-    if config.train.patience:
+    if config.train.patience and not all(selects_alone(phase, training.wire.silos) for phase in training.phases):
         notes.append("train.patience may end the run earlier; these are the figures of its whole length.")
     if not round_fits and training.train.batch and any((Purpose.ROUND, kind) in sizes for kind in ROWS):
         notes.append(

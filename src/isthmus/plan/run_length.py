@@ -64,8 +64,11 @@ class Length:
         return self.steps - self.crossings - self.mixed
 
 
-def length_of(stage: Stage, last: int) -> Length:
-    """Walk through the loop of ``train/loop.py`` for ``last`` steps of a phase, without taking one."""
+def length_of(stage: Stage, last: int, before: int) -> Length:
+    """Walk through the loop of ``train/loop.py`` for ``last`` steps of a phase, without taking one.
+
+    ``before``: epochs of the run before the phase, from whose start validations are counted.
+    """
     size, train, sync = stage.steps_per_epoch, stage.site.train, stage.phase.sync
     epochs = -(-last // size)
     scored = int(stage.scorer.pool(VALID).counts.sum()) > 0
@@ -77,7 +80,7 @@ def length_of(stage: Stage, last: int) -> Length:
             rounds += ends
             if ends and due and step % size:  # what waited for the end of the round
                 validations, due = validations + 1, False
-        due |= scored and (epoch % train.evaluate_every == 0 or epoch == epochs)
+        due |= scored and ((before + epoch) % train.evaluate_every == 0 or epoch == epochs)
         if ends and due:
             validations, due = validations + 1, False
     kinds = _kinds(stage, last)

@@ -112,7 +112,8 @@ def try_phases(training: Training, train: TrainConfig, wished: int | None, relea
         releases.phase, stage = number, training.stage
         epochs, total = phase_length(phase, train, stage.steps_per_epoch, begun)
         steps, round_fits = trial_steps_of(stage, total, wished)
-        watch, lengths = Stopwatch(), (length_of(stage, total), length_of(stage, steps))
+        watch = Stopwatch()
+        lengths = length_of(stage, total, begun.epoch), length_of(stage, steps, stage.first_epoch)
         training.stop_after(steps)
         train_phase(training, watch)
         tried.append(Tried(*lengths, round_fits, training.progress.step, watch.whole(lengths[0])))

@@ -195,7 +195,7 @@ def open_stage(
     passes = make_passes(site, exchange, schedule.always)
     models = {name: learner.models[name] for name in phase.learns}
     syncs = {name: phase.sync.open(site, model, objective) for name, model in models.items()}
-    alone = phase.sync.alone and wire.silos > 1  # a merged silo has one model, and scores of several silos
+    alone = selects_alone(phase, wire.silos)
     judges = tuple(
         Judge(how, open_scorer(how, site, exchange, passes), Best(wire.mine, alone, phase.learns)) for how in scores
     )
@@ -208,6 +208,11 @@ def open_stage(
 def _tell_degrees(site: Site) -> None:
     """Give the classifier each silo's mean of log(degree + 1), or that of all where silos agree on statistics."""
     site.net.set_degree(*mean_log_degree(site.wire, site.train_stack, site.agreed))
+
+
+def selects_alone(phase: Phase, silos: int) -> bool:
+    """Whether each silo selects a model for itself; a merged silo has one model, and scores of several silos."""
+    return phase.sync.alone and silos > 1
 
 
 def phase_length(phase: Phase, train: TrainConfig, size: int, begun: Progress) -> tuple[int, int]:

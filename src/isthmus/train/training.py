@@ -21,7 +21,7 @@ from isthmus.nn.model import LAYERS, ModelConfig
 from isthmus.train.frozen import Frozen
 from isthmus.train.metrics import led_by
 from isthmus.train.progress import Progress
-from isthmus.train.stage import Stage, lay_out_phase, open_stage
+from isthmus.train.stage import Stage, lay_out_phase, open_stage, selects_alone
 
 
 class Training:
@@ -70,6 +70,8 @@ class Training:
         )  # fmt: skip
         if unread := _unread_edge_features(federation.schema, model):
             federation.note(unread)
+        if idle := _idle_patience(train, self.phases, self.wire.silos):
+            federation.note(idle)
         self.stage = self._stage(first)
 
     def _stage(self, layout: Layout | None = None) -> Stage:
@@ -161,6 +163,18 @@ def _unread_edge_features(schema: Schema, model: ModelConfig) -> str:
     who = "nothing reads" if schema.target == "node" else "only the head reads"
     readers = ", ".join(name for name, layer in LAYERS.items() if layer.uses_edges)
     return f"Edge features ({names}{more}): {who} them, since layers of {model.name} do not; those of {readers} do."
+
+
+def _idle_patience(train: TrainConfig, phases: tuple[Phase, ...], silos: int) -> str:
+    """A sentence where ``train.patience`` ends nothing, since silos select for themselves; empty otherwise."""
+    alone = [phase.name for phase in phases if selects_alone(phase, silos)]
+    if not train.patience or not alone:
+        return ""
+    what = "this run" if len(alone) == len(phases) else f"phase {some_of(alone)}"
+    return (
+        f"train.patience never ends {what}: each silo selects a model for itself, and training ends early only where "
+        "silos select together."
+    )
 
 
 def _check_lists(train: TrainConfig, schema: Schema) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from isthmus.commands.trained_model import silo_number
+from isthmus.commands.trained_model import part_number
 from isthmus.core.attempts import attempt, keeping_problems
 from isthmus.core.coerce import fill
 from isthmus.core.errors import IsthmusError
@@ -79,7 +79,7 @@ def _parts(request: CheckRequest, config: DataConfig) -> list[Silo]:
     names = attempt(partial(member_names, Path(request.data)), list[str]())
     numbers: Sequence[int] = range(len(names))
     if request.silo and names:
-        numbers = [silo_number(names, request.silo)]
+        numbers = [part_number(names, request.silo)]
     nobody: list[Silo] = []
     each = [attempt(partial(load_silos, config, False, [number]), nobody) for number in numbers]
     return with_notes_on_edges([silo for found in each for silo in found])
