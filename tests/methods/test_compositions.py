@@ -1,6 +1,7 @@
 """Parts that nobody has published together, and parts that cannot go together."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from isthmus.methods.compose import compose, tables_of
 from isthmus.methods.exchange.ce_fedgnn import MovingAverage
 from isthmus.methods.parts import PARTS, part_options
 from isthmus.nn import MODELS
+from isthmus.nn.model import LAYERS
 from isthmus.protect.gaussian import Gaussian
 from isthmus.protect.number_format import NumberFormat
 from isthmus.runs.config import resolve
@@ -199,7 +201,17 @@ def test_scaffold_lives_outside_the_package_in_25_lines(tmp_path: Path) -> None:
     assert "scaffold" in (tmp_path / "mixed" / "config.toml").read_text()
 
 
-@pytest.mark.usefixtures("no_report")
+@pytest.fixture
+def models_as_before() -> Iterator[None]:
+    """Layers and models that a test registers are gone after it."""
+    before = dict(LAYERS), dict(MODELS)
+    yield
+    for known, then in zip((LAYERS, MODELS), before, strict=True):
+        known.clear()
+        known.update(then)
+
+
+@pytest.mark.usefixtures("no_report", "models_as_before")
 def test_a_layer_from_outside_the_package_is_a_model_on_the_command_line(tmp_path: Path) -> None:
     plugin = ("--plugin", EXAMPLES / "own_layer.py")
     succeed("run", *SMALL, "--model", "gated", *plugin, "--out", tmp_path / "gated")
