@@ -94,13 +94,13 @@ def test_together_too_no_method_is_taken(run: Path) -> None:
     refuse(*given, "--set", "method=local", says=["method means nothing to score"])
 
 
-def as_party(host: int, root: str, port: int) -> dict[str, Any]:
+def as_party(host: int, root: str, parts: str, port: int) -> dict[str, Any]:
     """One of three silos scores together with the others, each by name."""
     for name in ("RANK", "WORLD_SIZE"):
         os.environ.pop(name)
-    out = Path(root) / f"by-name-{host}.csv"
+    out = Path(parts) / f"by-name-{host}.csv"
     place = ("--silo", f"silo-{host}", "--meet", f"127.0.0.1:{port}", "--out", out)
-    said = succeed("score", Path(root) / "run", "--data", Path(root) / "parts", *place).out
+    said = succeed("score", Path(root) / "run", "--data", parts, *place).out
     ledger = pq.read_table(out.with_name(f"by-name-{host}-ledger.parquet")).to_pylist()
     return {"rows": by_id(out), "said": said, "ledger": [(line["sender"], line["kind"]) for line in ledger]}
 
@@ -109,7 +109,10 @@ def as_party(host: int, root: str, port: int) -> dict[str, Any]:
 def test_over_hosts_each_silo_gets_predictions_for_its_own_nodes(run: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    found = on_hosts(3, as_party, str(run), port)
+    parts = tmp_path / "parts"
+    shutil.copytree(run / "parts", parts)
+    (parts / "silo-1" / "policy.toml").write_text("bytes = 10_000_000")
+    found = on_hosts(3, as_party, str(run), str(parts), port)
     succeed("score", run / "run", "--data", run / "parts", "--out", tmp_path / "whole.parquet")
     rows = {key: value for each in found for key, value in each["rows"].items()}
     assert sum(len(each["rows"]) for each in found) == N
@@ -117,6 +120,7 @@ def test_over_hosts_each_silo_gets_predictions_for_its_own_nodes(run: Path, tmp_
     for host, each in enumerate(found):
         assert (f"silo-{host}", "embeddings") in each["ledger"]
         assert "not authenticated, not encrypted" in each["said"]
+    assert '"bytes"' in (parts / "silo-1" / "account.jsonl").read_text()
 
 
 def test_files_of_no_known_format_are_refused(run: Path, tmp_path: Path) -> None:

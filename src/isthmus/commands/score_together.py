@@ -86,7 +86,7 @@ def _score_over(wire: Wire, config: RunConfig, folder: RunFolder, silo: str | No
         load_parameters(training, model)
         begin(training)
         table = _predicted(training, wire)
-    collected = collect_ledgers(wire, training.federation.notes)
+        collected = collect_ledgers(wire, training.federation.notes)
     known = [note for note in collected.notes if not any(words in note for words in _OF_LABELS)]
     return table, [*dict.fromkeys([*unseen, *known]), _kept(collected.own, wire, out)]
 
