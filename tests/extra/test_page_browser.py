@@ -99,15 +99,18 @@ def test_the_ledger_is_filtered(look: Any, tmp_path: Path) -> None:
     with served(tmp_path) as page:
         driver = look(page, "/run?folder=one")
         driver.find_element("link text", "Ledger").click()
+        until(lambda: driver.find_elements("name", "kind"))
         Select(driver.find_element("name", "kind")).select_by_visible_text("column names and label names")
         Select(driver.find_element("name", "sender")).select_by_visible_text("silo-1")
         driver.find_element("name", "from").send_keys("1")
         driver.find_element(CSS, ".filter button").click()
+        until(lambda: len(driver.find_elements(CSS, ".lines tbody tr")) == 3)
         rows = driver.find_elements(CSS, ".lines tbody tr")
-        assert len(rows) == 3 and all("silo-1" in row.text and "column names" in row.text for row in rows)
+        assert all("silo-1" in row.text and "column names" in row.text for row in rows)
         assert text(driver, "#sums").startswith("3.0 kB in 3 messages")
         driver.find_element("name", "to").send_keys("soon")
         driver.find_element(CSS, ".filter button").click()
+        until(lambda: driver.find_elements(CSS, "#problem"))
         assert "The last step is 'soon'" in text(driver, "#problem")
         assert driver.find_element("name", "to").get_attribute("value") == "soon"
 
