@@ -18,7 +18,7 @@ from isthmus.core.errors import IsthmusError
 from isthmus.core.kinds import Purpose
 from isthmus.data.members import is_parts, member_names
 from isthmus.federation.scaling import scaled_again
-from isthmus.launch.host import open_run
+from isthmus.launch.host import open_run, telling_others
 from isthmus.launch.ledgers import collect_ledgers
 from isthmus.launch.party import parties_of
 from isthmus.launch.policies import Policies
@@ -31,7 +31,6 @@ from isthmus.wire.distributed import DistributedWire
 from isthmus.wire.ledger import Ledger
 from isthmus.wire.local import LocalWire
 from isthmus.wire.meeting import MeetingPlace, meet
-from isthmus.wire.policy import Refused
 from isthmus.wire.wire import Wire
 
 _OF_LABELS = ("labelled by both", "labelled valid")  # in notes on labels, which scoring sets aside
@@ -57,14 +56,8 @@ def score_together(
         settings = common_settings(config, resume=False)
         where = config.system.timeout, config.system.device
         wire = DistributedWire(len(names), *where, config.method.chain, settings, meeting)
-        try:
+        with telling_others(wire):
             found = _score_over(wire, config, folder, silo, out)
-        except Refused as error:
-            wire.end(error.told)
-            raise
-        except IsthmusError:
-            wire.end(f"The host of {wire.who[wire.host]} has ended; what it printed says why.")
-            raise
         wire.close_down()
         return found
     finally:

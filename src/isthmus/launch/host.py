@@ -127,14 +127,20 @@ def host_main(start: Start, meeting: Rendezvous | None = None) -> dict[str, Any]
 
 
 def run_over(wire: Wire, start: Start) -> dict[str, Any] | None:
-    """Run this host to the end over a wire; where it ends by an error, the other hosts are told.
+    """Run this host to the end over a wire; where it ends by an error, the other hosts are told."""
+    with telling_others(wire), telling_of_disks(), Live(wire, start.folder.path, start.config.system.log) as live:
+        return _run_on(wire, start, live)
+
+
+@contextmanager
+def telling_others(wire: Wire) -> Iterator[None]:
+    """Tell the other hosts where this one ends by an error inside a ``with`` block.
 
     They hear the reason itself only where another host is to blame: other errors may tell of this host's own data. Of
     what a policy refuses they hear the kind and the rule.
     """
     try:
-        with telling_of_disks(), Live(wire, start.folder.path, start.config.system.log) as live:
-            return _run_on(wire, start, live)
+        yield
     except HostLost:
         raise
     except Refused as error:
